@@ -1,0 +1,60 @@
+# Two commands matter: `make up` runs Mainspring, `make test` tests it. Both set everything up first.
+SHELL := /bin/bash
+VENV  := .venv
+PY    := $(VENV)/bin/python
+ARGS  ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up test check fmt bench chaos bugs rules schema lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.ready ## install everything into .venv (run by the others)
+
+$(VENV)/.ready: pyproject.toml requirements.txt tools/setup
+	@tools/setup requirements.txt
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.ready requirements-bench.txt
+	@tools/setup requirements-bench.txt
+	@touch $@
+
+up: setup ## run Mainspring with the example application on the embedded PostgreSQL (ARGS="--help")
+	@exec $(VENV)/bin/mainspring up $(ARGS)
+
+test: setup ## run all tests (ARGS="-k cancel")
+	@tools/packages postgresql-15
+	@$(PY) -m pytest -n auto --dist worksteal $(ARGS)
+
+check: setup ## formatting, lint, types, import contract
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
+
+fmt: setup ## format and fix
+	@$(VENV)/bin/ruff check --fix .
+	@$(VENV)/bin/ruff format .
+
+bench: $(VENV)/.bench ## benchmarks as ratios, written to bench/results/latest.json (ARGS=--quick)
+	@tools/packages postgresql-15
+	@$(PY) -m bench $(ARGS)
+
+chaos: setup ## the full crash test: SIGKILL, SIGSTOP and a dying PostgreSQL under 20,000 jobs
+	@$(PY) -m tests.chaos $(ARGS)
+
+bugs: setup ## plant known bugs, one by one, and show that the tests catch each
+	@$(PY) -m tests.chaos.bugs $(ARGS)
+
+rules: setup ## per ledger: rules with a passing test / all rules, and the missing ones
+	@$(PY) tools/rules.py $(ARGS)
+
+schema: setup ## write src/mainspring/db/schema.sql anew from the migrations
+	@$(PY) tools/dump_schema.py
+
+lock: setup ## pin the requirements anew
+	@tools/lock
+
+clean: ## remove what setup and runs made
+	rm -rf .venv .uv .data .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The only layer that knows SQL: named statements in `sql/`, functions and tables in `migrations/`."""

@@ -1,0 +1,203 @@
+-- What people and applications do to jobs and queues. Each transition is one guarded statement; zero rows means that
+-- the job moved meanwhile, and the function looks again.
+
+-- The job under a key, for verbs that take a key.
+create function {schema}.job_of(p_org text, p_key text) returns uuid language sql stable
+  return (select i.job_id from {schema}.idempotency i where i.org_id = p_org and i.key = p_key);
+
+-- Answers cancelled, cancel_requested, already_finished, not_cancellable or not_found. Twice is harmless.
+create function {schema}.cancel(p_id uuid, p_org text, p_actor_type text, p_actor_id text, p_reason text) returns text
+language plpgsql as $$
+declare
+  j {schema}.job;
+  w {schema}.waiting;
+  r {schema}.running;
+  ended text;
+  who constant jsonb := jsonb_build_object('by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason);
+begin
+  select * into j from {schema}.job x where x.id = p_id and (p_org is null or x.org_id = p_org);
+  if not found then
+    return 'not_found';
+  end if;
+  loop
+    delete from {schema}.waiting x where x.id = p_id returning * into w;
+    if found then
+      insert into {schema}.finished (id, org_id, state, attempt, crashes, snoozes, finished_at, error)
+      values (w.id, w.org_id, 'cancelled', w.attempt, w.crashes, w.snoozes, {schema}.now(), jsonb_build_object(
+        'code', 'CANCELLED', 'class', 'permanent', 'message', coalesce(p_reason, 'The job was cancelled.'),
+        'attempt', w.attempt, 'at', {schema}.now()));
+      update {schema}.waiting x set due_at = greatest(x.due_then, {schema}.now()), after = null, due_then = null
+      where x.after = p_id and x.after is not null;
+      if w.after is not null then  -- the key goes back to the job that this one waited for
+        update {schema}.idempotency i set job_id = w.after
+        where i.org_id = j.org_id and i.key = j.key and i.job_id = p_id;
+      end if;
+      perform {schema}.record('job.cancel_requested', p_id, w.attempt, who);
+      perform {schema}.record('job.cancelled', p_id, w.attempt, who);
+      return 'cancelled';
+    end if;
+    select * into r from {schema}.running x where x.id = p_id for update;
+    if found then
+      if not j.cancellable then
+        return 'not_cancellable';
+      end if;
+      if r.cancel_requested_at is null then
+        update {schema}.running x set cancel_requested_at = {schema}.now() where x.id = p_id;
+        perform {schema}.record('job.cancel_requested', p_id, r.attempt, who);
+        perform pg_notify({channel}, '');  -- rare: workers look for cancelled jobs when woken
+      end if;
+      return 'cancel_requested';
+    end if;
+    select f.state into ended from {schema}.finished f where f.id = p_id;
+    if found then
+      return case when ended = 'cancelled' then 'cancelled' else 'already_finished' end;
+    end if;
+    if not exists (select from {schema}.job x where x.id = p_id) then
+      return 'not_found';
+    end if;
+  end loop;
+end $$;
+
+-- Move a job that waits to another time. Answers the new state, or null when it does not wait.
+create function {schema}.reschedule(p_id uuid, p_org text, p_at timestamptz, p_actor_type text, p_actor_id text) returns text
+language plpgsql as $$
+declare
+  w {schema}.waiting;
+  before timestamptz;
+begin
+  select coalesce(x.due_then, x.due_at) into before from {schema}.waiting x where x.id = p_id for update;
+  update {schema}.waiting x
+  set due_at = case when x.after is null then greatest(p_at, {schema}.now()) else x.due_at end,
+      due_then = case when x.after is not null then greatest(p_at, {schema}.now()) end
+  where x.id = p_id and (p_org is null or x.org_id = p_org) returning * into w;
+  if not found then
+    return null;
+  end if;
+  perform {schema}.record('job.rescheduled', p_id, w.attempt,
+                          jsonb_build_object('by', p_actor_id, 'by_type', p_actor_type, 'from', before, 'to', p_at));
+  perform {schema}.wake();
+  return case when w.due_at <= {schema}.now() then 'ready' when w.retrying then 'retrying' else 'scheduled' end;
+end $$;
+
+-- Change the priority of one job that waits; audited with the old and the new value. Answers the old one, or null.
+create function {schema}.prioritize(p_id uuid, p_org text, p_priority integer, p_actor_type text, p_actor_id text) returns integer
+language plpgsql as $$
+declare
+  before integer;
+  attempt smallint;
+begin
+  select w.priority, w.attempt into before, attempt from {schema}.waiting w
+  where w.id = p_id and (p_org is null or w.org_id = p_org) for update;
+  if not found then
+    return null;
+  end if;
+  update {schema}.waiting w set priority = p_priority where w.id = p_id;
+  perform {schema}.record('job.prioritized', p_id, attempt,
+                          jsonb_build_object('by', p_actor_id, 'by_type', p_actor_type, 'from', before, 'to', p_priority));
+  return before;
+end $$;
+
+-- A failed or dead job back to its queue, attempts 0, same payload and key. Its attempts stay in the history.
+-- Refused (answers the job in the way) while another job of the key lives: two must never run at once.
+create function {schema}.replay(p_id uuid, p_org text, p_actor_type text, p_actor_id text, p_reason text,
+                                out moved boolean, out in_the_way uuid)
+language plpgsql as $$
+declare
+  j {schema}.job;
+  f {schema}.finished;
+begin
+  moved := false;
+  select * into j from {schema}.job x where x.id = p_id and (p_org is null or x.org_id = p_org);
+  if not found then
+    return;
+  end if;
+  if j.key is not null then
+    perform from {schema}.idempotency i where i.org_id = j.org_id and i.key = j.key for update;
+    select i.job_id into in_the_way from {schema}.idempotency i, {schema}.state_of(i.job_id) s
+    where i.org_id = j.org_id and i.key = j.key and i.job_id <> p_id
+      and s.state in ('scheduled', 'ready', 'retrying', 'running');
+    if found then
+      return;
+    end if;
+    update {schema}.idempotency i set job_id = p_id where i.org_id = j.org_id and i.key = j.key;
+  end if;
+  perform set_config('mainspring.verb', 'replay', true);
+  delete from {schema}.finished x where x.id = p_id and x.state in ('failed', 'dead') returning * into f;
+  perform set_config('mainspring.verb', '', true);
+  if not found then
+    return;
+  end if;
+  insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, suspect)
+  values (j.id, j.org_id, j.task, j.queue, j.priority, {schema}.now(), f.state = 'failed');
+  perform {schema}.record('job.replayed', p_id, f.attempt, jsonb_build_object(
+    'by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason, 'from', f.state, 'error', f.error));
+  perform {schema}.wake();
+  moved := true;
+end $$;
+
+-- Who: clean-up, in bounded batches. Removes jobs finished before an instant, except open dead letters, and leaves what
+-- outlives them: the status of the key, and the events that only their tickets proved.
+create function {schema}.prune(p_states text[], p_before timestamptz, p_limit integer) returns integer
+language plpgsql as $$
+declare
+  gone uuid[];
+begin
+  perform set_config('mainspring.verb', 'prune', true);
+  with f as (
+    delete from {schema}.finished x where x.id in (
+      select y.id from {schema}.finished y
+      where y.finished_at < p_before and y.state = any(p_states) limit p_limit for update skip locked)
+    returning *
+  ), keys as (
+    update {schema}.idempotency i
+    set status = case f.state when 'succeeded' then 'succeeded' when 'dead' then 'dead' else 'failed' end,
+        expires_at = f.finished_at + i.ttl,
+        result_ref = case when f.state = 'succeeded' then f.id::text end,
+        error_ref = case when f.state <> 'succeeded' then f.id::text end
+    from f where i.org_id = f.org_id and i.job_id = f.id
+  ), trail as (
+    insert into {schema}.audit (org_id, at, event, job_id, task, attempt, project_id, actor_type, actor_id, request_id, correlation_id)
+    select j.org_id, e.at, e.event, j.id, j.task, e.attempt, j.project_id, j.actor_type, j.actor_id, j.request_id, j.correlation_id
+    from f join {schema}.job j on j.id = f.id
+    cross join lateral (values ('job.enqueued', j.created_at, 0::smallint), ('job.started', f.started_at, f.attempt),
+                               ('job.succeeded', case when f.state = 'succeeded' then f.finished_at end, f.attempt)) e(event, at, attempt)
+    where e.at is not null
+  )
+  select array_agg(f.id) into gone from f;
+  delete from {schema}.attempt a using {schema}.job j where j.id = any(gone) and a.org_id = j.org_id and a.job_id = j.id;
+  delete from {schema}.job j where j.id = any(gone);
+  perform set_config('mainspring.verb', '', true);
+  return coalesce(cardinality(gone), 0);
+end $$;
+
+-- Stop and start claims from a queue. Running jobs finish. `claims_seen` below completes a pause.
+create function {schema}.pause(p_queue text, p_actor_type text, p_actor_id text, p_reason text) returns void
+language sql as $$
+  insert into {schema}.queue (name, paused_at, paused_by, pause_reason)
+  values (p_queue, {schema}.now(), p_actor_id, p_reason)
+  on conflict (org_id, name) do update
+  set paused_at = coalesce({schema}.queue.paused_at, excluded.paused_at), paused_by = excluded.paused_by,
+      pause_reason = excluded.pause_reason;
+  insert into {schema}.audit (org_id, at, event, actor_type, actor_id, detail)
+  values ('SYSTEM', {schema}.now(), 'queue.paused', p_actor_type, p_actor_id, jsonb_build_object('queue', p_queue, 'reason', p_reason));
+$$;
+
+create function {schema}.resume(p_queue text, p_actor_type text, p_actor_id text) returns boolean
+language plpgsql as $$
+begin
+  update {schema}.queue q set paused_at = null, paused_by = null, pause_reason = null
+  where q.org_id = 'SYSTEM' and q.name = p_queue and q.paused_at is not null;
+  if not found then
+    return false;
+  end if;
+  insert into {schema}.audit (org_id, at, event, actor_type, actor_id, detail)
+  values ('SYSTEM', {schema}.now(), 'queue.resumed', p_actor_type, p_actor_id, jsonb_build_object('queue', p_queue));
+  perform {schema}.wake();
+  return true;
+end $$;
+
+-- Wait until every claim that began before now has ended. Run in a transaction of its own, after the pause committed:
+-- then no claim of the queue commits any more.
+create function {schema}.claims_seen() returns void language sql as $$
+  select pg_advisory_xact_lock({claim_lock})
+$$;

@@ -1,0 +1,40 @@
+-- What people do with queues.
+
+-- name: list_queues
+-- A person looks. Names come from the table, from live workers, and from tickets by one probe a name.
+with recursive lane(name) as (
+  (select queue from {schema}.waiting order by queue limit 1)
+  union all
+  select (select w.queue from {schema}.waiting w where w.queue > lane.name order by w.queue limit 1)
+  from lane where lane.name is not null
+), names as (
+  select name from {schema}.queue union select name from lane where name is not null
+  union select unnest(queues) from {schema}.worker
+)
+select n.name, q.paused_at, q.paused_by, q.pause_reason, q.start_target,
+       {schema}.now() - oldest.due_at as oldest_age
+from names n
+left join {schema}.queue q on q.org_id = 'SYSTEM' and q.name = n.name
+left join lateral (
+  select min(x.due_at) as due_at
+  from (values (0::smallint), (1::smallint), (2::smallint), (3::smallint)) p(priority)
+  cross join lateral (
+    select w.due_at from {schema}.waiting w
+    where w.queue = n.name and w.priority = p.priority and w.due_at <= {schema}.now() order by w.due_at limit 1) x
+) oldest on true
+order by n.name
+
+-- name: queue_depth
+-- A person looks: how many jobs wait, counted up to a limit, because hot tables are never counted whole.
+select count(*) from (
+  select from {schema}.waiting where queue = %(queue)s and due_at <= {schema}.now() limit %(limit)s) w
+
+-- name: pause
+select {schema}.pause(%(queue)s, %(actor_type)s, %(actor_id)s, %(reason)s)
+
+-- name: claims_seen
+-- Completes a pause, in a transaction of its own.
+select {schema}.claims_seen()
+
+-- name: resume
+select {schema}.resume(%(queue)s, %(actor_type)s, %(actor_id)s)

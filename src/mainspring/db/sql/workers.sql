@@ -1,0 +1,57 @@
+-- What a worker says.
+
+-- name: claim
+-- The exchange, every few milliseconds while there is work.
+select * from {schema}.claim(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+
+-- name: complete
+-- The exchange, in the same transaction as the next claim.
+select {schema}.complete(%s, %s)
+
+-- name: complete_with
+-- The same, for attempts that returned a result.
+select {schema}.complete(%s, %s, %s::jsonb[])
+
+-- name: settle
+select {schema}.settle(%s, %s::json)
+
+-- name: renew
+-- Every renewal interval, all leases of the worker at once.
+select epoch, cancel from {schema}.renew(%s, %s, %s)
+
+-- name: cancelled
+-- Every second while jobs run, and on every wake-up. Index: running_cancel.
+select epoch from {schema}.running where worker = %s and cancel_requested_at is not null
+
+-- name: rescue
+-- Every few seconds.
+select job_id, worker, state from {schema}.rescue(%s, %s)
+
+-- name: release_held
+select {schema}.release_held()
+
+-- name: next_due
+-- A worker that found nothing, before it sleeps.
+select {schema}.next_due(%s)
+
+-- name: raise_idle
+select {schema}.raise_idle(%s)
+
+-- name: beat
+-- Every heartbeat.
+insert into {schema}.worker (id, host, pid, version, queues, concurrency, started_at, seen_at, running, stopping)
+values (%(id)s, %(host)s, %(pid)s, %(version)s, %(queues)s, %(concurrency)s, {schema}.now(), {schema}.now(), %(running)s, %(stopping)s)
+on conflict (org_id, id) do update
+set seen_at = excluded.seen_at, running = excluded.running, stopping = excluded.stopping
+
+-- name: farewell
+delete from {schema}.worker where id = %(id)s
+
+-- name: forget_workers
+-- With rescue: heartbeats that stopped long ago.
+delete from {schema}.worker where seen_at < {schema}.now() - interval '1 day'
+
+-- name: list_workers
+select id, host, pid, version, queues, concurrency, started_at, seen_at, running, stopping,
+       seen_at < {schema}.now() - %(gone_after)s::interval as gone
+from {schema}.worker order by started_at

@@ -1,0 +1,140 @@
+"""What can go wrong, grouped by who must act.
+
+::
+
+    MainspringError
+    ├── ConfigurationError        fix the settings                     (at start-up)
+    ├── DeclarationError          fix the code                         (at import or start-up)
+    │   ├── DuplicateTask
+    │   ├── UnknownTask
+    │   └── UnknownOption
+    ├── ValidationError           fix the input; carries code and field (at enqueue)
+    │   └── PayloadTooLarge
+    ├── JobError                  about one job; carries job_id
+    │   ├── JobNotFound
+    │   ├── JobExists             the job id is taken by another job
+    │   ├── KeyReused             the key is taken with another payload
+    │   ├── TransitionRefused     the job's state does not allow it; carries verb and state
+    │   ├── ResultUnavailable     the job ended without success; carries state and error
+    │   └── LeaseLost             the worker no longer owns the job
+    ├── SchemaError               SchemaMissing  SchemaOutdated  SchemaTooNew
+    └── DatabaseUnavailable       try again later
+
+What a handler raises to steer its job (Permanent, RetryAfter, Snooze) lives in `mainspring.outcome`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+
+class MainspringError(Exception):
+    """Something went wrong in Mainspring."""
+
+    code: str = "INTERNAL_ERROR"
+
+    def __init__(self, message: str = "", **data: Any) -> None:
+        super().__init__(message or (self.__doc__ or "").partition("\n")[0])
+        for name, value in data.items():
+            setattr(self, name, value)
+
+
+class ConfigurationError(MainspringError):
+    """A setting is missing or wrong."""
+
+
+class DeclarationError(MainspringError):
+    """A task, registry or schedule is declared wrongly."""
+
+
+class DuplicateTask(DeclarationError):
+    """Two tasks have the same name."""
+
+
+class UnknownTask(DeclarationError):
+    """No task has this name."""
+
+    code = "UNKNOWN_JOB_TYPE"
+
+
+class UnknownOption(DeclarationError):
+    """This option does not exist."""
+
+
+class ValidationError(MainspringError):
+    """A field of a job is missing or wrong; nothing was written."""
+
+    code = "VALIDATION_ERROR"
+    field: str
+
+    def __init__(self, message: str, *, field: str) -> None:
+        super().__init__(message, field=field)
+
+
+class PayloadTooLarge(ValidationError):
+    """The payload is larger than the limit."""
+
+    code = "PAYLOAD_TOO_LARGE"
+
+
+class JobError(MainspringError):
+    """Something went wrong with one job."""
+
+    job_id: UUID | None = None
+
+
+class JobNotFound(JobError):
+    """There is no such job."""
+
+
+class JobExists(JobError):
+    """Another job has this id."""
+
+
+class KeyReused(JobError):
+    """The idempotency key is taken by a job with another payload."""
+
+    code = "IDEMPOTENCY_KEY_REUSED"
+
+
+class TransitionRefused(JobError):
+    """The job's state does not allow this."""
+
+    verb: str
+    state: str | None
+
+
+class ResultUnavailable(JobError):
+    """The job ended without success, or has not ended yet."""
+
+    state: str
+    error: dict[str, Any] | None = None
+
+
+class LeaseLost(JobError):
+    """The worker no longer owns the job; nothing it writes can commit."""
+
+    code = "LEASE_EXPIRED"
+
+
+class SchemaError(MainspringError):
+    """The database schema does not fit this version of Mainspring."""
+
+
+class SchemaMissing(SchemaError):
+    """The schema is not installed: run `mainspring schema migrate`."""
+
+
+class SchemaOutdated(SchemaError):
+    """The schema is older than this version needs: run `mainspring schema migrate`."""
+
+
+class SchemaTooNew(SchemaError):
+    """The schema had a breaking change that this version does not know: upgrade Mainspring."""
+
+
+class DatabaseUnavailable(MainspringError):
+    """The database cannot be reached or refuses to write; whether the last write happened is unknown."""
+
+    code = "DB_UNAVAILABLE"

@@ -1,0 +1,192 @@
+"""The job contract: what is enqueued (`NewJob`), what enqueue answers (`Enqueued`), what a worker holds (`Claim`),
+what is read back (`Job`).
+
+A `NewJob` is an immutable value that can be built, tested, listed and put in a batch before it is enqueued. Its
+fields are the wire format: msgspec writes them, and `mainspring.enqueue_many` reads them, under the same names.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from mainspring.dedupe import Mode
+from mainspring.errors import ValidationError
+
+ActorType = Literal["user", "system", "api_key"]
+Answer = Literal["created", "existing", "reset", "replaced"]
+
+SYSTEM = "SYSTEM"  # the engine's own actor, and the organisation of its housekeeping
+DEFAULT_ORG = "default"  # a team with one tenant never types an organisation
+DEFAULT_PRIORITY = 2
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One request to run a task, not yet enqueued."""
+
+    task: str
+    payload: msgspec.Raw
+    queue: str = "q:default"
+    priority: int = DEFAULT_PRIORITY
+    max_attempts: int = 5
+    cancellable: bool = True
+    id: UUID | None = None
+    org_id: str | None = None
+    project_id: UUID | None = None
+    actor_type: ActorType | None = None
+    actor_id: str | None = None
+    request_id: str | None = None
+    correlation_id: str | None = None
+    parent_id: UUID | None = None
+    traceparent: str | None = None
+    created_at: datetime | None = None
+    scheduled_for: datetime | None = None
+    delay: timedelta | None = None
+    key: str | None = None
+    mode: Mode | None = None
+    ttl: timedelta | None = None
+    wait: timedelta | None = None
+    reset: bool = False
+    # What the task demands of the envelope; checked at enqueue, not stored.
+    project_scoped: bool = False
+    schedulable: bool = True
+    by_payload: bool = False
+
+    def at(self, when: datetime) -> NewJob:
+        """Run no sooner than this instant."""
+        if when.tzinfo is None:
+            raise ValidationError(f"scheduled_for: {when} has no time zone", field="scheduled_for")
+        return replace(self, scheduled_for=when, delay=None)
+
+    def after(self, delay: float | timedelta) -> NewJob:
+        """Run no sooner than this long (seconds or a timedelta) after the enqueue, by the database's clock."""
+        delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        if delay < timedelta(0):
+            raise ValidationError(f"delay: {delay} is negative", field="delay")
+        return replace(self, delay=delay, scheduled_for=None)
+
+    def with_key(self, key: str, mode: Mode | None = None, *, reset: bool = False) -> NewJob:
+        """Enqueue under an idempotency key; `reset` asks for a failed job to run again, whatever the mode."""
+        return replace(self, key=key, mode=mode or self.mode, reset=reset)
+
+    def with_id(self, job_id: UUID) -> NewJob:
+        """Bring the job's id, so that the same request sent twice is one job."""
+        return replace(self, id=job_id)
+
+    def with_priority(self, priority: int) -> NewJob:
+        """Run earlier (0) or later (3) than the other jobs of the queue."""
+        return replace(self, priority=priority)
+
+    def on_queue(self, queue: str) -> NewJob:
+        """Run on another queue than the task's."""
+        return replace(self, queue=queue)
+
+    def by(self, actor_id: object, actor_type: ActorType = "user") -> NewJob:
+        """Name who asked for the job."""
+        return replace(self, actor_id=str(actor_id), actor_type=actor_type)
+
+    def for_org(self, org_id: object) -> NewJob:
+        """Name the organisation that the job belongs to."""
+        return replace(self, org_id=str(org_id))
+
+    def in_project(self, project_id: UUID) -> NewJob:
+        """Name the project that the job belongs to."""
+        return replace(self, project_id=project_id)
+
+    def traced(
+        self, *, request_id: object = None, correlation_id: object = None, traceparent: str | None = None
+    ) -> NewJob:
+        """Carry the ids of the request that caused the job."""
+        return replace(
+            self,
+            request_id=self.request_id if request_id is None else str(request_id),
+            correlation_id=self.correlation_id if correlation_id is None else str(correlation_id),
+            traceparent=traceparent or self.traceparent,
+        )
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """What enqueue did, and where the job stands."""
+
+    id: UUID
+    answer: Answer
+    state: str
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A job that a worker holds under a lease. (worker id, epoch) is its fencing token."""
+
+    id: UUID
+    task: str
+    payload: str
+    org_id: str
+    project_id: UUID | None
+    actor_type: str
+    actor_id: str
+    request_id: str
+    correlation_id: str
+    traceparent: str | None
+    key: str | None
+    created_at: datetime
+    scheduled_for: datetime | None
+    max_attempts: int
+    epoch: int
+    attempt: int
+    crashes: int
+    snoozes: int
+    suspect: bool
+    queue: str
+    priority: int
+    due_at: datetime
+    claimed_at: datetime
+
+    @property
+    def waited(self) -> timedelta:
+        """How long before the claim the job was first due."""
+        return self.claimed_at - (self.scheduled_for or self.created_at)
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same on every attempt: the job's key, or its id; send it to systems that accept one."""
+        return self.key or str(self.id)
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the view `mainspring.jobs` shows it."""
+
+    id: UUID
+    task: str
+    state: str
+    org_id: str
+    project_id: UUID | None
+    actor_type: str
+    actor_id: str
+    request_id: str
+    correlation_id: str
+    parent_id: UUID | None
+    traceparent: str | None
+    idempotency_key: str
+    queue: str
+    priority: int
+    payload: dict[str, Any]
+    attempt: int
+    max_attempts: int
+    crashes: int
+    snoozes: int
+    cancellable: bool
+    created_at: datetime
+    scheduled_for: datetime | None
+    due_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    updated_at: datetime
+    worker: str | None
+    epoch: int | None
+    lease_expires_at: datetime | None
+    cancel_requested_at: datetime | None
+    result: Any
+    error: dict[str, Any] | None

@@ -1,0 +1,203 @@
+"""How an attempt ended, and what happens to the job then.
+
+A handler steers its job by raising: `Permanent`, `RetryAfter`, `Snooze`. The executor turns what happened into an
+`Outcome` value at once, and one pure function, `decide`, chooses the move. No clock, no database.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol, assert_never
+
+from mainspring.codes import CODES, ErrorClass
+from mainspring.retry import LONGEST_HINT, Retry
+
+#: So many crashes make a job dead, whatever attempts remain.
+CRASH_BUDGET = 3
+
+
+class Failure(Exception):  # noqa: N818 (what a handler raises reads as a word: raise Permanent(...))
+    """A classified failure of an attempt: its code decides whether it is tried again.
+
+    >>> Failure("no answer", code="HttpException").error_class
+    'retryable'
+    """
+
+    def __init__(self, message: str = "", *, code: str = "INTERNAL_ERROR") -> None:
+        super().__init__(message or (CODES[code].text if code in CODES else code))
+        self.code = code
+
+    @property
+    def error_class(self) -> ErrorClass:
+        """Whether the job is tried again."""
+        return CODES[self.code].error_class if self.code in CODES else "retryable"
+
+
+class Permanent(Failure):
+    """Trying again cannot help: the job ends as `failed`.
+
+    >>> raise Permanent("the booking is closed")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    Permanent: the booking is closed
+    """
+
+    def __init__(self, message: str = "", *, code: str = "BUSINESS_RULE") -> None:
+        super().__init__(message, code=code)
+
+    @property
+    def error_class(self) -> ErrorClass:
+        """Always permanent."""
+        return "permanent"
+
+
+class RetryAfter(Failure):
+    """A provider said when to come back: try again no sooner, at most an hour later.
+
+    >>> RetryAfter(120).after
+    datetime.timedelta(seconds=120)
+    """
+
+    def __init__(self, after: float | timedelta, message: str = "", *, code: str = "RATE_LIMITED") -> None:
+        super().__init__(message, code=code)
+        self.after = after if isinstance(after, timedelta) else timedelta(seconds=after)
+
+    @property
+    def error_class(self) -> ErrorClass:
+        """Always retryable."""
+        return "retryable"
+
+
+class Snooze(Exception):  # noqa: N818 (not an error: the handler asks to run later)
+    """Run the job again later; the attempt is given back.
+
+    >>> Snooze(30).after
+    datetime.timedelta(seconds=30)
+    """
+
+    def __init__(self, after: float | timedelta) -> None:
+        self.after = after if isinstance(after, timedelta) else timedelta(seconds=after)
+        if self.after < timedelta(0):
+            raise ValueError("a job cannot be snoozed into the past")
+        super().__init__(f"snoozed for {self.after}")
+
+
+class Cancelled(Exception):  # noqa: N818 (not an error: somebody asked for it)
+    """The job was cancelled while it ran; raised by `ctx.check()` between steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """What is kept of a failed attempt: sanitised and bounded before it gets here."""
+
+    code: str
+    error_class: ErrorClass
+    message: str
+    stack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The handler returned."""
+
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The handler raised, timed out or was refused."""
+
+    error: Error
+    after: timedelta | None = None  # the provider's hint
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    """The handler asked to run later."""
+
+    after: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The handler saw the cancellation token and stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The worker stops before the handler ended."""
+
+
+Outcome = Succeeded | Failed | Snoozed | Stopped | Interrupted
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """running → succeeded."""
+
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """running → anything else: the verb, the delay where it has one, the error where there was one."""
+
+    verb: str
+    delay: timedelta | None = None
+    error: Error | None = None
+
+
+class Attempted(Protocol):
+    """What `decide` needs to know of a job."""
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+
+    @property
+    def max_attempts(self) -> int:
+        """The limit stored with the job."""
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the job failed permanently before and was replayed."""
+
+    @property
+    def waited(self) -> timedelta:
+        """How long ago the job was first due."""
+
+
+def decide(
+    job: Attempted,
+    outcome: Outcome,
+    policy: Retry,
+    *,
+    snooze_limit: timedelta | None = None,
+    rand: Callable[[], float] = random.random,
+) -> Complete | Move:
+    """Choose what happens to a job after an attempt; permanence is judged before the number of attempts."""
+    match outcome:
+        case Succeeded(result):
+            return Complete(result)
+        case Snoozed(after):
+            if snooze_limit is not None and job.waited + after > snooze_limit:
+                text = CODES["SNOOZED_TOO_LONG"].text
+                return Move("bury", error=Error("SNOOZED_TOO_LONG", "permanent", text))
+            return Move("snooze", after)
+        case Stopped():
+            return Move("stop")
+        case Interrupted():
+            return Move("release")
+        case Failed(error) if error.error_class == "permanent":
+            return Move("bury" if job.suspect else "reject", error=error)
+        case Failed(error) if job.attempt >= job.max_attempts:
+            return Move("bury", error=error)
+        case Failed(error, after):
+            delay = policy.delay(job.attempt, rand)
+            if after is not None:
+                delay = min(max(delay, after), max(LONGEST_HINT, delay))
+            return Move("fail", delay, error)
+        case _:
+            assert_never(outcome)

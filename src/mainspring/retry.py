@@ -1,0 +1,101 @@
+"""When a failed job is tried again. Pure: the number of attempts goes in, a delay comes out.
+
+With n attempts made so far, `fixed` waits `base`; `exponential` waits raw = min(cap, base * factor**(n - 1)).
+Jitter then spreads raw: `equal` over [raw/2, raw], `full` over [0, raw], `spread` over raw ± 20 %, never above the cap.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, get_args
+
+from mainspring.errors import DeclarationError
+
+Shape = Literal["fixed", "exponential"]
+Jitter = Literal["none", "equal", "full", "spread"]
+
+#: A provider's hint is followed up to here.
+LONGEST_HINT = timedelta(hours=1)
+MAX_ATTEMPTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often and how late a failed job is tried again."""
+
+    attempts: int
+    base: timedelta
+    shape: Shape = "exponential"
+    factor: float = 2.0
+    cap: timedelta = timedelta(minutes=5)
+    jitter: Jitter = "equal"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.attempts <= MAX_ATTEMPTS:
+            raise DeclarationError(f"attempts: {self.attempts} is not between 1 and {MAX_ATTEMPTS}")
+        if self.base < timedelta(0) or self.cap < timedelta(0):
+            raise DeclarationError("base and cap: a delay cannot be negative")
+        if self.shape not in get_args(Shape):
+            raise DeclarationError(f"shape: {self.shape!r} is not one of {', '.join(get_args(Shape))}")
+        if self.jitter not in get_args(Jitter):
+            raise DeclarationError(f"jitter: {self.jitter!r} is not one of {', '.join(get_args(Jitter))}")
+        if self.factor < 1:
+            raise DeclarationError(f"factor: {self.factor} is below 1")
+
+    def raw(self, attempt: int) -> timedelta:
+        """The delay after this many attempts, before jitter."""
+        if self.shape == "fixed":
+            return self.base
+        seconds = self.base.total_seconds()
+        # Past 2**64 the cap has long been reached; a larger exponent would only overflow.
+        return min(self.cap, timedelta(seconds=min(seconds * self.factor ** min(attempt - 1, 64), 1e9)))
+
+    def delay(self, attempt: int, rand: Callable[[], float] = random.random) -> timedelta:
+        """The delay after this many attempts; `rand` gives a number in [0, 1)."""
+        raw = self.raw(attempt)
+        match self.jitter:
+            case "none":
+                return raw
+            case "equal":
+                return raw / 2 + raw / 2 * rand()
+            case "full":
+                return raw * rand()
+            case "spread":
+                limit = raw if self.shape == "fixed" else self.cap
+                return min(raw * (0.8 + 0.4 * rand()), max(limit, raw))
+
+    def describe(self) -> str:
+        """The policy in words, for people.
+
+        >>> fixed(seconds=60, attempts=3).describe()
+        '3 attempts, 60 s apart'
+        """
+        base = f"{self.base.total_seconds():g} s"
+        if self.shape == "fixed":
+            return f"{self.attempts} attempts, {base} apart"
+        cap = f"{self.cap.total_seconds():g} s"
+        return f"{self.attempts} attempts, {base} growing by {self.factor:g} up to {cap}, jitter {self.jitter}"
+
+
+def fixed(*, seconds: float, attempts: int, jitter: Jitter = "none") -> Retry:
+    """Try again after the same delay each time.
+
+    >>> fixed(seconds=60, attempts=3).delay(2)
+    datetime.timedelta(seconds=60)
+    """
+    delay = timedelta(seconds=seconds)
+    return Retry(attempts, delay, "fixed", 1.0, delay, jitter)
+
+
+def exponential(
+    *, base: float = 5, factor: float = 2, cap: float = 300, attempts: int = 5, jitter: Jitter = "equal"
+) -> Retry:
+    """Try again after a delay (in seconds) that grows from `base` to `cap`.
+
+    >>> [exponential(base=2, cap=1024, jitter="none").delay(n).seconds for n in (1, 2, 3, 4)]
+    [2, 4, 8, 16]
+    """
+    return Retry(attempts, timedelta(seconds=base), "exponential", factor, timedelta(seconds=cap), jitter)

@@ -1,0 +1,71 @@
+"""Error texts without secrets: masked, bounded, and fit for PostgreSQL.
+
+Masking looks for names (`password=…`) and for shapes (`sk_live_…`), so it may hide too much; that is the safe side.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+LIMIT: Final = 8192  # bytes
+MASK: Final = "***"
+
+_SECRET: Final = (
+    r"(?:password|passwd|passphrase|pwd|secret|token|credentials?"
+    r"|(?:api|access|private|secret|signing|encryption)[_-]?key)"
+)
+#: A name, in snake case, that ends like the name of a secret: `stripe_secret`, but not `token_count`.
+SECRET_NAME: Final = re.compile(rf"{_SECRET}$", re.IGNORECASE)
+#: A value that has the shape of a credential: Stripe's keys, a JSON web token, an AWS key, a private key.
+CREDENTIAL: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9+/=_-]{8,}"
+    r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+    r"|\bAKIA[0-9A-Z]{16}\b"
+    r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?:.*?-----END [A-Z ]{0,30}PRIVATE KEY-----|.*)",
+    re.DOTALL,
+)
+# Every repetition is bounded or cannot overlap its neighbour, so a hostile text costs linear time.
+_LOGIN: Final = re.compile(r"(?<=://)([^\s/:@]{0,256}):[^\s/]{1,256}@")
+_SCHEME: Final = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE)
+_NAMED: Final = re.compile(
+    rf"""({_SECRET}|authorization)                   # the name, or its end
+         (\\*["']?\s{{0,8}}[:=]\s{{0,8}})            # in JSON (escaped or not), a Python dict, a header, a DSN or a query
+         (?: (\\*["']).{{0,4096}}?\3                 # a quoted value
+           | (?!{re.escape(MASK)})[^\s,;&"'(){{}}\[\]]+ )""",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
+_EMAIL: Final = re.compile(r"(?<![\w.%+-])([\w%+-])[\w.%+-]{0,63}@((?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24})\b")
+# NUL and lone surrogates PostgreSQL cannot store; the other control characters would drive a terminal.
+_UNFIT: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def sanitize(text: str, limit: int = LIMIT) -> str:
+    """The text with secrets and addresses masked, at most `limit` bytes long.
+
+    >>> sanitize("could not log in with password=hunter2 as jane@example.com")
+    'could not log in with password=*** as j***@example.com'
+    """
+    # Looking through a huge text costs time. What is left out here lies far inside what is cut below.
+    text = _cut(text, 16 * limit)
+    text = _UNFIT.sub("�", text)
+    text = CREDENTIAL.sub(MASK, text)
+    text = _LOGIN.sub(rf"\1:{MASK}@", text)
+    text = _SCHEME.sub(rf"\1 {MASK}", text)
+    text = _NAMED.sub(rf"\1\2{MASK}", text)
+    text = _EMAIL.sub(rf"\1{MASK}@\2", text)
+    return _cut(text, limit)
+
+
+def _cut(text: str, limit: int) -> str:
+    """Keep the beginning and the end: a message begins with what happened, a stack ends with it."""
+    if len(text) <= limit // 4:  # even at four bytes a character
+        return text
+    raw = text.encode("utf-8", "surrogatepass")
+    if len(raw) <= limit:
+        return text
+    marker = f" […{len(raw) - limit} bytes cut…] "
+    half = max((limit - len(marker.encode())) // 2, 0)
+    head, tail = raw[:half], raw[len(raw) - half :]
+    # A character that straddles the cut is dropped.
+    return head.decode("utf-8", "ignore") + marker + tail.decode("utf-8", "ignore")

@@ -1,0 +1,85 @@
+"""What every test may ask for: real PostgreSQL clusters, and a fresh migrated database with virtual time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mainspring.embedded import VOLATILE, Cluster, find_binaries
+from tests import rule_report
+from tests.databases import Database, Run, check_tickets, fresh_database
+
+RUN = pytest.StashKey[Run]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name in [name for name in os.environ if name.startswith("MAINSPRING_") and name != rule_report.ENV]:
+        del os.environ[name]
+    worker = getattr(config, "workerinput", None)
+    config.stash[RUN] = Run(Path(worker["run"])) if worker else Run.begin()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell an xdist worker which run it belongs to."""
+    node.workerinput["run"] = str(node.config.stash[RUN].path)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.stash[RUN].end()
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": False}
+
+
+@pytest.fixture(scope="session")
+def run(pytestconfig: pytest.Config) -> Run:
+    return pytestconfig.stash[RUN]
+
+
+@pytest.fixture(scope="session")
+def volatile_cluster(run: Run) -> Cluster:
+    """PostgreSQL 18, fast and careless, shared by all processes of the run: leave it running."""
+    return run.cluster("memory/18", settings=VOLATILE)
+
+
+@pytest.fixture
+def durable_cluster(run: Run, worker_id: str) -> Cluster:
+    """PostgreSQL 18 that writes durably, one for each process of the run: a test may kill it."""
+    return run.cluster(f"disk/18-{worker_id}")
+
+
+@pytest.fixture(scope="session")
+def cluster15(run: Run) -> Cluster:
+    """PostgreSQL 15, the oldest we support, from Debian's packages."""
+    if not find_binaries(15).is_dir():
+        reason = "PostgreSQL 15 is not installed: run apt-get install postgresql-15"
+        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
+    return run.cluster("memory/15", version=15, settings=VOLATILE)
+
+
+@pytest.fixture
+def database15(cluster15: Cluster) -> Iterator[Database]:
+    with fresh_database(cluster15) as database:
+        yield database
+        check_invariants(database)
+
+
+@pytest.fixture
+def database(volatile_cluster: Cluster) -> Iterator[Database]:
+    with fresh_database(volatile_cluster) as database:
+        yield database
+        check_invariants(database)
+
+
+def check_invariants(database: Database) -> None:
+    """What must hold in every database when its test is over, whatever the test did."""
+    with database.connect() as conn:
+        check_tickets(conn)
