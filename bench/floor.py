@@ -73,7 +73,8 @@ insert into floor.waiting (id, queue, priority, due_at) select id, queue, priori
 
 INSERT_ONE: LiteralString = f"""
 with j as (insert into floor.job ({COLUMNS})
-           values ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)),
+           values ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10,
+                   $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)),
      w as (insert into floor.waiting (id, queue, priority, due_at) values ($1, $6, $7, $19))
 select"""
 
@@ -105,6 +106,9 @@ Connection = AsyncConnection[tuple[Any, ...]]
 Row = tuple[int, str, str]  # epoch, job type, payload
 
 
+PAYLOAD = {"user": 12345, "email": "someone@example.com", "subject": "Your order is on its way", "copies": [1, 2, 3]}
+
+
 class Job(msgspec.Struct):
     """A job with its whole envelope, as JSON carries it."""
 
@@ -130,7 +134,6 @@ class Job(msgspec.Struct):
     tags: list[str] | None = None
 
 
-PAYLOAD = {"user": 12345, "email": "someone@example.com", "subject": "Your order is on its way", "copies": [1, 2, 3]}
 encode = msgspec.json.Encoder().encode
 
 
@@ -212,7 +215,7 @@ class Loop:
                 rows = await claim.fetchall()
             self.claimed += len(rows)
             for row in rows:
-                self.running[row[0]] = asyncio.create_task(self.run(row))  # type: ignore[arg-type]
+                self.running[row[0]] = asyncio.create_task(self.run(row))
 
     async def run(self, row: Row) -> None:
         """Handle one job."""
@@ -331,7 +334,9 @@ async def listen_claim_roundtrip(dsn: str, n: int) -> float:
 async def main() -> None:
     """Print the numbers of the floor alone."""
     parser = argparse.ArgumentParser(prog="python -m bench.floor", description=main.__doc__)
-    parser.add_argument("--jobs", type=int, default=50_000, help="jobs in the drain and in the bulk insert (%(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=50_000, help="jobs in the drain and in the bulk insert (%(default)s)"
+    )
     jobs = parser.parse_args().jobs
     with server() as postgres:
         dsn = postgres.database()

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from mainspring.embedded import VOLATILE, Cluster, find_binaries
 from tests import rule_report
 from tests.databases import Database, Run, check_tickets, fresh_database
+
+from mainspring.embedded import VOLATILE, Cluster, find_binaries
 
 RUN = pytest.StashKey[Run]()
 

@@ -114,7 +114,7 @@ def fresh_database(cluster: Cluster, *, migrated: bool = True) -> Iterator[Datab
 
 @cache
 def template(cluster: Cluster) -> str:
-    """The migrated database that tests copy: made by the first process to ask, under its last name only when complete."""
+    """The migrated database that tests copy: the first process to ask makes it, and names it when complete."""
     unfinished = Identifier(f"{TEMPLATE}_unfinished")
     with superuser(cluster) as conn:
         conn.execute("select pg_advisory_lock(1)")

@@ -6,17 +6,18 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
 import pytest
+from tests.databases import Run
 
 from mainspring import embedded
 from mainspring.embedded import VOLATILE, Cluster, find_binaries
 from mainspring.errors import ConfigurationError
-from tests.databases import Run
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +101,10 @@ def test_killed_server_recovers_what_was_committed(durable_cluster: Cluster) -> 
 def test_sessions_that_outlive_a_killed_postmaster_do_not_prevent_a_start(running: Cluster) -> None:
     assert running.pid is not None
     with psycopg.connect(running.dsn()) as session, ThreadPoolExecutor() as pool:
-        session.execute("select 1")
-        busy = pool.submit(session.execute, "select count(*) from generate_series(1, 1e12::bigint)")
+        session.execute("set statement_timeout = '10s'")
+        busy = pool.submit(session.execute, "do $$ begin loop end loop; end $$")
+        while select(running, "select state from pg_stat_activity where query like 'do %'") != "active":
+            time.sleep(0.01)
         os.kill(running.pid, signal.SIGKILL)
 
         assert running.start()
@@ -183,7 +186,7 @@ def test_server_of_root_starts_below_a_private_home(private: Path) -> None:
     binaries = find_binaries(18)
     wheel = binaries.parent.parent
     for part in (binaries.parent.relative_to(wheel.parent), f"{wheel.name}.libs"):
-        shutil.copytree(wheel.parent / part, private / "site-packages" / part, copy_function=os.link)
+        shutil.copytree(wheel.parent / part, private / "site-packages" / part)
     own_binaries = private / "site-packages" / binaries.relative_to(wheel.parent)
     cluster = Cluster(private / "clone" / "data", settings=VOLATILE, bin_dir=own_binaries)
 

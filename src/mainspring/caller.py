@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import cast
 from uuid import UUID
 
-from mainspring.job import ActorType
+from mainspring.job import ActorType, Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,30 @@ class Caller:
 
 
 NOBODY = Caller()
-_current: ContextVar[Caller] = ContextVar("mainspring_caller", default=NOBODY)
+_current: ContextVar[Caller | Claim] = ContextVar("mainspring_caller", default=NOBODY)
 
 
 def current() -> Caller:
-    """The caller of the current context."""
-    return _current.get()
+    """The caller of the current context; inside a handler, its job: what it enqueues is a follow-up."""
+    caller = _current.get()
+    if isinstance(caller, Claim):
+        caller = Caller(
+            org_id=caller.org_id,
+            project_id=caller.project_id,
+            actor_type=cast(ActorType, caller.actor_type),
+            actor_id=caller.actor_id,
+            request_id=caller.request_id,
+            correlation_id=caller.correlation_id,
+            parent_id=caller.id,
+            traceparent=caller.traceparent,
+        )
+        _current.set(caller)
+    return caller
+
+
+def running(claim: Claim) -> None:
+    """From here on this context belongs to a handler. Cheap: the caller is made from the job when it is asked for."""
+    _current.set(claim)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from mainspring.dedupe import MODES
 from mainspring.errors import PayloadTooLarge, ValidationError
 from mainspring.job import ActorType, NewJob
 from mainspring.retry import MAX_ATTEMPTS
-from mainspring.sanitize import CREDENTIAL, SECRET_NAME
+from mainspring.sanitize import CREDENTIAL, names_secret
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -35,6 +35,7 @@ MAX_KEY: Final = 512
 LOWEST_PRIORITY: Final = 3
 LONGEST_DELAY: Final = timedelta(days=3653)
 LAST_YEAR: Final = 2200
+_ZERO: Final = timedelta(0)
 
 # Control characters, line separators, lone surrogates, and the marks that reorder text on a screen.
 _UNFIT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -48,9 +49,9 @@ _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 def check_job(job: NewJob) -> None:
     """Refuse a job that must not be written.
 
-    >>> check_job(NewJob(task="greet", payload=msgspec.Raw(b"{}")))
+    >>> check_job(NewJob(task="greet", payload=msgspec.Raw(b"{}"), priority=7))
     Traceback (most recent call last):
-    mainspring.errors.ValidationError: org_id: is missing
+    mainspring.errors.ValidationError: priority: is not a whole number from 0 to 3
     """
     check_envelope(job)
     check_payload(job.payload, job.allow_secrets)
@@ -64,12 +65,22 @@ def check_envelope(job: NewJob) -> None:
     except TypeError:  # a list, say, cannot be remembered: ask the functions behind the memory
         _check_task.__wrapped__(job.task, job.queue, job.priority, job.max_attempts)
         _check_caller.__wrapped__(job.org_id, job.actor_type, job.actor_id, job.request_id, job.correlation_id)
-    if job.id is not None or job.project_id is not None or job.parent_id is not None or job.project_scoped:
-        _check_ids(job)
-    if job.key is not None or job.mode is not None or job.wait is not None or job.reset or job.by_payload:
-        _check_key(job)
-    if job.scheduled_for is not None or job.delay is not None or job.created_at is not None:
-        _check_times(job)
+    if job.id is not None and not isinstance(job.id, UUID):
+        _refuse("id", "is not a UUID")
+    if job.project_id is not None and not isinstance(job.project_id, UUID):
+        _refuse("project_id", "is not a UUID")
+    if job.parent_id is not None and not isinstance(job.parent_id, UUID):
+        _refuse("parent_id", "is not a UUID")
+    if job.project_scoped and job.project_id is None:
+        _refuse("project_id", f"is missing: {job.task} belongs to a project")
+    if job.created_at is not None:
+        _check_instant("created_at", job.created_at)
+    if job.scheduled_for is not None or job.delay is not None:
+        _check_due(job)
+    if job.key is not None:
+        _check_text("key", job.key, MAX_KEY)
+    if job.mode is not None or job.reset:
+        _check_mode(job)
 
 
 # Jobs of one task, and jobs of one request, repeat these values: they are remembered, refusals are not.
@@ -87,53 +98,36 @@ def _check_task(task: object, queue: object, priority: object, max_attempts: obj
 def _check_caller(
     org_id: object, actor_type: object, actor_id: object, request_id: object, correlation_id: object
 ) -> None:
-    _check_text("org_id", org_id, MAX_NAME)
-    if actor_type not in get_args(ActorType):
-        known = ", ".join(get_args(ActorType))
-        _refuse("actor_type", "is missing" if actor_type is None else f"is not one of {known}")
-    _check_text("actor_id", actor_id, MAX_NAME)
-    _check_text("request_id", request_id, MAX_NAME)
-    _check_text("correlation_id", correlation_id, MAX_NAME)
+    # What is not said is completed later: by the calling context, at last by the database. Half an actor is a mistake.
+    if actor_type is not None or actor_id is not None:
+        _check_text("actor_id", actor_id, MAX_NAME)
+        if actor_type not in get_args(ActorType):
+            _refuse("actor_type", f"is not one of {', '.join(get_args(ActorType))}")
+    for field, value in (("org_id", org_id), ("request_id", request_id), ("correlation_id", correlation_id)):
+        if value is not None:
+            _check_text(field, value, MAX_NAME)
 
 
-def _check_ids(job: NewJob) -> None:
-    for field, value in (("id", job.id), ("project_id", job.project_id), ("parent_id", job.parent_id)):
-        if value is not None and not isinstance(value, UUID):
-            _refuse(field, "is not a UUID")
-    if job.project_scoped and job.project_id is None:
-        _refuse("project_id", f"is missing: {job.task} belongs to a project")
-
-
-def _check_key(job: NewJob) -> None:
-    if job.mode is not None and job.mode not in MODES:
-        _refuse("mode", f"is not one of {', '.join(MODES)}{did_you_mean(job.mode, MODES)}")
-    if job.key is not None:
-        _check_text("key", job.key, MAX_KEY)
-    elif (job.mode is not None or job.reset) and not job.by_payload:
-        _refuse("key", f"is missing: {job.mode or 'reset'} needs one")
-    if job.mode == "debounce" and job.wait is None:
-        _refuse("wait", "is missing: debounce needs it")
-    for field, span in (("wait", job.wait), ("ttl", job.ttl)):
-        if span is not None:
-            _check_span(field, span)
-
-
-def _check_times(job: NewJob) -> None:
-    for field, when in (("scheduled_for", job.scheduled_for), ("created_at", job.created_at)):
-        if when is None:
-            continue
-        if not isinstance(when, datetime) or when.tzinfo is None or when.utcoffset() is None:
-            _refuse(field, "is not a time with a time zone")
-        if when.year > LAST_YEAR:
-            _refuse(field, f"lies after the year {LAST_YEAR}")
-    if job.delay is not None:
-        _check_span("delay", job.delay)
-    if job.scheduled_for is None and job.delay is None:
-        return
+def _check_due(job: NewJob) -> None:
     if not job.schedulable:
         _refuse("scheduled_for", f"is not allowed: {job.task} cannot be scheduled")
-    if job.scheduled_for is not None and job.delay is not None:
-        _refuse("delay", "is given together with scheduled_for")
+    if job.scheduled_for is not None:
+        _check_instant("scheduled_for", job.scheduled_for)
+    if job.delay is not None:
+        _check_span("delay", job.delay)
+        if job.scheduled_for is not None:
+            _refuse("delay", "is given together with scheduled_for")
+
+
+def _check_mode(job: NewJob) -> None:
+    if job.mode is not None and job.mode not in MODES:
+        _refuse("mode", f"is not one of {', '.join(MODES)}{did_you_mean(job.mode, MODES)}")
+    if job.key is None and not job.by_payload:
+        _refuse("key", f"is missing: {job.mode or 'reset'} needs one")
+    if job.mode == "debounce":
+        _check_span("wait", job.wait)
+    if job.ttl is not None:
+        _check_span("ttl", job.ttl)
 
 
 def _check_text(field: str, value: object, limit: int) -> None:
@@ -163,9 +157,16 @@ def _check_number(field: str, value: object, low: int, high: int) -> None:
         _refuse(field, f"is not a whole number from {low} to {high}")
 
 
+def _check_instant(field: str, value: object) -> None:
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        _refuse(field, "is not a time with a time zone")
+    if value.year > LAST_YEAR:
+        _refuse(field, f"lies after the year {LAST_YEAR}")
+
+
 def _check_span(field: str, value: object) -> None:
-    if not isinstance(value, timedelta) or not timedelta(0) <= value <= LONGEST_DELAY:
-        _refuse(field, "is not a time span from 0 to 10 years")
+    if not isinstance(value, timedelta) or not _ZERO <= value <= LONGEST_DELAY:
+        _refuse(field, "is missing" if value is None else "is not a time span from 0 to 10 years")
 
 
 def check_payload(raw: bytes | msgspec.Raw, allow_secrets: Collection[str] = ()) -> None:
@@ -175,12 +176,14 @@ def check_payload(raw: bytes | msgspec.Raw, allow_secrets: Collection[str] = ())
     Traceback (most recent call last):
     mainspring.errors.ValidationError: payload.customer.api_key: looks like a secret: pass a reference to it instead
     """
-    if len(raw) > MAX_BYTES:
-        raise PayloadTooLarge(f"payload: is larger than {MAX_BYTES // 1024} KiB", field="payload")
     try:
+        if len(raw) > MAX_BYTES:
+            raise PayloadTooLarge(f"payload: is larger than {MAX_BYTES // 1024} KiB", field="payload")
         text = str(raw, "utf-8")
     except UnicodeDecodeError:
         _refuse("payload", "is not valid UTF-8")
+    except TypeError:
+        _refuse("payload", "is not JSON in bytes")
     # Brackets inside strings count here too, so this only ever errs towards the closer look.
     if text.count("{") + text.count("[") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
         _refuse("payload", f"is nested deeper than {MAX_DEPTH} levels")
@@ -255,7 +258,7 @@ def _look_closely(value: object, path: str, allowed: Collection[str]) -> None:
                 _refuse(field, "has a NUL character in its name")
             if key in allowed:
                 continue
-            if SECRET_NAME.search(_snake(key)):
+            if names_secret(key):
                 _refuse(field, "looks like a secret: pass a reference to it instead")
             _look_closely(item, field, allowed)
     elif isinstance(value, list):
@@ -266,11 +269,6 @@ def _look_closely(value: object, path: str, allowed: Collection[str]) -> None:
             _refuse(path, "has a NUL character")
         if CREDENTIAL.search(value):
             _refuse(path, "looks like a secret: pass a reference to it instead")
-
-
-def _snake(name: str) -> str:
-    """`accessToken`, `Access-Token` and `access_token` are one name."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[-. ]", "_", name).lower()
 
 
 def _shown(key: str) -> str:
@@ -284,7 +282,11 @@ def stable_hash(payload: bytes | msgspec.Raw) -> str:
     >>> stable_hash(b'{"a":1,"at":"2026-01-01T12:00:00+02:00"}') == stable_hash(b'{"at":"2026-01-01T10:00:00Z","a":1}')
     True
     """
-    return hashlib.sha256(_encode_sorted(_normal(msgspec.json.decode(payload)))).hexdigest()
+    try:
+        value = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        _refuse("payload", "is not valid JSON")
+    return hashlib.sha256(_encode_sorted(_normal(value))).hexdigest()
 
 
 def _normal(value: Any) -> Any:

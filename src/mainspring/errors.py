@@ -25,6 +25,7 @@ What a handler raises to steer its job (Permanent, RetryAfter, Snooze) lives in 
 
 from __future__ import annotations
 
+import copyreg
 from typing import Any
 from uuid import UUID
 
@@ -38,6 +39,10 @@ class MainspringError(Exception):
         super().__init__(message or (self.__doc__ or "").partition("\n")[0])
         for name, value in data.items():
             setattr(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process borders; by default they would be made anew from the message alone.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined] # not in typeshed
 
 
 class ConfigurationError(MainspringError):

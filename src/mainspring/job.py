@@ -55,6 +55,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     project_scoped: bool = False
     schedulable: bool = True
     by_payload: bool = False
+    allow_secrets: tuple[str, ...] = ()
 
     def at(self, when: datetime) -> NewJob:
         """Run no sooner than this instant."""

@@ -6,6 +6,7 @@ A handler steers its job by raising: `Permanent`, `RetryAfter`, `Snooze`. The ex
 
 from __future__ import annotations
 
+import copyreg
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ class Failure(Exception):  # noqa: N818 (what a handler raises reads as a word: 
     def __init__(self, message: str = "", *, code: str = "INTERNAL_ERROR") -> None:
         super().__init__(message or (CODES[code].text if code in CODES else code))
         self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Raised in a process of its own, it is made anew in the worker's: from its state, not from the message alone.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined] # not in typeshed
 
     @property
     def error_class(self) -> ErrorClass:
@@ -82,6 +87,9 @@ class Snooze(Exception):  # noqa: N818 (not an error: the handler asks to run la
         if self.after < timedelta(0):
             raise ValueError("a job cannot be snoozed into the past")
         super().__init__(f"snoozed for {self.after}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Snooze, (self.after,)
 
 
 class Cancelled(Exception):  # noqa: N818 (not an error: somebody asked for it)

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from math import exp, inf, log
 from typing import Literal, get_args
 
 from mainspring.errors import DeclarationError
@@ -42,16 +43,17 @@ class Retry:
             raise DeclarationError(f"shape: {self.shape!r} is not one of {', '.join(get_args(Shape))}")
         if self.jitter not in get_args(Jitter):
             raise DeclarationError(f"jitter: {self.jitter!r} is not one of {', '.join(get_args(Jitter))}")
-        if self.factor < 1:
-            raise DeclarationError(f"factor: {self.factor} is below 1")
+        if not 1 <= self.factor < inf:
+            raise DeclarationError(f"factor: {self.factor} is not a number from 1")
 
     def raw(self, attempt: int) -> timedelta:
         """The delay after this many attempts, before jitter."""
         if self.shape == "fixed":
             return self.base
-        seconds = self.base.total_seconds()
-        # Past 2**64 the cap has long been reached; a larger exponent would only overflow.
-        return min(self.cap, timedelta(seconds=min(seconds * self.factor ** min(attempt - 1, 64), 1e9)))
+        # Growth by e**50 takes even a microsecond past the longest cap; a larger power would only overflow.
+        growth = self.factor ** (attempt - 1) if (attempt - 1) * log(self.factor) <= 50 else exp(50)
+        seconds = self.base.total_seconds() * growth
+        return self.cap if seconds >= self.cap.total_seconds() else timedelta(seconds=seconds)
 
     def delay(self, attempt: int, rand: Callable[[], float] = random.random) -> timedelta:
         """The delay after this many attempts; `rand` gives a number in [0, 1)."""
@@ -60,7 +62,7 @@ class Retry:
             case "none":
                 return raw
             case "equal":
-                return raw / 2 + raw / 2 * rand()
+                return raw * (0.5 + rand() / 2)
             case "full":
                 return raw * rand()
             case "spread":

@@ -11,12 +11,11 @@ from typing import Final
 LIMIT: Final = 8192  # bytes
 MASK: Final = "***"
 
-_SECRET: Final = (
+_WORDS: Final = (
     r"(?:password|passwd|passphrase|pwd|secret|token|credentials?"
     r"|(?:api|access|private|secret|signing|encryption)[_-]?key)"
 )
-#: A name, in snake case, that ends like the name of a secret: `stripe_secret`, but not `token_count`.
-SECRET_NAME: Final = re.compile(rf"{_SECRET}$", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile(rf"{_WORDS}$", re.IGNORECASE)
 #: A value that has the shape of a credential: Stripe's keys, a JSON web token, an AWS key, a private key.
 CREDENTIAL: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9+/=_-]{8,}"
@@ -29,15 +28,25 @@ CREDENTIAL: Final = re.compile(
 _LOGIN: Final = re.compile(r"(?<=://)([^\s/:@]{0,256}):[^\s/]{1,256}@")
 _SCHEME: Final = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE)
 _NAMED: Final = re.compile(
-    rf"""({_SECRET}|authorization)                   # the name, or its end
-         (\\*["']?\s{{0,8}}[:=]\s{{0,8}})            # in JSON (escaped or not), a Python dict, a header, a DSN or a query
+    rf"""({_WORDS}|authorization)                   # the name, or its end
+         (\\*["']?\s{{0,8}}[:=]\s{{0,8}})            # as in JSON, a Python dict, a header, a DSN or a query
          (?: (\\*["']).{{0,4096}}?\3                 # a quoted value
+           | \\*["'][^\n]*                           # one whose end was cut off
            | (?!{re.escape(MASK)})[^\s,;&"'(){{}}\[\]]+ )""",
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
 _EMAIL: Final = re.compile(r"(?<![\w.%+-])([\w%+-])[\w.%+-]{0,63}@((?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24})\b")
 # NUL and lone surrogates PostgreSQL cannot store; the other control characters would drive a terminal.
 _UNFIT: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def names_secret(name: str) -> bool:
+    """Whether a field's name ends like the name of a secret.
+
+    >>> [names_secret(name) for name in ("stripe_secret", "accessToken", "token_count")]
+    [True, True, False]
+    """
+    return _SECRET_NAME.search(name) is not None
 
 
 def sanitize(text: str, limit: int = LIMIT) -> str:

@@ -26,7 +26,9 @@ def render(text: str, schema: str) -> LiteralString:
     lock = int.from_bytes(hashlib.sha256(f"mainspring claim {schema}".encode()).digest()[:8], "big", signed=True)
     return cast(
         LiteralString,
-        text.replace("{schema}", f'"{schema}"').replace("{channel}", f"'{schema}'").replace("{claim_lock}", f"({lock})"),
+        text.replace("{schema}", f'"{schema}"')
+        .replace("{channel}", f"'{schema}'")
+        .replace("{claim_lock}", f"({lock})"),
     )
 
 

@@ -2,8 +2,8 @@
 --
 -- A function, so that every driver, ORM, trigger and psql enqueues in the caller's own transaction by the same words.
 -- One JSON text made by the client is as fast as COPY and keeps the answer (docs/adr/0001).
--- SQLSTATEs of our own: MS001 validation (detail: the field), MS002 key reused (detail: the job), MS003 refused
--- (detail: the state), MS004 guarded by a trigger.
+-- SQLSTATEs of our own: MS001 validation (detail: the field), MS002 key reused (detail: the job), MS004 refused
+-- by a trigger, MS005 lease lost.
 
 -- A UUID of version 7, for callers that bring none (PostgreSQL has uuidv7() only from 18 on).
 create function {schema}.uuid7() returns uuid language sql volatile

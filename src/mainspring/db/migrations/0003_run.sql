@@ -98,6 +98,15 @@ begin
   select g.epoch from g;
 end $$;
 
+-- Who: the end of a handler's own transaction. Raises when the lease is lost, so that its COMMIT can be sent unseen.
+create function {schema}.complete_one(p_worker text, p_epoch bigint, p_result jsonb) returns void language plpgsql as $$
+begin
+  perform {schema}.complete(p_worker, array[p_epoch], case when p_result is not null then array[p_result] end);
+  if not found then
+    raise exception 'the lease of epoch % is lost', p_epoch using errcode = 'MS005';
+  end if;
+end $$;
+
 -- Write events of jobs to the audit trail, with the mandatory fields of their envelope.
 create function {schema}.record(p_event text, p_job uuid, p_attempt smallint, p_detail jsonb) returns void
 language sql as $$

@@ -2,7 +2,7 @@
 
 -- name: enqueue_many
 -- Every enqueue, of one job or a thousand; in the caller's transaction where there is one.
-select job_id, answer, state from {schema}.enqueue_many(%(jobs)s::json)
+select job_id, answer, state from {schema}.enqueue_many(%(jobs)s::text::json)
 
 -- name: wake
 -- After the commit of a caller's transaction that enqueued, where a hook lets us act.
@@ -10,47 +10,50 @@ select {schema}.wake()
 
 -- name: known_jobs
 -- After a connection was lost during an enqueue: which of these ids did commit? Index: job_pkey.
-select id, answer.state from unnest(%(ids)s::uuid[]) id cross join lateral {schema}.state_of(id) answer
+select id, answer.state from unnest(%(ids)s::text::uuid[]) id cross join lateral {schema}.state_of(id) answer
 
 -- name: get_job
 -- A person or a program asks for one job. Index: the primary keys.
-select * from {schema}.jobs where id = %(id)s and (%(org)s::text is null or org_id = %(org)s)
+select row_to_json(j)::text from {schema}.jobs j
+where j.id = %(id)s::text::uuid and (%(org)s::text is null or j.org_id = %(org)s::text)
 
 -- name: list_jobs
 -- A person looks. By cursor, newest first: ids of version 7 sort by creation.
-select * from {schema}.jobs
-where (%(org)s::text is null or org_id = %(org)s)
-  and (%(state)s::text is null or state = %(state)s)
-  and (%(queue)s::text is null or queue = %(queue)s)
-  and (%(task)s::text is null or task = %(task)s)
-  and (%(before)s::uuid is null or id < %(before)s)
-order by id desc
+select row_to_json(j)::text from {schema}.jobs j
+where (%(org)s::text is null or j.org_id = %(org)s::text)
+  and (%(state)s::text is null or j.state = %(state)s::text)
+  and (%(queue)s::text is null or j.queue = %(queue)s::text)
+  and (%(task)s::text is null or j.task = %(task)s::text)
+  and (%(before)s::text is null or j.id < %(before)s::text::uuid)
+order by j.id desc
 limit %(limit)s
 
 -- name: job_by_key
 -- Verbs that take a key. Index: idempotency_pkey.
-select {schema}.job_of(%(org)s, %(key)s)
+select {schema}.job_of(%(org)s::text, %(key)s::text)
 
 -- name: attempts
 -- The history of one job, oldest first. Index: attempt_pkey.
-select attempt, epoch, worker, started_at, ended_at, outcome, error
-from {schema}.attempts where org_id = %(org)s and job_id = %(id)s order by epoch
+select row_to_json(a)::text from {schema}.attempts a
+where a.org_id = %(org)s::text and a.job_id = %(id)s::text::uuid order by a.epoch
 
 -- name: cancel
-select {schema}.cancel(%(id)s, %(org)s, %(actor_type)s, %(actor_id)s, %(reason)s)
+select {schema}.cancel(%(id)s::text::uuid, %(org)s::text, %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)
 
 -- name: reschedule
-select {schema}.reschedule(%(id)s, %(org)s, coalesce(%(at)s, {schema}.now() + %(delay)s), %(actor_type)s, %(actor_id)s)
+select {schema}.reschedule(%(id)s::text::uuid, %(org)s::text,
+                           coalesce(%(at)s::text::timestamptz, {schema}.now() + %(delay)s::text::interval),
+                           %(actor_type)s::text, %(actor_id)s::text)
 
 -- name: prioritize
-select {schema}.prioritize(%(id)s, %(org)s, %(priority)s, %(actor_type)s, %(actor_id)s)
+select {schema}.prioritize(%(id)s::text::uuid, %(org)s::text, %(priority)s, %(actor_type)s::text, %(actor_id)s::text)
 
 -- name: replay
-select moved, in_the_way from {schema}.replay(%(id)s, %(org)s, %(actor_type)s, %(actor_id)s, %(reason)s)
+select moved, in_the_way from {schema}.replay(%(id)s::text::uuid, %(org)s::text, %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)
 
 -- name: prune
 -- Clean-up, in bounded batches.
-select {schema}.prune(%(states)s, {schema}.now() - %(age)s::interval, %(limit)s)
+select {schema}.prune(%(states)s::text::text[], {schema}.now() - %(age)s::text::interval, %(limit)s)
 
 -- name: now
 select {schema}.now()

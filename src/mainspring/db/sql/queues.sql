@@ -11,8 +11,9 @@ with recursive lane(name) as (
   select name from {schema}.queue union select name from lane where name is not null
   union select unnest(queues) from {schema}.worker
 )
-select n.name, q.paused_at, q.paused_by, q.pause_reason, q.start_target,
-       {schema}.now() - oldest.due_at as oldest_age
+select json_build_object('name', n.name, 'paused_at', q.paused_at, 'paused_by', q.paused_by,
+                         'pause_reason', q.pause_reason, 'start_target_s', extract(epoch from q.start_target),
+                         'oldest_age_s', extract(epoch from {schema}.now() - oldest.due_at))::text
 from names n
 left join {schema}.queue q on q.org_id = 'SYSTEM' and q.name = n.name
 left join lateral (
@@ -27,14 +28,14 @@ order by n.name
 -- name: queue_depth
 -- A person looks: how many jobs wait, counted up to a limit, because hot tables are never counted whole.
 select count(*) from (
-  select from {schema}.waiting where queue = %(queue)s and due_at <= {schema}.now() limit %(limit)s) w
+  select from {schema}.waiting where queue = %(queue)s::text and due_at <= {schema}.now() limit %(limit)s) w
 
 -- name: pause
-select {schema}.pause(%(queue)s, %(actor_type)s, %(actor_id)s, %(reason)s)
+select {schema}.pause(%(queue)s::text, %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)
 
 -- name: claims_seen
 -- Completes a pause, in a transaction of its own.
 select {schema}.claims_seen()
 
 -- name: resume
-select {schema}.resume(%(queue)s, %(actor_type)s, %(actor_id)s)
+select {schema}.resume(%(queue)s::text, %(actor_type)s::text, %(actor_id)s::text)

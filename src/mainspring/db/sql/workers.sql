@@ -12,12 +12,20 @@ select {schema}.complete(%s, %s)
 -- The same, for attempts that returned a result.
 select {schema}.complete(%s, %s, %s::jsonb[])
 
+-- name: complete_one
+-- The end of a handler's own transaction: without the lease nothing commits.
+select {schema}.complete_one(%s, %s, %s::jsonb)
+
 -- name: settle
 select {schema}.settle(%s, %s::json)
 
 -- name: renew
 -- Every renewal interval, all leases of the worker at once.
 select epoch, cancel from {schema}.renew(%s, %s, %s)
+
+-- name: orphans
+-- After a lost connection: claims of this worker that it does not know, because their answer was lost.
+select epoch from {schema}.running where worker = %s and epoch <> all(%s)
 
 -- name: cancelled
 -- Every second while jobs run, and on every wake-up. Index: running_cancel.
@@ -31,8 +39,8 @@ select job_id, worker, state from {schema}.rescue(%s, %s)
 select {schema}.release_held()
 
 -- name: next_due
--- A worker that found nothing, before it sleeps.
-select {schema}.next_due(%s)
+-- With each poll: how long until the next timer, and the database's time.
+select {schema}.next_due(%s), {schema}.now()
 
 -- name: raise_idle
 select {schema}.raise_idle(%s)
@@ -52,6 +60,6 @@ delete from {schema}.worker where id = %(id)s
 delete from {schema}.worker where seen_at < {schema}.now() - interval '1 day'
 
 -- name: list_workers
-select id, host, pid, version, queues, concurrency, started_at, seen_at, running, stopping,
-       seen_at < {schema}.now() - %(gone_after)s::interval as gone
-from {schema}.worker order by started_at
+select row_to_json(x)::text
+from (select w.*, w.seen_at < {schema}.now() - %(gone_after)s::text::interval as gone from {schema}.worker w) x
+order by x.started_at

@@ -1,0 +1,362 @@
+"""`Client` and `AsyncClient`: the same verbs in both colours, each method one line over a flow of `mainspring.db`.
+
+Without `conn` a verb uses the client's own pool; with it, it joins the caller's transaction: a psycopg, SQLAlchemy or
+Django connection, and for the async client an async psycopg, SQLAlchemy or asyncpg one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+from mainspring.caller import NOBODY, Caller, current
+from mainspring.coalesce import Coalescer
+from mainspring.config import DEFAULT_SCHEMA
+from mainspring.db import jobs, queues
+from mainspring.db.adopt import adopt, adopt_async
+from mainspring.db.connect import async_pool, pool
+from mainspring.db.jobs import Attempt, CancelOutcome, Who
+from mainspring.db.queues import Queue, WorkerRow
+from mainspring.db.run import async_psycopg_door, psycopg_door, run, run_async
+from mainspring.db.schema import Sql
+from mainspring.db.statement import Flow
+from mainspring.db.translate import unavailable
+from mainspring.envelope import complete
+from mainspring.errors import DatabaseUnavailable, ResultUnavailable
+from mainspring.job import Enqueued, Job, NewJob
+from mainspring.states import FINISHED
+
+T = TypeVar("T")
+#: A heartbeat is every 10 s; three missed ones and the worker counts as gone.
+GONE_AFTER = timedelta(seconds=30)
+#: Pauses between tries of an enqueue whose connection was lost.
+TRIES = (0.05, 0.2, 1.0, 3.0)
+
+
+class _Common:
+    """What both colours share: the statements, the caller's defaults, how a result is read."""
+
+    def __init__(self, dsn: str, *, schema: str, caller: Caller) -> None:
+        self.dsn = dsn
+        self._sql = Sql(schema)
+        self._caller = caller
+
+    def _who(self, org: str | None = None) -> Who:
+        """Who acts, for verbs that are audited; without an organisation a job id may be anybody's."""
+        who = current() if current().actor_id else self._caller
+        org = org or current().org_id or self._caller.org_id
+        return Who(org, who.actor_type or "system", who.actor_id or "SYSTEM")
+
+    def _complete(self, wanted: Sequence[NewJob]) -> list[NewJob]:
+        return complete(wanted, self._caller)
+
+
+def _result(job: Job) -> Any:
+    if job.state != "succeeded":
+        raise ResultUnavailable(f"job {job.id} is {job.state}", job_id=job.id, state=job.state, error=job.error)
+    return job.result
+
+
+def _pauses() -> Iterator[float]:
+    """How long to wait between looks at a job: short at first, a quarter of a second at last."""
+    pause = 0.005
+    while True:
+        yield pause
+        pause = min(pause * 1.5, 0.25)
+
+
+def _answered(sent: Sequence[NewJob], known: dict[UUID, str]) -> list[Enqueued] | None:
+    """The answers to an enqueue whose reply was lost, if it did commit."""
+    if any(job.id not in known for job in sent):
+        return None
+    return [Enqueued(job.id, "created", known[job.id]) for job in sent if job.id]
+
+
+class Client(_Common):
+    """Enqueues and manages jobs from sync code.
+
+    ::
+
+        client = ms.Client("postgresql://localhost/shop")
+        client.enqueue(send_welcome.job(user_id=7))
+        client.enqueue(send_welcome.job(user_id=8), conn=conn)  # part of conn's transaction
+    """
+
+    def __init__(self, dsn: str, *, schema: str = DEFAULT_SCHEMA, caller: Caller = NOBODY, pool_size: int = 4) -> None:
+        super().__init__(dsn, schema=schema, caller=caller)
+        self._pool = pool(dsn, size=pool_size, name="mainspring client")
+
+    def enqueue(self, job: NewJob, *, conn: Any = None) -> Enqueued:
+        """Enqueue one job."""
+        return self.enqueue_many([job], conn=conn)[0]
+
+    def enqueue_many(self, jobs_: Sequence[NewJob], *, conn: Any = None) -> list[Enqueued]:
+        """Enqueue jobs, all or none."""
+        wanted = self._complete(jobs_)
+        if conn is not None:
+            return self._run(jobs.enqueue_many(self._sql, wanted), conn)
+        for pause in (*TRIES, None):
+            try:
+                return self._run(jobs.enqueue_many(self._sql, wanted), atomic=len(wanted) > jobs.BATCH)
+            except DatabaseUnavailable:  # it may have committed: the ids tell
+                if pause is None:
+                    raise
+                time.sleep(pause)
+                with suppress(DatabaseUnavailable):
+                    if (answers := _answered(wanted, self._run(jobs.known(self._sql, wanted)))) is not None:
+                        return answers
+        raise AssertionError
+
+    def get(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Job:
+        """One job, or JobNotFound."""
+        return self._run(jobs.get(self._sql, job, self._who(org)), conn)
+
+    def jobs(self, *, org: str | None = None, conn: Any = None, **filters: Any) -> list[Job]:
+        """Jobs by state, queue and task, newest first; `before` continues after the last one seen."""
+        return self._run(jobs.select(self._sql, self._who(org), **filters), conn)
+
+    def attempts(self, job: UUID, *, org: str | None = None, conn: Any = None) -> list[Attempt]:
+        """The history of a job, oldest first."""
+        return self._run(jobs.attempts(self._sql, job, self._who(org)), conn)
+
+    def cancel(
+        self,
+        job: UUID | None = None,
+        *,
+        key: str | None = None,
+        org: str | None = None,
+        reason: str | None = None,
+        conn: Any = None,
+    ) -> CancelOutcome:
+        """Stop a job by id or key: at once while it waits, by its token while it runs."""
+        return self._run(jobs.cancel(self._sql, self._who(org), job=job, key=key, reason=reason), conn)
+
+    def reschedule(
+        self,
+        job: UUID | None = None,
+        *,
+        key: str | None = None,
+        org: str | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        conn: Any = None,
+    ) -> str:
+        """Move a job that waits, by id or key, and return its state."""
+        return self._run(jobs.reschedule(self._sql, self._who(org), job=job, key=key, at=at, delay=delay), conn)
+
+    def prioritize(self, job: UUID, priority: int, *, org: str | None = None, conn: Any = None) -> int:
+        """Change the priority of a job that waits and return the old one."""
+        return self._run(jobs.prioritize(self._sql, job, self._who(org), priority), conn)
+
+    def replay(self, job: UUID, *, reason: str | None = None, org: str | None = None, conn: Any = None) -> None:
+        """Make a failed or dead job ready again, attempts 0."""
+        return self._run(jobs.replay(self._sql, job, self._who(org), reason), conn)
+
+    def prune(self, states: Sequence[str], age: timedelta, *, limit: int = 1000, conn: Any = None) -> int:
+        """Remove at most `limit` jobs of these states that finished longer ago than `age`; returns how many."""
+        return self._run(jobs.prune(self._sql, states, age, limit), conn)
+
+    def pause(self, queue: str, *, reason: str | None = None, conn: Any = None) -> None:
+        """Stop claims from a queue; running jobs finish."""
+        return self._run(queues.pause(self._sql, queue, self._who(), reason), conn)
+
+    def resume(self, queue: str, *, conn: Any = None) -> bool:
+        """Start claims from a queue again; False when it was not paused."""
+        return self._run(queues.resume(self._sql, queue, self._who()), conn)
+
+    def queues(self, *, conn: Any = None) -> list[Queue]:
+        """Every queue that is declared, served or filled."""
+        return self._run(queues.listing(self._sql), conn)
+
+    def depth(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> int:
+        """How many jobs of a queue are ready, counted up to a limit."""
+        return self._run(queues.depth(self._sql, queue, limit), conn)
+
+    def workers(self, *, conn: Any = None) -> list[WorkerRow]:
+        """Worker processes, by their heartbeat."""
+        return self._run(queues.workers(self._sql, GONE_AFTER), conn)
+
+    def now(self, *, conn: Any = None) -> datetime:
+        """The engine's clock."""
+        return self._run(jobs.now(self._sql), conn)
+
+    def result(self, job: UUID, *, timeout: float = 60.0) -> Any:
+        """Wait until a job has ended and return what its handler returned."""
+        deadline = time.monotonic() + timeout
+        for pause in _pauses():
+            found = self.get(job)
+            if found.state in FINISHED or time.monotonic() >= deadline:
+                return _result(found)
+            time.sleep(pause)
+        return None
+
+    def close(self) -> None:
+        """Close the client's own connections."""
+        self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, flow: Flow[T], conn: Any = None, *, atomic: bool = False) -> T:
+        if conn is not None:
+            return run(adopt(conn, self._sql["wake"]), flow)
+        self._pool.open()
+        with unavailable(), self._pool.connection() as own:
+            if atomic:
+                with own.transaction():
+                    return run(psycopg_door(own), flow)
+            return run(psycopg_door(own), flow)
+
+
+class AsyncClient(_Common):
+    """Enqueues and manages jobs from async code; single enqueues that come together become one statement.
+
+    ::
+
+        async with ms.AsyncClient("postgresql://localhost/shop") as client:
+            await client.enqueue(send_welcome.job(user_id=7))
+    """
+
+    def __init__(self, dsn: str, *, schema: str = DEFAULT_SCHEMA, caller: Caller = NOBODY, pool_size: int = 4) -> None:
+        super().__init__(dsn, schema=schema, caller=caller)
+        self._pool = async_pool(dsn, size=pool_size, name="mainspring client")
+        self._coalescer = Coalescer(self._send)
+
+    async def enqueue(self, job: NewJob, *, conn: Any = None) -> Enqueued:
+        """Enqueue one job."""
+        wanted = self._complete([job])
+        if conn is None:
+            return await self._coalescer.enqueue(wanted[0])
+        return (await self._run(jobs.enqueue_many(self._sql, wanted), conn))[0]
+
+    async def enqueue_many(self, jobs_: Sequence[NewJob], *, conn: Any = None) -> list[Enqueued]:
+        """Enqueue jobs, all or none."""
+        wanted = self._complete(jobs_)
+        if conn is None:
+            return await self._send(wanted)
+        return await self._run(jobs.enqueue_many(self._sql, wanted), conn)
+
+    async def get(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Job:
+        """One job, or JobNotFound."""
+        return await self._run(jobs.get(self._sql, job, self._who(org)), conn)
+
+    async def jobs(self, *, org: str | None = None, conn: Any = None, **filters: Any) -> list[Job]:
+        """Jobs by state, queue and task, newest first; `before` continues after the last one seen."""
+        return await self._run(jobs.select(self._sql, self._who(org), **filters), conn)
+
+    async def attempts(self, job: UUID, *, org: str | None = None, conn: Any = None) -> list[Attempt]:
+        """The history of a job, oldest first."""
+        return await self._run(jobs.attempts(self._sql, job, self._who(org)), conn)
+
+    async def cancel(
+        self,
+        job: UUID | None = None,
+        *,
+        key: str | None = None,
+        org: str | None = None,
+        reason: str | None = None,
+        conn: Any = None,
+    ) -> CancelOutcome:
+        """Stop a job by id or key: at once while it waits, by its token while it runs."""
+        return await self._run(jobs.cancel(self._sql, self._who(org), job=job, key=key, reason=reason), conn)
+
+    async def reschedule(
+        self,
+        job: UUID | None = None,
+        *,
+        key: str | None = None,
+        org: str | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        conn: Any = None,
+    ) -> str:
+        """Move a job that waits, by id or key, and return its state."""
+        return await self._run(jobs.reschedule(self._sql, self._who(org), job=job, key=key, at=at, delay=delay), conn)
+
+    async def prioritize(self, job: UUID, priority: int, *, org: str | None = None, conn: Any = None) -> int:
+        """Change the priority of a job that waits and return the old one."""
+        return await self._run(jobs.prioritize(self._sql, job, self._who(org), priority), conn)
+
+    async def replay(self, job: UUID, *, reason: str | None = None, org: str | None = None, conn: Any = None) -> None:
+        """Make a failed or dead job ready again, attempts 0."""
+        return await self._run(jobs.replay(self._sql, job, self._who(org), reason), conn)
+
+    async def prune(self, states: Sequence[str], age: timedelta, *, limit: int = 1000, conn: Any = None) -> int:
+        """Remove at most `limit` jobs of these states that finished longer ago than `age`; returns how many."""
+        return await self._run(jobs.prune(self._sql, states, age, limit), conn)
+
+    async def pause(self, queue: str, *, reason: str | None = None, conn: Any = None) -> None:
+        """Stop claims from a queue; running jobs finish."""
+        return await self._run(queues.pause(self._sql, queue, self._who(), reason), conn)
+
+    async def resume(self, queue: str, *, conn: Any = None) -> bool:
+        """Start claims from a queue again; False when it was not paused."""
+        return await self._run(queues.resume(self._sql, queue, self._who()), conn)
+
+    async def queues(self, *, conn: Any = None) -> list[Queue]:
+        """Every queue that is declared, served or filled."""
+        return await self._run(queues.listing(self._sql), conn)
+
+    async def depth(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> int:
+        """How many jobs of a queue are ready, counted up to a limit."""
+        return await self._run(queues.depth(self._sql, queue, limit), conn)
+
+    async def workers(self, *, conn: Any = None) -> list[WorkerRow]:
+        """Worker processes, by their heartbeat."""
+        return await self._run(queues.workers(self._sql, GONE_AFTER), conn)
+
+    async def now(self, *, conn: Any = None) -> datetime:
+        """The engine's clock."""
+        return await self._run(jobs.now(self._sql), conn)
+
+    async def result(self, job: UUID, *, timeout: float = 60.0) -> Any:
+        """Wait until a job has ended and return what its handler returned."""
+        deadline = time.monotonic() + timeout
+        for pause in _pauses():
+            found = await self.get(job)
+            if found.state in FINISHED or time.monotonic() >= deadline:
+                return _result(found)
+            await asyncio.sleep(pause)
+        return None
+
+    async def close(self) -> None:
+        """Close the client's own connections."""
+        await self._pool.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _send(self, wanted: list[NewJob]) -> list[Enqueued]:
+        for pause in (*TRIES, None):
+            try:
+                return await self._run(jobs.enqueue_many(self._sql, wanted), atomic=len(wanted) > jobs.BATCH)
+            except DatabaseUnavailable:  # it may have committed: the ids tell
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+                with suppress(DatabaseUnavailable):
+                    if (answers := _answered(wanted, await self._run(jobs.known(self._sql, wanted)))) is not None:
+                        return answers
+        raise AssertionError
+
+    async def _run(self, flow: Flow[T], conn: Any = None, *, atomic: bool = False) -> T:
+        if conn is not None:
+            return await run_async(adopt_async(conn, self._sql["wake"]), flow)
+        await self._pool.open()
+        with unavailable():
+            async with self._pool.connection() as own:
+                if atomic:
+                    async with own.transaction():
+                        return await run_async(async_psycopg_door(own), flow)
+                return await run_async(async_psycopg_door(own), flow)

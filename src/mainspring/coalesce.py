@@ -1,0 +1,69 @@
+"""Many single enqueues at once become one statement.
+
+The first one goes out alone, at once, so that a lone enqueue waits for nobody. Those that come while it is under way go
+out together when it is back: under load a hundred commits become one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from mainspring.errors import DatabaseUnavailable, MainspringError
+from mainspring.job import Enqueued, NewJob
+
+MOST = 1000
+
+
+class Coalescer:
+    """Sends single jobs, together where they come together; each caller gets its own answer or its own error."""
+
+    def __init__(self, send: Callable[[list[NewJob]], Awaitable[list[Enqueued]]]) -> None:
+        self._send = send
+        self._pending: list[tuple[NewJob, asyncio.Future[Enqueued]]] = []
+        self._busy = False
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def enqueue(self, job: NewJob) -> Enqueued:
+        """Enqueue one job."""
+        if self._busy:
+            future: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
+            self._pending.append((job, future))
+            return await future
+        self._busy = True
+        try:
+            return (await self._send([job]))[0]
+        finally:
+            if self._pending:
+                self._flushing = asyncio.ensure_future(self._flush())
+            else:
+                self._busy = False
+
+    async def _flush(self) -> None:
+        while self._pending:
+            batch, self._pending = self._pending[:MOST], self._pending[MOST:]
+            await self._send_batch([(job, future) for job, future in batch if not future.cancelled()])
+        self._busy = False
+
+    async def _send_batch(self, batch: list[tuple[NewJob, asyncio.Future[Enqueued]]]) -> None:
+        try:
+            answers = await self._send([job for job, _ in batch])
+        except MainspringError as error:
+            if len(batch) == 1 or isinstance(error, DatabaseUnavailable):
+                _fail(batch, error)
+            else:  # one of them is refused; the statement wrote none, so each is sent alone
+                for one in batch:
+                    await self._send_batch([one])
+        except BaseException as error:
+            _fail(batch, error)
+            raise
+        else:
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
+
+
+def _fail(batch: list[tuple[NewJob, asyncio.Future[Enqueued]]], error: BaseException) -> None:
+    for _, future in batch:
+        if not future.done():
+            future.set_exception(error)

@@ -1,0 +1,109 @@
+"""Settings: defaults visible here, overridden by the environment, checked at start.
+
+Read only where a program starts (`App`, the command line). An error names the setting, never its value.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+from mainspring.errors import ConfigurationError
+
+DEFAULT_SCHEMA = "mainspring"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """How a worker process works."""
+
+    concurrency: int = 100  # async handlers at once
+    threads: int = 16  # plain functions at once
+    processes: int = 0  # CPU-bound functions at once; 0: one per core
+    queues: Mapping[str, int] = field(default_factory=dict)  # name → weight; empty: those of the tasks
+    lease: timedelta = timedelta(seconds=60)
+    renew_every: timedelta = timedelta(seconds=30)  # a shorter interval survives more missed renewals
+    rescue_every: timedelta = timedelta(seconds=5)
+    poll_interval: timedelta = timedelta(seconds=1)  # at the most; shorter while there is work
+    grace: timedelta = timedelta(seconds=30)  # how long a stop waits for running jobs
+    batch: int = 500
+    transactions: int = 10  # connections for handlers' own transactions
+    exchanges: int = 2  # connections that claim and complete in turn
+    wakeups: bool = True
+    prepare: bool = True  # off behind a pooler in transaction mode without prepared statements
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "threads", "batch", "exchanges"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name}: must be at least 1")
+        for name in ("lease", "renew_every", "rescue_every", "poll_interval"):
+            if getattr(self, name) <= timedelta(0):
+                raise ConfigurationError(f"{name}: must be positive")
+        if self.lease < 2 * self.renew_every:
+            raise ConfigurationError("lease: must be at least twice renew_every, or one missed renewal loses it")
+        for queue, weight in self.queues.items():
+            if weight < 1:
+                raise ConfigurationError(f"queues: the weight of {queue} must be at least 1")
+
+
+def _seconds(text: str) -> timedelta:
+    return timedelta(seconds=float(text))
+
+
+def _millis(text: str) -> timedelta:
+    return timedelta(milliseconds=float(text))
+
+
+def _queues(text: str) -> dict[str, int]:
+    """`q:default,q:exports=2`: names with weights."""
+    pairs = (part.strip().partition("=") for part in text.split(",") if part.strip())
+    return {name: int(weight or 1) for name, _, weight in pairs}
+
+
+# setting of WorkerConfig → (its names in the environment, how to read it)
+_WORKER: dict[str, tuple[tuple[str, ...], Callable[[str], Any]]] = {
+    "concurrency": (("MAINSPRING_CONCURRENCY",), int),
+    "threads": (("MAINSPRING_THREADS",), int),
+    "processes": (("MAINSPRING_CPU_PROCESSES",), int),
+    "queues": (("MAINSPRING_QUEUES",), _queues),
+    "lease": (("MAINSPRING_LEASE_SECONDS", "BPC_JOBS_LEASE_SECONDS"), _seconds),
+    "renew_every": (("MAINSPRING_LEASE_RENEW_SECONDS", "BPC_JOBS_LEASE_RENEW_SECONDS"), _seconds),
+    "rescue_every": (("MAINSPRING_RESCUE_SECONDS",), _seconds),
+    "poll_interval": (("MAINSPRING_POLL_INTERVAL_MS", "BPC_JOBS_POLL_INTERVAL_MS"), _millis),
+    "grace": (("MAINSPRING_GRACE_SECONDS",), _seconds),
+    "batch": (("MAINSPRING_BATCH",), int),
+}
+
+
+def _read(env: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    found = {name: env[name] for name in names if env.get(name)}
+    if len(set(found.values())) > 1:
+        raise ConfigurationError(f"{' and '.join(found)}: two names of one setting have different values")
+    return next(iter(found.values()), None)
+
+
+def worker_config(base: WorkerConfig | None = None, env: Mapping[str, str] | None = None) -> WorkerConfig:
+    """The worker's settings with what the environment says.
+
+    >>> worker_config(env={"MAINSPRING_CONCURRENCY": "8"}).concurrency
+    8
+    """
+    env = os.environ if env is None else env
+    changes: dict[str, Any] = {}
+    for setting, (names, read) in _WORKER.items():
+        text = _read(env, names)
+        if text is not None:
+            try:
+                changes[setting] = read(text)
+            except ValueError:
+                raise ConfigurationError(f"{' or '.join(names)}: not a valid {setting}") from None
+    return replace(base or WorkerConfig(), **changes)
+
+
+def database(dsn: str | None = None, env: Mapping[str, str] | None = None) -> str | None:
+    """The database's address: given, or MAINSPRING_DSN, or DATABASE_URL, or None for the embedded one."""
+    env = os.environ if env is None else env
+    return dsn or env.get("MAINSPRING_DSN") or env.get("DATABASE_URL") or None

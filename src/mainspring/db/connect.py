@@ -1,0 +1,39 @@
+"""How we connect: in both colours, with limits on how long a lost network can go unnoticed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+#: Unless the DSN says otherwise.
+OPTIONS: dict[str, Any] = {
+    "connect_timeout": 5,
+    "tcp_user_timeout": 10_000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
+
+
+def options(dsn: str, name: str, *, prepare: bool = True) -> dict[str, Any]:
+    """Connection arguments for a DSN; what it states itself wins. Autocommit: a statement is a transaction."""
+    given = psycopg.conninfo.conninfo_to_dict(dsn)
+    chosen = {key: value for key, value in OPTIONS.items() if key not in given}
+    chosen |= {} if "application_name" in given else {"application_name": name}
+    return chosen | {"autocommit": True, "prepare_threshold": 5 if prepare else None}
+
+
+def pool(dsn: str, *, size: int, name: str, prepare: bool = True) -> ConnectionPool[psycopg.Connection[Any]]:
+    """A small pool that opens on first use."""
+    arguments = options(dsn, name, prepare=prepare)
+    return ConnectionPool(dsn, kwargs=arguments, min_size=0, max_size=size, open=False, timeout=10, name=name)
+
+
+def async_pool(
+    dsn: str, *, size: int, name: str, prepare: bool = True
+) -> AsyncConnectionPool[psycopg.AsyncConnection[Any]]:
+    """The same for asyncio."""
+    arguments = options(dsn, name, prepare=prepare)
+    return AsyncConnectionPool(dsn, kwargs=arguments, min_size=0, max_size=size, open=False, timeout=10, name=name)

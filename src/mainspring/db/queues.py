@@ -1,0 +1,85 @@
+"""What people do with queues and see of workers, as flows."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from mainspring.db.jobs import Who
+from mainspring.db.schema import Sql
+from mainspring.db.statement import Flow, Statement, ask, nothing, scalar
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane, whether it is paused, and how late its oldest ready job is."""
+
+    name: str
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_reason: str | None
+    start_target_s: float | None
+    oldest_age_s: float | None
+
+    @property
+    def late(self) -> bool:
+        """Whether the oldest ready job has waited longer than the queue's target."""
+        return (self.oldest_age_s or 0) > (self.start_target_s or float("inf"))
+
+
+class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker process by its heartbeat; `gone` after three missed beats."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    queues: list[str]
+    concurrency: int
+    started_at: datetime
+    seen_at: datetime
+    running: int
+    stopping: bool
+    gone: bool
+
+
+def _reader(kind: type[Any]) -> Any:
+    decode = msgspec.json.Decoder(kind).decode
+    return lambda rows: [decode(row[0]) for row in rows]
+
+
+_queues, _workers = _reader(Queue), _reader(WorkerRow)
+
+
+def listing(sql: Sql) -> Flow[list[Queue]]:
+    """Every queue that is declared, served or filled."""
+    found: list[Queue] = yield from ask(Statement(sql["list_queues"], {}, _queues))
+    return found
+
+
+def depth(sql: Sql, queue: str, limit: int = 10_000) -> Flow[int]:
+    """How many jobs of a queue are ready, counted up to a limit."""
+    count: int = yield from ask(Statement(sql["queue_depth"], {"queue": queue, "limit": limit}, scalar))
+    return count
+
+
+def pause(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Flow[None]:
+    """Stop claims from a queue; when this returns, none will commit any more. Running jobs finish."""
+    params = {"queue": queue, "actor_type": who.actor_type, "actor_id": who.actor_id, "reason": reason}
+    yield from ask(Statement(sql["pause"], params, nothing))
+    yield from ask(Statement(sql["claims_seen"], {}, nothing, alone=True))
+
+
+def resume(sql: Sql, queue: str, who: Who) -> Flow[bool]:
+    """Start claims from a queue again; False when it was not paused."""
+    params = {"queue": queue, "actor_type": who.actor_type, "actor_id": who.actor_id}
+    resumed: bool = yield from ask(Statement(sql["resume"], params, scalar))
+    return resumed
+
+
+def workers(sql: Sql, gone_after: timedelta) -> Flow[list[WorkerRow]]:
+    """Worker processes, by their heartbeat."""
+    params = {"gone_after": f"{gone_after.total_seconds()} s"}
+    found: list[WorkerRow] = yield from ask(Statement(sql["list_workers"], params, _workers))
+    return found

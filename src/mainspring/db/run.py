@@ -1,0 +1,72 @@
+"""The two drivers of a flow: the only places that talk to a connection.
+
+A connection is reached through a `Door`: one function that executes a statement and returns its rows. Doors for psycopg
+are here; `mainspring.db.adopt` opens those of other libraries' connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from mainspring.db.statement import Flow, Row, Statement
+from mainspring.db.translate import translate
+
+T = TypeVar("T")
+Door: TypeAlias = Callable[[Statement[Any]], Sequence[Row]]
+AsyncDoor: TypeAlias = Callable[[Statement[Any]], Awaitable[Sequence[Row]]]
+
+
+def run(door: Door, flow: Flow[T]) -> T:
+    """Drive a flow through a sync door."""
+    answer: Any = None
+    while True:
+        try:
+            statement = flow.send(answer)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]  # a generator's return value is untyped here
+        try:
+            rows = door(statement)
+        except Exception as error:
+            raise translate(error) or error from error
+        answer = statement.read(rows)
+
+
+async def run_async(door: AsyncDoor, flow: Flow[T]) -> T:
+    """Drive a flow through an async door."""
+    answer: Any = None
+    while True:
+        try:
+            statement = flow.send(answer)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]  # a generator's return value is untyped here
+        try:
+            rows = await door(statement)
+        except Exception as error:
+            raise translate(error) or error from error
+        answer = statement.read(rows)
+
+
+def psycopg_door(conn: psycopg.Connection[Any]) -> Door:
+    """A door to a psycopg connection; our own cursor, because the caller's row factory is not ours."""
+
+    def execute(statement: Statement[Any]) -> Sequence[Row]:
+        with conn.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(statement.sql, statement.params)
+            return cursor.fetchall() if cursor.description else ()
+
+    return execute
+
+
+def async_psycopg_door(conn: psycopg.AsyncConnection[Any]) -> AsyncDoor:
+    """A door to an async psycopg connection."""
+
+    async def execute(statement: Statement[Any]) -> Sequence[Row]:
+        async with conn.cursor(row_factory=tuple_row) as cursor:
+            await cursor.execute(statement.sql, statement.params)
+            return await cursor.fetchall() if cursor.description else ()
+
+    return execute

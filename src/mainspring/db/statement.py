@@ -1,0 +1,46 @@
+"""A question to the database as a value, and a conversation as a generator.
+
+Everything a client does is "ask the database a few questions". A `Statement` is one question; a `Flow` is a generator
+that yields statements and receives their answers. Two small drivers (`mainspring.db.run`) run a flow on a sync or an
+async connection, so that every operation is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, LiteralString, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Row: TypeAlias = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement(Generic[T]):
+    """One question to the database: text, parameters, and how to read the answer.
+
+    Parameters are text, numbers or null, cast in the SQL, so that every driver understands them.
+    """
+
+    sql: LiteralString
+    params: Mapping[str, str | int | None]
+    read: Callable[[Sequence[Row]], T]
+    alone: bool = False  # in a transaction of its own, after what came before has committed
+
+
+Flow: TypeAlias = Generator[Statement[Any], Any, T]
+
+
+def ask(statement: Statement[T]) -> Flow[T]:
+    """Yield one statement and return its answer, typed."""
+    answer: T = yield statement
+    return answer
+
+
+def nothing(rows: Sequence[Row]) -> None:
+    """Read no answer."""
+
+
+def scalar(rows: Sequence[Row]) -> Any:
+    """Read the one value of the one row, or None."""
+    return rows[0][0] if rows else None

@@ -1,0 +1,91 @@
+"""The one place that turns a database error into ours, whatever driver or library raised it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+from mainspring.errors import (
+    DatabaseUnavailable,
+    JobExists,
+    KeyReused,
+    LeaseLost,
+    MainspringError,
+    PayloadTooLarge,
+    SchemaMissing,
+    TransitionRefused,
+    ValidationError,
+)
+
+#: Classes of SQLSTATE that pass by themselves: connection, resources, operator intervention, system.
+_UNAVAILABLE = ("08", "53", "57", "58")
+#: Serialisation failure, deadlock, lock not available, read-only server (a standby).
+_TRANSIENT = {"40001", "40P01", "55P03", "25006"}
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether trying again later can help: the connection is gone, or the database said so."""
+    state, _ = _diagnose(error)
+    if state is None:
+        return any(c.__name__ in {"OperationalError", "InterfaceError", "PoolTimeout"} for c in type(error).__mro__)
+    return state.startswith(_UNAVAILABLE) or state in _TRANSIENT
+
+
+@contextmanager
+def unavailable() -> Iterator[None]:
+    """Turn a lost or refused connection into DatabaseUnavailable."""
+    try:
+        yield
+    except MainspringError:
+        raise
+    except Exception as error:
+        raise translate(error) or error from error
+
+
+def translate(error: BaseException) -> MainspringError | None:
+    """Our error for a database error, or None where it has no meaning of ours."""
+    state, diagnosis = _diagnose(error)
+    message, detail = diagnosis.get("message") or str(error), diagnosis.get("detail") or ""
+    match state:
+        case "MS001":
+            kind = PayloadTooLarge if diagnosis.get("hint") == "PAYLOAD_TOO_LARGE" else ValidationError
+            return kind(message, field=detail)
+        case "MS002":
+            return KeyReused(message, job_id=UUID(detail))
+        case "MS003" | "MS004":
+            return TransitionRefused(message, verb="write", state=detail or None)
+        case "MS005":
+            return LeaseLost(message)
+        case "23505" if diagnosis.get("constraint") in {"job_pkey", "waiting_pkey"}:
+            return JobExists(f"id: another job has this id ({detail})")
+        case "23514" | "22P02" | "22P05" | "23502":
+            return ValidationError(message, field=diagnosis.get("column") or diagnosis.get("constraint") or "job")
+        case "3F000" | "42883" | "42P01" if "mainspring" in message or "enqueue" in message:
+            return SchemaMissing()
+    if is_transient(error):
+        return DatabaseUnavailable(f"the database is unavailable: {message}")
+    return None
+
+
+def _diagnose(error: BaseException) -> tuple[str | None, dict[str, str | None]]:
+    """The SQLSTATE and its fields, from psycopg, psycopg2, asyncpg, or what SQLAlchemy and Django wrap."""
+    seen: BaseException | None = error
+    while seen is not None:
+        state = getattr(seen, "sqlstate", None) or getattr(seen, "pgcode", None)
+        if isinstance(state, str):
+            diag: Any = getattr(seen, "diag", None)
+            if diag is not None:  # psycopg and psycopg2
+                return state, {
+                    "message": diag.message_primary,
+                    "detail": diag.message_detail,
+                    "hint": diag.message_hint,
+                    "constraint": diag.constraint_name,
+                    "column": diag.column_name,
+                }
+            names = {"message": "message", "detail": "detail", "hint": "hint"}
+            names |= {"constraint": "constraint_name", "column": "column_name"}
+            return state, {key: getattr(seen, name, None) for key, name in names.items()}
+        seen = getattr(seen, "orig", None) or seen.__cause__
+    return None, {}

@@ -1,0 +1,5 @@
+"""For tests: virtual time."""
+
+from mainspring.testing.clock import Clock, install
+
+__all__ = ["Clock", "install"]

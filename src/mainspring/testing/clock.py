@@ -1,0 +1,52 @@
+"""Virtual time: a database whose one clock can be moved.
+
+In production `mainspring.now()` is the statement's time and nothing can move it. `install` replaces the function, in a
+test or simulation database only, by one that reads a one-row table: every connection, process and SQL function then
+sees the same time. Until a test sets it, it follows real time.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+
+from mainspring.db.schema import DEFAULT_SCHEMA, render
+
+_INSTALL = """
+create table if not exists {schema}.clock (org_id text primary key default 'SYSTEM', at timestamptz);
+insert into {schema}.clock values ('SYSTEM', null) on conflict do nothing;
+create or replace function {schema}.now() returns timestamptz language sql stable as
+  $$ select coalesce((select at from {schema}.clock), statement_timestamp()) $$;
+"""
+
+
+def install(conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA) -> None:
+    """Make a database's clock movable. Never in production: nothing undoes it."""
+    conn.execute(render(_INSTALL, schema))
+
+
+class Clock:
+    """The clock of a database prepared by `install`."""
+
+    def __init__(self, conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA) -> None:
+        self._conn = conn
+        self._now = render("select {schema}.now()", schema)
+        self._set = render("update {schema}.clock set at = %s", schema)
+
+    def now(self) -> datetime:
+        """What the clock shows."""
+        row = self._conn.execute(self._now).fetchone()
+        assert row is not None
+        now: datetime = row[0]
+        return now
+
+    def set(self, at: datetime) -> datetime:
+        """Stop the clock at an instant."""
+        self._conn.execute(self._set, [at])
+        return at
+
+    def advance(self, delta: timedelta | None = None, **units: float) -> datetime:
+        """Move the clock, `advance(hours=4)`; it stands still afterwards."""
+        return self.set(self.now() + (delta or timedelta(**units)))

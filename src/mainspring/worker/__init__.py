@@ -1,0 +1,5 @@
+"""What runs jobs: one worker per process, async inside."""
+
+from mainspring.worker.worker import Worker
+
+__all__ = ["Worker"]

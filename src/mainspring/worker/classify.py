@@ -1,0 +1,43 @@
+"""What an exception of a handler means: a code, a class, and a text that is safe to keep."""
+
+from __future__ import annotations
+
+import traceback
+
+from mainspring.codes import CODES
+from mainspring.db.translate import is_transient
+from mainspring.errors import MainspringError
+from mainspring.outcome import Cancelled, Error, Failed, Failure, Outcome, RetryAfter, Snooze, Snoozed, Stopped
+from mainspring.sanitize import sanitize
+
+MESSAGE = 2048
+STACK = 6000  # with the message, an error stays within 8 KiB
+
+
+def classify(error: BaseException) -> Outcome:
+    """The outcome of an attempt that raised."""
+    match error:
+        case Snooze():
+            return Snoozed(error.after)
+        case Cancelled():
+            return Stopped()
+        case RetryAfter():
+            return Failed(_describe(error, error.code, "retryable"), error.after)
+        case Failure():
+            return Failed(_describe(error, error.code, error.error_class))
+        case MainspringError():
+            code = error.code if error.code in CODES else "INTERNAL_ERROR"
+        case TimeoutError():
+            code = "TIMEOUT"
+        case _ if is_transient(error):
+            code = "DB_UNAVAILABLE"
+        case _:
+            code = "INTERNAL_ERROR"
+    return Failed(_describe(error, code, CODES[code].error_class))
+
+
+def _describe(error: BaseException, code: str, error_class: str) -> Error:
+    stack = "".join(traceback.format_tb(error.__traceback__)[-12:])  # frames without values
+    text = f"{type(error).__name__}: {error}" if code == "INTERNAL_ERROR" else str(error)
+    kind = "permanent" if error_class == "permanent" else "retryable"
+    return Error(code, kind, sanitize(text, MESSAGE), sanitize(stack, STACK) or None)

@@ -1,0 +1,182 @@
+"""Runs one attempt: ask, decode, call, and say how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from psycopg import AsyncConnection, Connection
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from mainspring.caller import running
+from mainspring.codes import CODES
+from mainspring.db.schema import Sql
+from mainspring.errors import MainspringError
+from mainspring.job import Claim
+from mainspring.outcome import Complete, Error, Failed, Interrupted, Outcome, Permanent, decide
+from mainspring.worker.classify import classify
+from mainspring.worker.context import JobContext, ThreadContext, encode_result
+from mainspring.worker.crew import Crew
+from mainspring.worker.outbox import Outbox
+from mainspring.worker.processes import Children
+from mainspring.worker.run import Run
+from mainspring.worker.service import log
+
+#: (organisation, project, actor, task) → None to allow, or the reason why not. Async or not.
+Authorize = Callable[[Claim], "str | None | Awaitable[str | None]"]
+
+
+class Executor:
+    """Runs handlers: async ones in the loop, plain functions in threads, CPU-bound ones in processes."""
+
+    def __init__(
+        self,
+        sql: Sql,
+        worker: str,
+        outbox: Callable[[], Outbox],
+        runs: dict[int, Run],
+        pool: AsyncConnectionPool[AsyncConnection[Any]],
+        sync_pool: ConnectionPool[Connection[Any]],
+        threads: int,
+        authorize: Authorize | None,
+        counts: Counter[str],
+        rescued_ended: Callable[[], None],
+    ) -> None:
+        self._sql, self._worker, self._outbox, self._runs = sql, worker, outbox, runs
+        self._pool, self._sync_pool = pool, sync_pool
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="mainspring")
+        self._children = Children()
+        self._authorize, self.counts, self._rescued_ended = authorize, counts, rescued_ended
+        self._loop = asyncio.get_running_loop()
+        self.crews: dict[str, Crew] = {}
+
+    def begin(self, run: Run) -> None:
+        """Start an attempt."""
+        run.deadline = self._loop.time() + run.task.timeout.total_seconds()
+        run.handle = self._loop.create_task(self._attempt(run))
+
+    async def _attempt(self, run: Run) -> None:
+        claim, task = run.claim, run.task
+        started = self._loop.time()
+        busy: asyncio.Future[Any] | None = None
+        running(claim)
+        try:
+            if self._authorize is not None:
+                await self._ask(claim)
+            if task.runs == "async":
+                arguments = task.codec.decode(claim.payload)
+                if task.wants_ctx:
+                    result = await self._with_context(run, arguments)
+                else:
+                    result = await task.fn(**arguments)
+            elif task.runs == "thread":
+                busy = self._in_thread(run)
+                result = await asyncio.shield(busy)
+            else:
+                result = await self._children.call(task, claim.payload)
+            if not run.settled:
+                self._succeeded(run, result)
+            else:
+                self.counts["succeeded"] += run.why is None
+        except asyncio.CancelledError:
+            self._ended(run, self._interrupted(run))
+        except BaseException as error:
+            self._ended(run, classify(error))
+        finally:
+            self._runs.pop(claim.epoch, None)
+            crew = self.crews[task.runs]
+            if busy is not None and not busy.done():  # the thread goes on, and so it keeps its slot
+                busy.add_done_callback(lambda _: crew.ended(self._loop.time() - started))
+            else:
+                crew.ended(self._loop.time() - started)
+            if claim.crashes:
+                self._rescued_ended()
+
+    async def _ask(self, claim: Claim) -> None:
+        assert self._authorize is not None
+        answer = self._authorize(claim)
+        reason = await answer if inspect.isawaitable(answer) else answer
+        if reason is not None:
+            raise Permanent(reason, code="OWNERSHIP_VIOLATION")
+
+    async def _with_context(self, run: Run, arguments: dict[str, Any]) -> Any:
+        context = JobContext(run, self._sql, self._worker, self._pool)
+        result = await run.task.fn(context, **arguments)
+        if context.follow_ups and not run.settled:
+            context.result = result if context.result is None else context.result
+            async with context.transaction():
+                pass
+        return context.result if result is None else result
+
+    def _in_thread(self, run: Run) -> asyncio.Future[Any]:
+        def call() -> Any:
+            arguments = run.task.codec.decode(run.claim.payload)
+            if not run.task.wants_ctx:
+                return run.task.fn(**arguments)
+            context = ThreadContext(run, self._sql, self._worker, self._sync_pool)
+            result = run.task.fn(context, **arguments)
+            if context.follow_ups and not run.settled:
+                context.result = result if context.result is None else context.result
+                with context.transaction():
+                    pass
+            return context.result if result is None else result
+
+        return self._loop.run_in_executor(self._threads, contextvars.copy_context().run, call)
+
+    def _succeeded(self, run: Run, result: Any) -> None:
+        run.settled = True
+        self.counts["succeeded"] += 1
+        if result is not None:
+            try:
+                result = encode_result(result)
+            except MainspringError as error:  # the work is done: running it again would be worse than losing a value
+                log.error("job %s of %s: %s", run.claim.id, run.claim.task, error)
+                result = None
+        self._outbox().complete(run.claim.epoch, result)
+
+    def _interrupted(self, run: Run) -> Outcome:
+        match run.why:
+            case "timeout":
+                text = f"The attempt took longer than {run.task.timeout.total_seconds():g} s."
+                return Failed(Error("TIMEOUT", CODES["TIMEOUT"].error_class, text))
+            case "stop":
+                return Interrupted()
+            case _:
+                return Failed(Error("INTERNAL_ERROR", "retryable", "The handler was cancelled from inside."))
+
+    def _ended(self, run: Run, outcome: Outcome) -> None:
+        """Record an end that is not a plain success, unless it is recorded already or not ours to record."""
+        if run.settled:
+            if isinstance(outcome, Failed) and run.why is None:
+                log.error(
+                    "job %s of %s failed after its success: %s", run.claim.id, run.claim.task, outcome.error.message
+                )
+            return
+        run.settled = True
+        decision = decide(run.claim, outcome, run.task.retry, snooze_limit=run.task.snooze_limit)
+        if isinstance(decision, Complete):
+            raise AssertionError("a success is recorded by _succeeded")
+        self.counts[decision.verb] += 1
+        if decision.error is not None:
+            error = decision.error
+            log.warning(
+                "job %s of %s: %s %s: %s", run.claim.id, run.claim.task, decision.verb, error.code, error.message
+            )
+        self._outbox().move(run.claim.epoch, decision)
+
+    def give_back(self, run: Run) -> None:
+        """Return a job that has not started, or that a stop interrupts, without burning its attempt."""
+        self._runs.pop(run.claim.epoch, None)
+        if run.claim.crashes and run.handle is None:
+            self._rescued_ended()
+        self._ended(run, Interrupted())
+
+    def close(self) -> None:
+        """Let go of threads and processes."""
+        self._children.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)

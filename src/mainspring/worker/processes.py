@@ -1,0 +1,120 @@
+"""CPU-bound handlers in processes of their own, one at a time each, so that one can be stopped without the others."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import multiprocessing
+import signal
+from multiprocessing.connection import Connection
+from typing import Any
+
+import msgspec
+
+from mainspring.outcome import Failure
+from mainspring.task import Task
+
+_spawn = multiprocessing.get_context("spawn")
+
+
+class Died(Failure):
+    """The process of a CPU-bound handler died."""
+
+
+class Child:
+    """A process that runs CPU-bound handlers. Made on demand, kept for the next job, killed when it must stop."""
+
+    def __init__(self) -> None:
+        self._conn, theirs = _spawn.Pipe()
+        self._process = _spawn.Process(target=_serve, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    async def call(self, task: Task[Any, Any], payload: str) -> Any:
+        """Run a handler and return its result, or raise what it raised."""
+        loop = asyncio.get_running_loop()
+        answered = loop.create_future()
+        loop.add_reader(self._conn.fileno(), lambda: answered.done() or answered.set_result(None))
+        try:
+            self._conn.send((task.fn.__module__, task.fn.__qualname__, payload))
+            await answered
+            kind, value = self._conn.recv()
+        except (EOFError, OSError):
+            self._process.join(1)
+            raise Died(f"the process of {task.name} died with exit code {self._process.exitcode}") from None
+        finally:
+            loop.remove_reader(self._conn.fileno())
+        if kind == "error":
+            raise value
+        return None if value is None else msgspec.json.decode(value)
+
+    def kill(self) -> None:
+        """Stop it at once."""
+        self._process.kill()
+        self._conn.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take another job."""
+        return self._process.is_alive() and not self._conn.closed
+
+
+class Children:
+    """The idle processes of a worker."""
+
+    def __init__(self) -> None:
+        self._idle: list[Child] = []
+
+    async def call(self, task: Task[Any, Any], payload: str) -> Any:
+        """Run a handler in a free process; one that is interrupted is killed."""
+        child = self._take()
+        try:
+            result = await child.call(task, payload)
+        except (asyncio.CancelledError, Died):
+            child.kill()
+            raise
+        except BaseException:
+            self._idle.append(child)
+            raise
+        self._idle.append(child)
+        return result
+
+    def _take(self) -> Child:
+        while self._idle:
+            child = self._idle.pop()
+            if child.alive:
+                return child
+        return Child()
+
+    def close(self) -> None:
+        """End them all."""
+        for child in self._idle:
+            child.kill()
+        self._idle.clear()
+
+
+def _serve(conn: Connection) -> None:
+    """The life of a child: Ctrl-C in the terminal is its parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        try:
+            module, name, payload = conn.recv()
+        except EOFError:
+            return
+        try:
+            task: Task[Any, Any] = getattr(importlib.import_module(module), name)
+            result = task.fn(**task.codec.decode(payload))
+            conn.send(("result", None if result is None else msgspec.json.encode(result)))
+        except Exception as error:
+            conn.send(("error", _portable(error)))
+
+
+def _portable(error: Exception) -> Exception:
+    """The error as it can cross to the parent: as it is if it pickles, else its text."""
+    import pickle
+
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

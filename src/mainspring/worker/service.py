@@ -1,0 +1,71 @@
+"""One life cycle for every background part."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+from mainspring.db.translate import is_transient
+
+log = logging.getLogger("mainspring.worker")
+
+#: After an error a service waits so long, doubling, with jitter.
+SHORTEST, LONGEST = 0.1, 5.0
+
+
+def backoff(failures: int) -> float:
+    """Seconds to wait after so many failures in a row: bounded, and spread so that workers do not return together."""
+    return min(SHORTEST * 2.0 ** min(failures - 1, 10), LONGEST) * random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
+
+
+class Service:
+    """A background part: `tick()` is called every interval, or when woken.
+
+    start() returns once it is scheduled; stop() returns once it has stopped, and may be called twice or without start.
+    """
+
+    interval: float
+
+    def __init__(self, interval: float) -> None:
+        self.interval = interval
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def tick(self) -> None:
+        """Do the work once."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """Call tick() now rather than at the next interval."""
+        self._wake.set()
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = self._task or asyncio.create_task(self._loop(), name=type(self).__name__)
+
+    async def stop(self) -> None:
+        """End, and wait for the end."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _loop(self) -> None:
+        failures = 0
+        while True:
+            try:
+                await self.tick()
+                failures = 0
+            except Exception as error:
+                failures += 1
+                level = logging.WARNING if is_transient(error) else logging.ERROR
+                log.log(
+                    level, "%s failed, trying again: %s", type(self).__name__, error, exc_info=level > logging.WARNING
+                )
+            pause = backoff(failures) if failures else self.interval * random.uniform(0.9, 1.1)  # noqa: S311 (no secret)
+            try:
+                await asyncio.wait_for(self._wake.wait(), pause)
+            except TimeoutError:
+                pass
+            self._wake.clear()
