@@ -1,7 +1,7 @@
-"""The job contract: what is enqueued (`NewJob`), what enqueue answers (`Enqueued`), what a worker holds (`Claim`),
-what is read back (`Job`).
+"""The job contract.
 
-A `NewJob` is an immutable value that can be built, tested, listed and put in a batch before it is enqueued. Its
+What is enqueued is a `NewJob`, what enqueue answers is `Enqueued`, a worker holds a `Claim`, and what is read back is a
+`Job`. A `NewJob` is an immutable value that can be built, tested, listed and put in a batch before it is enqueued. Its
 fields are the wire format: msgspec writes them, and `mainspring.enqueue_many` reads them, under the same names.
 """
 

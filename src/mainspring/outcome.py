@@ -20,7 +20,7 @@ from mainspring.retry import LONGEST_HINT, Retry
 CRASH_BUDGET = 3
 
 
-class Failure(Exception):  # noqa: N818 (what a handler raises reads as a word: raise Permanent(...))
+class Failure(Exception):
     """A classified failure of an attempt: its code decides whether it is tried again.
 
     >>> Failure("no answer", code="HttpException").error_class
@@ -75,7 +75,7 @@ class RetryAfter(Failure):
         return "retryable"
 
 
-class Snooze(Exception):  # noqa: N818 (not an error: the handler asks to run later)
+class Snooze(Exception):
     """Run the job again later; the attempt is given back.
 
     >>> Snooze(30).after
@@ -92,7 +92,7 @@ class Snooze(Exception):  # noqa: N818 (not an error: the handler asks to run la
         return Snooze, (self.after,)
 
 
-class Cancelled(Exception):  # noqa: N818 (not an error: somebody asked for it)
+class Cancelled(Exception):
     """The job was cancelled while it ran; raised by `ctx.check()` between steps."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from mainspring.checks import did_you_mean
-from mainspring.context import Context
+from mainspring.context import Context, SyncContext
 from mainspring.errors import DuplicateTask, UnknownTask
 from mainspring.task import Options, Task
 
@@ -19,6 +19,8 @@ class Declare(Protocol):
 
     @overload
     def __call__(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[SyncContext, P], R], /) -> Task[P, R]: ...
     @overload
     def __call__(self, fn: Callable[P, R], /) -> Task[P, R]: ...
 
@@ -41,6 +43,8 @@ class Registry:
 
     @overload
     def task(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, fn: Callable[Concatenate[SyncContext, P], R], /) -> Task[P, R]: ...
     @overload
     def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
     @overload

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 from msgspec import inspect as shapes
 
-from mainspring.context import Context
+from mainspring.context import Context, SyncContext
 from mainspring.errors import DeclarationError
 
 
@@ -43,10 +43,10 @@ def _resolved(parameter: inspect.Parameter, fn: Any, task: str) -> inspect.Param
         hint = get_type_hints(holder, inspect.unwrap(fn).__globals__, include_extras=True)["it"]
     except NameError as error:
         # An import under TYPE_CHECKING is not there at run time; for the context its name is enough.
-        if str(parameter.annotation).rpartition(".")[2] != "Context":
+        if str(parameter.annotation).rpartition(".")[2] not in {"Context", "SyncContext"}:
             raise DeclarationError(f"{where}: {error}; the types of a payload are needed at run time") from None
         hint = Context
-    if isinstance(hint, type) and issubclass(hint, Context):
+    if isinstance(hint, type) and issubclass(hint, Context | SyncContext):
         hint = Context
     return parameter.replace(annotation=hint)
 

@@ -61,10 +61,11 @@ class Line:
     @classmethod
     def read(cls, name: str, folder: Traversable) -> Line:
         """Read a folder of `NNNN_name.sql` files, numbered from 1 without gaps."""
-        found = []
-        for file in sorted(folder.iterdir(), key=lambda f: f.name):
-            if match := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):
-                found.append(Migration(int(match[1]), match[2], file.read_text()))
+        found = [
+            Migration(int(match[1]), match[2], file.read_text())
+            for file in sorted(folder.iterdir(), key=lambda f: f.name)
+            if (match := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name))
+        ]
         if [m.number for m in found] != list(range(1, len(found) + 1)):
             raise DeclarationError(f"migrations of {name} are not numbered from 0001 on without gaps")
         return cls(name, tuple(found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from mainspring.codes import CODES
+from mainspring.codes import CODES, ErrorClass
 from mainspring.db.translate import is_transient
 from mainspring.errors import MainspringError
 from mainspring.outcome import Cancelled, Error, Failed, Failure, Outcome, RetryAfter, Snooze, Snoozed, Stopped
@@ -36,8 +36,7 @@ def classify(error: BaseException) -> Outcome:
     return Failed(_describe(error, code, CODES[code].error_class))
 
 
-def _describe(error: BaseException, code: str, error_class: str) -> Error:
+def _describe(error: BaseException, code: str, error_class: ErrorClass) -> Error:
     stack = "".join(traceback.format_tb(error.__traceback__)[-12:])  # frames without values
     text = f"{type(error).__name__}: {error}" if code == "INTERNAL_ERROR" else str(error)
-    kind = "permanent" if error_class == "permanent" else "retryable"
-    return Error(code, kind, sanitize(text, MESSAGE), sanitize(stack, STACK) or None)
+    return Error(code, error_class, sanitize(text, MESSAGE), sanitize(stack, STACK) or None)

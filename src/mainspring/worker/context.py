@@ -48,6 +48,7 @@ class _Held:
 
     @property
     def cancelled(self) -> bool:
+        """Whether somebody asked for the job to stop."""
         return self._run.cancelled
 
     def _add(self, wanted: tuple[NewJob, ...]) -> None:
@@ -72,9 +73,11 @@ class JobContext(_Held, Context):
         self._pool = pool
 
     async def enqueue(self, *jobs: NewJob) -> None:
+        """See Context."""
         self._add(jobs)
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        """See Context."""
         return self._transaction()
 
     @asynccontextmanager
@@ -100,9 +103,11 @@ class ThreadContext(_Held, SyncContext):
         self._pool = pool
 
     def enqueue(self, *jobs: NewJob) -> None:
+        """See SyncContext."""
         self._add(jobs)
 
     def transaction(self) -> AbstractContextManager[Connection[Any]]:
+        """See SyncContext."""
         return self._transaction()
 
     @contextmanager

@@ -63,6 +63,8 @@ class Exchange:
         self._claims = 0
         self._rescued_in_flight = 0
         self._talking = 0
+        self._quiet = asyncio.Event()  # nobody talks
+        self._quiet.set()
         self._alone = False  # the last turn failed: outcomes go out without a claim, in case the claim was at fault
         self.idle = asyncio.Event()  # a poll found nothing, and nothing is held
         self._unsure = False  # a claim may have committed whose answer was lost
@@ -128,8 +130,8 @@ class Exchange:
 
     async def _recover(self, conn: psycopg.AsyncConnection[Any]) -> None:
         """After a loss: give back jobs that a claim took whose answer never came, then start again."""
-        while self._unsure and self._talking:
-            await asyncio.sleep(0.01)  # the other exchange may hold claims that we do not know yet
+        if self._unsure:
+            await self._quiet.wait()  # the other exchange may hold claims that we do not know yet
         if self._unsure:
             self._unsure = False
             cursor = await conn.execute(
@@ -203,6 +205,7 @@ class Exchange:
         if polling:
             self._poll_at = now + self._config.poll_interval.total_seconds()
         self._talking += 1
+        self._quiet.clear()
         try:
             alive, found, due = await self._talk(conn, letter, asks, polling, now)
         except BaseException:
@@ -213,6 +216,8 @@ class Exchange:
             raise
         finally:
             self._talking -= 1
+            if not self._talking:
+                self._quiet.set()
         self._alone = False
         if letter and len(alive) != len(letter):
             self._lost(letter.epochs() - alive)

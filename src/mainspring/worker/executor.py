@@ -28,7 +28,7 @@ from mainspring.worker.run import Run
 from mainspring.worker.service import log
 
 #: (organisation, project, actor, task) → None to allow, or the reason why not. Async or not.
-Authorize = Callable[[Claim], "str | None | Awaitable[str | None]"]
+Authorize = Callable[[Claim], "str | Awaitable[str | None] | None"]
 
 
 class Executor:

@@ -33,11 +33,11 @@ class Child:
     async def call(self, task: Task[Any, Any], payload: str) -> Any:
         """Run a handler and return its result, or raise what it raised."""
         loop = asyncio.get_running_loop()
-        answered = loop.create_future()
-        loop.add_reader(self._conn.fileno(), lambda: answered.done() or answered.set_result(None))
+        answered = asyncio.Event()
+        loop.add_reader(self._conn.fileno(), answered.set)
         try:
             self._conn.send((task.fn.__module__, task.fn.__qualname__, payload))
-            await answered
+            await answered.wait()
             kind, value = self._conn.recv()
         except (EOFError, OSError):
             self._process.join(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from contextlib import suppress
 
 from mainspring.db.translate import is_transient
 
@@ -64,8 +65,6 @@ class Service:
                     level, "%s failed, trying again: %s", type(self).__name__, error, exc_info=level > logging.WARNING
                 )
             pause = backoff(failures) if failures else self.interval * random.uniform(0.9, 1.1)  # noqa: S311 (no secret)
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause)
-            except TimeoutError:
-                pass
             self._wake.clear()

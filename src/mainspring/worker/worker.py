@@ -214,10 +214,13 @@ class Worker:
 
     async def _wait_for_runs(self, seconds: float) -> None:
         """Wait until nothing runs, at most so long, or until a second request to stop."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        while self._runs and loop.time() < deadline and not self._stop.is_set():
-            await asyncio.sleep(0.01)
+        runs = [run.handle for run in self._runs.values() if run.handle is not None]
+        if not runs:
+            return
+        again = asyncio.create_task(self._stop.wait())
+        ended = asyncio.gather(*runs, return_exceptions=True)
+        await asyncio.wait([ended, again], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        again.cancel()
 
     async def _check_schema(self) -> None:
         def look() -> Any:

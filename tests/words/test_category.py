@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from mainspring.category import CATEGORIES, QUEUES
+from mainspring.retry import exponential
+
+
+def raw_seconds(category: str, attempt: int) -> float:
+    return CATEGORIES[category].retry.raw(attempt).total_seconds()
+
+
+@pytest.mark.rule("ENG-7.02")
+def test_the_default_policy_is_five_attempts_from_five_seconds_to_five_minutes() -> None:
+    for name in ("default", "critical", "audit", "maintenance"):
+        assert CATEGORIES[name].retry == exponential(base=5, factor=2, cap=300, attempts=5, jitter="equal")
+
+
+@pytest.mark.rule("ENG-7.03")
+def test_rental_tries_three_times_a_minute_apart() -> None:
+    policy = CATEGORIES["rental"].retry
+
+    assert (policy.attempts, policy.shape) == (3, "fixed")
+    assert [policy.delay(attempt) for attempt in (1, 2)] == [timedelta(minutes=1)] * 2
+
+
+@pytest.mark.rule("ENG-7.04")
+def test_notifications_planning_and_exports_have_their_own_limits() -> None:
+    limits = {name: (c.retry.attempts, c.retry.cap.total_seconds() / 60) for name, c in CATEGORIES.items()}
+
+    assert limits["notifications"] == (10, 30)
+    assert limits["planning"] == (3, 2)
+    assert limits["exports"] == (5, 10)
+    assert raw_seconds("notifications", 9) == 1280
+
+
+@pytest.mark.rule("ENG-7.05")
+def test_passport_waits_two_to_the_power_of_the_attempt() -> None:
+    policy = CATEGORIES["passport"].retry
+
+    assert [policy.delay(attempt).total_seconds() for attempt in (1, 2, 3, 4)] == [2, 4, 8, 16]
+    assert policy.delay(11).total_seconds() == 1024
+    assert policy.attempts == 5
+
+
+def test_billing_backs_off_up_to_half_an_hour() -> None:
+    assert CATEGORIES["billing"].retry == exponential(base=30, cap=1800, attempts=10)
+
+
+@pytest.mark.rule("ENG-10.02", "ENG-10.03", "ENG-10.04", "ENG-10.05")
+@pytest.mark.parametrize(
+    ("category", "queue"),
+    [
+        ("default", "q:default"),
+        ("critical", "q:critical"),
+        ("notifications", "q:notifications"),
+        ("planning", "q:planning"),
+        ("exports", "q:exports"),
+        ("maintenance", "q:maintenance"),
+    ],
+)
+def test_each_category_has_its_queue(category: str, queue: str) -> None:
+    assert CATEGORIES[category].queue == queue
+    assert queue in QUEUES
+
+
+def test_keys_are_remembered_as_long_as_their_category_says() -> None:
+    days = {name: category.key_ttl.days if category.key_ttl else None for name, category in CATEGORIES.items()}
+
+    assert days == {
+        "default": 30,
+        "critical": 30,
+        "audit": 30,
+        "maintenance": 7,
+        "notifications": 7,
+        "planning": 30,
+        "exports": 30,
+        "rental": None,
+        "billing": None,
+        "passport": 30,
+    }

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager, nullcontext
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from mainspring.context import Context
+from mainspring.job import Claim, Enqueued, NewJob
+from mainspring.outcome import Cancelled
+
+
+class Quiet(Context):
+    """The least that a worker must bring."""
+
+    def __init__(self, job: Claim, cancelled: bool) -> None:
+        self.job = job
+        self._cancelled = cancelled
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    async def enqueue(self, *jobs: NewJob) -> list[Enqueued]:
+        return []
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        return nullcontext()
+
+
+def a_context(*, cancelled: bool = False) -> Quiet:
+    fields: dict[str, Any] = dict.fromkeys(Claim.__struct_fields__)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    claim = Claim(**(fields | {"id": UUID(int=7), "key": "k", "attempt": 2, "epoch": 41, "created_at": now}))
+    return Quiet(claim, cancelled)
+
+
+def test_a_context_shows_the_job_it_runs() -> None:
+    ctx = a_context()
+
+    assert (ctx.idempotency_key, ctx.attempt, ctx.epoch) == ("k", 2, 41)
+
+
+def test_a_check_stops_only_a_cancelled_job() -> None:
+    a_context().check()
+
+    with pytest.raises(Cancelled):
+        a_context(cancelled=True).check()

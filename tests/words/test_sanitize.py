@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainspring.sanitize import sanitize
+
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
+
+
+@pytest.mark.rule("ENG-8.10")
+@pytest.mark.parametrize(
+    "template",
+    [
+        "login failed: password={}",
+        "login failed: password = {}",
+        "PASSWORD: {}",
+        "host=db user=app password={} dbname=x",
+        "host=db user=app password='{}' dbname=x",
+        "postgresql://app:{}@db.internal:5432/x",
+        "amqp://:{}@mq/",
+        "GET /hook?x=1&access_token={}&y=2",
+        "{{'api_key': '{}', 'x': 1}}",
+        '{{"client_secret": "{}"}}',
+        r"body: {{\"client_secret\":\"{}\"}}",
+        "Authorization: Bearer {}",
+        "authorization: Basic {}",
+        "Authorization: {}",
+        "headers={{'Authorization': 'Bearer {}'}}",
+        "stripe_secret={}",
+        "private-key: {}",
+        'password="{} and the rest was cut',
+        "bearer {}",
+    ],
+)
+def test_a_secret_with_a_name_is_masked(template: str) -> None:
+    text = sanitize(template.format("hunter2hunter2"))
+
+    assert "hunter2" not in text
+    assert "***" in text
+
+
+@pytest.mark.rule("ENG-8.10")
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "sk_live_4eC39HqLyjWDarjtT1zdp7dc",
+        "sk_test_4eC39HqLyjWDarjtT1zdp7dc",
+        "rk_live_4eC39HqLyjWDarjtT1zdp7dc",
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        JWT,
+        "AKIAIOSFODNN7EXAMPLE",
+        "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\n-----END PRIVATE KEY-----",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIEvQIBADANBg",
+    ],
+)
+def test_a_secret_with_a_shape_is_masked(secret: str) -> None:
+    assert sanitize(f"the provider said: {secret}") == "the provider said: ***"
+
+
+def test_what_surrounds_a_secret_stays() -> None:
+    assert sanitize("GET /a?token=abc&page=2") == "GET /a?token=***&page=2"
+    assert sanitize("postgresql://app:pw@db/x") == "postgresql://app:***@db/x"
+    assert sanitize("{'password': 'a b', 'n': 1}") == "{'password': ***, 'n': 1}"
+
+
+@pytest.mark.rule("ENG-8.10")
+def test_addresses_of_people_are_masked() -> None:
+    assert sanitize("no mailbox jane.doe@example.com here") == "no mailbox j***@example.com here"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "division by zero", "token_count=3", "tokens: 5", 'File "a.py", line 3, in run\n\tx = y\n', "a@b", "é 😀"],
+)
+def test_a_harmless_text_is_kept(text: str) -> None:
+    assert sanitize(text) == text
+
+
+@pytest.mark.rule("ENG-8.10")
+@given(st.text(), st.integers(1, 20_000), st.integers(64, 8192))
+def test_a_text_is_bounded_in_bytes_and_fit_for_postgresql(text: str, times: int, limit: int) -> None:
+    clean = sanitize(text * times, limit)
+
+    assert len(clean.encode("utf-8")) <= limit
+    assert "\0" not in clean
+
+
+def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
+    text = sanitize("began" + "é" * 100_000 + "ended")
+
+    assert text.startswith("began")
+    assert text.endswith("ended")
+    assert "bytes cut" in text
+    assert len(text.encode()) <= 8192
+
+
+def test_a_secret_across_the_cut_is_masked() -> None:
+    filler = "x" * 4000
+    for shift in range(0, 200, 7):
+        assert "hunter" not in sanitize(filler + "." * shift + ' password="' + "hunter2" * 20 + '" ' + filler)
+
+
+def test_what_postgresql_cannot_store_is_replaced() -> None:
+    assert sanitize("a\0b\ud800c\x1b[31m\r\n\t") == "a�b�c�[31m\r\n\t"
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["a" * 200_000, "a@" * 100_000, "eyJ" * 60_000, "password=" * 20_000, "password='" * 20_000, "://a:" * 40_000],
+)
+@pytest.mark.parametrize("end", ["", " "])
+def test_a_hostile_text_costs_little_time(hostile: str, end: str) -> None:
+    started = time.process_time()
+
+    sanitize(hostile + end)
+
+    assert time.process_time() - started < 2
