@@ -11,9 +11,10 @@
 
 __version__ = "0.1.0"
 
-from mainspring.app import App
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from mainspring.caller import Caller, calling
-from mainspring.client import AsyncClient, Client
 from mainspring.codes import register as register_code
 from mainspring.config import WorkerConfig
 from mainspring.context import Context, SyncContext
@@ -40,6 +41,20 @@ from mainspring.registry import Registry
 from mainspring.retry import Retry, exponential, fixed
 from mainspring.states import State
 from mainspring.task import Task
+
+# These bring the database driver, which takes longest to import: a command line that only shows its help, and a module
+# that only declares tasks, do without.
+if TYPE_CHECKING:
+    from mainspring.app import App
+    from mainspring.client import AsyncClient, Client
+else:
+
+    def __getattr__(name: str) -> Any:
+        home = {"App": "mainspring.app", "AsyncClient": "mainspring.client", "Client": "mainspring.client"}.get(name)
+        if home is None:
+            raise AttributeError(f"module 'mainspring' has no attribute {name!r}")
+        return getattr(import_module(home), name)
+
 
 __all__ = [
     "App",

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 from uuid import UUID
+
+import psycopg
+from psycopg_pool import PoolClosed, PoolTimeout
 
 from mainspring.caller import NOBODY, Caller, current
 from mainspring.coalesce import Coalescer
 from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db import jobs, queues
 from mainspring.db.adopt import adopt, adopt_async
-from mainspring.db.connect import async_pool, pool
+from mainspring.db.connect import PATIENCE, async_pool, pool, why_not
 from mainspring.db.jobs import Attempt, CancelOutcome, Who
 from mainspring.db.queues import Queue, WorkerRow
 from mainspring.db.run import async_psycopg_door, psycopg_door, run, run_async
@@ -27,7 +30,7 @@ from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
 from mainspring.db.translate import unavailable
 from mainspring.envelope import complete
-from mainspring.errors import DatabaseUnavailable, ResultUnavailable
+from mainspring.errors import ConfigurationError, DatabaseUnavailable, JobExists, ResultUnavailable
 from mainspring.job import Enqueued, Job, NewJob
 from mainspring.states import FINISHED
 
@@ -55,11 +58,31 @@ class _Common:
     def _complete(self, wanted: Sequence[NewJob]) -> list[NewJob]:
         return complete(wanted, self._caller)
 
+    def _joined(self, wanted: Sequence[NewJob]) -> Flow[list[Enqueued]]:
+        """In a caller's hands: one statement, because their connection may commit each by itself."""
+        return jobs.enqueue_many(self._sql, wanted, batch=len(wanted) or 1)
+
+    def _tries(self, wanted: Sequence[NewJob]) -> Iterator[tuple[Flow[list[Enqueued]], float | None]]:
+        """An enqueue and its repetitions after the connection was lost, each with the pause that follows, if any."""
+        yield jobs.enqueue_many(self._sql, wanted), TRIES[0]
+        for pause in (*TRIES[1:], None):
+            yield jobs.enqueue_again(self._sql, wanted), pause
+
 
 def _result(job: Job) -> Any:
     if job.state != "succeeded":
-        raise ResultUnavailable(f"job {job.id} is {job.state}", job_id=job.id, state=job.state, error=job.error)
+        text = f"job {job.id} {'ended as' if job.state in FINISHED else 'has not ended, it is'} {job.state}"
+        raise ResultUnavailable(text, job_id=job.id, state=job.state, error=job.error)
     return job.result
+
+
+@contextmanager
+def _open() -> Iterator[None]:
+    """Say it clearly when a client is used after its end."""
+    try:
+        yield
+    except PoolClosed:
+        raise ConfigurationError("the client is closed") from None
 
 
 def _pauses() -> Iterator[float]:
@@ -70,11 +93,13 @@ def _pauses() -> Iterator[float]:
         pause = min(pause * 1.5, 0.25)
 
 
-def _answered(sent: Sequence[NewJob], known: dict[UUID, str]) -> list[Enqueued] | None:
-    """The answers to an enqueue whose reply was lost, if it did commit."""
-    if any(job.id not in known for job in sent):
-        return None
-    return [Enqueued(job.id, "created", known[job.id]) for job in sent if job.id]
+def _final(error: DatabaseUnavailable | JobExists, pause: float | None, lost: bool) -> bool:
+    """Whether a failed try is the last: later ones follow only where one may have committed without our knowledge."""
+    if isinstance(error, DatabaseUnavailable):
+        again = error.sent and pause is not None
+        error.sent = error.sent or lost
+        return not again
+    return not lost or pause is None  # its id is taken: after a loss, by the try before, which was still under way
 
 
 class Client(_Common):
@@ -87,9 +112,17 @@ class Client(_Common):
         client.enqueue(send_welcome.job(user_id=8), conn=conn)  # part of conn's transaction
     """
 
-    def __init__(self, dsn: str, *, schema: str = DEFAULT_SCHEMA, caller: Caller = NOBODY, pool_size: int = 4) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        caller: Caller = NOBODY,
+        pool_size: int = 4,
+        timeout: float = PATIENCE,
+    ) -> None:
         super().__init__(dsn, schema=schema, caller=caller)
-        self._pool = pool(dsn, size=pool_size, name="mainspring client")
+        self._pool = pool(dsn, size=pool_size, name="mainspring client", timeout=timeout)
 
     def enqueue(self, job: NewJob, *, conn: Any = None) -> Enqueued:
         """Enqueue one job."""
@@ -98,26 +131,27 @@ class Client(_Common):
     def enqueue_many(self, jobs_: Sequence[NewJob], *, conn: Any = None) -> list[Enqueued]:
         """Enqueue jobs, all or none."""
         wanted = self._complete(jobs_)
-        if conn is not None:
-            return self._run(jobs.enqueue_many(self._sql, wanted), conn)
-        for pause in (*TRIES, None):
-            try:
-                return self._run(jobs.enqueue_many(self._sql, wanted), atomic=len(wanted) > jobs.BATCH)
-            except DatabaseUnavailable:  # it may have committed: the ids tell
-                if pause is None:
-                    raise
-                time.sleep(pause)
-                with suppress(DatabaseUnavailable):
-                    if (answers := _answered(wanted, self._run(jobs.known(self._sql, wanted)))) is not None:
-                        return answers
-        raise AssertionError
+        if conn is None:
+            return self._send(wanted)
+        return self._run(self._joined(wanted), conn)
 
     def get(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Job:
         """One job, or JobNotFound."""
         return self._run(jobs.get(self._sql, job, self._who(org)), conn)
 
-    def jobs(self, *, org: str | None = None, conn: Any = None, **filters: Any) -> list[Job]:
+    def jobs(
+        self,
+        *,
+        state: str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        before: UUID | None = None,
+        limit: int = 50,
+        org: str | None = None,
+        conn: Any = None,
+    ) -> list[Job]:
         """Jobs by state, queue and task, newest first; `before` continues after the last one seen."""
+        filters: dict[str, Any] = {"state": state, "queue": queue, "task": task, "before": before, "limit": limit}
         return self._run(jobs.select(self._sql, self._who(org), **filters), conn)
 
     def attempts(self, job: UUID, *, org: str | None = None, conn: Any = None) -> list[Attempt]:
@@ -185,11 +219,11 @@ class Client(_Common):
         """The engine's clock."""
         return self._run(jobs.now(self._sql), conn)
 
-    def result(self, job: UUID, *, timeout: float = 60.0) -> Any:
+    def result(self, job: UUID, *, org: str | None = None, timeout: float = 60.0) -> Any:
         """Wait until a job has ended and return what its handler returned."""
         deadline = time.monotonic() + timeout
         for pause in _pauses():
-            found = self.get(job)
+            found = self.get(job, org=org)
             if found.state in FINISHED or time.monotonic() >= deadline:
                 return _result(found)
             time.sleep(pause)
@@ -205,15 +239,40 @@ class Client(_Common):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _send(self, wanted: list[NewJob]) -> list[Enqueued]:
+        lost = False
+        for flow, pause in self._tries(wanted):
+            try:
+                return self._run(flow, atomic=len(wanted) > jobs.BATCH)
+            except (DatabaseUnavailable, JobExists) as error:
+                if _final(error, pause, lost):
+                    raise
+                lost = True
+            time.sleep(pause or 0)
+        raise AssertionError
+
     def _run(self, flow: Flow[T], conn: Any = None, *, atomic: bool = False) -> T:
         if conn is not None:
-            return run(adopt(conn, self._sql["wake"]), flow)
-        self._pool.open()
-        with unavailable(), self._pool.connection() as own:
-            if atomic:
-                with own.transaction():
-                    return run(psycopg_door(own), flow)
+            with unavailable():
+                return run(adopt(conn, self._sql["wake"]), flow, joined=True)
+        with self._own() as own, own.transaction() if atomic else nullcontext():
             return run(psycopg_door(own), flow)
+
+    @contextmanager
+    def _own(self) -> Iterator[psycopg.Connection[Any]]:
+        with _open():
+            self._pool.open()
+            try:
+                own = self._pool.getconn()
+            except PoolTimeout:
+                raise DatabaseUnavailable(f"the database is unavailable: {why_not(self.dsn)}", sent=False) from None
+        try:
+            with unavailable():
+                yield own
+        finally:
+            if own.broken:  # the others of the pool are probably as lost
+                self._pool.drain()
+            self._pool.putconn(own)
 
 
 class AsyncClient(_Common):
@@ -225,9 +284,17 @@ class AsyncClient(_Common):
             await client.enqueue(send_welcome.job(user_id=7))
     """
 
-    def __init__(self, dsn: str, *, schema: str = DEFAULT_SCHEMA, caller: Caller = NOBODY, pool_size: int = 4) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        caller: Caller = NOBODY,
+        pool_size: int = 4,
+        timeout: float = PATIENCE,
+    ) -> None:
         super().__init__(dsn, schema=schema, caller=caller)
-        self._pool = async_pool(dsn, size=pool_size, name="mainspring client")
+        self._pool = async_pool(dsn, size=pool_size, name="mainspring client", timeout=timeout)
         self._coalescer = Coalescer(self._send)
 
     async def enqueue(self, job: NewJob, *, conn: Any = None) -> Enqueued:
@@ -235,21 +302,32 @@ class AsyncClient(_Common):
         wanted = self._complete([job])
         if conn is None:
             return await self._coalescer.enqueue(wanted[0])
-        return (await self._run(jobs.enqueue_many(self._sql, wanted), conn))[0]
+        return (await self._run(self._joined(wanted), conn))[0]
 
     async def enqueue_many(self, jobs_: Sequence[NewJob], *, conn: Any = None) -> list[Enqueued]:
         """Enqueue jobs, all or none."""
         wanted = self._complete(jobs_)
         if conn is None:
             return await self._send(wanted)
-        return await self._run(jobs.enqueue_many(self._sql, wanted), conn)
+        return await self._run(self._joined(wanted), conn)
 
     async def get(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Job:
         """One job, or JobNotFound."""
         return await self._run(jobs.get(self._sql, job, self._who(org)), conn)
 
-    async def jobs(self, *, org: str | None = None, conn: Any = None, **filters: Any) -> list[Job]:
+    async def jobs(
+        self,
+        *,
+        state: str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        before: UUID | None = None,
+        limit: int = 50,
+        org: str | None = None,
+        conn: Any = None,
+    ) -> list[Job]:
         """Jobs by state, queue and task, newest first; `before` continues after the last one seen."""
+        filters: dict[str, Any] = {"state": state, "queue": queue, "task": task, "before": before, "limit": limit}
         return await self._run(jobs.select(self._sql, self._who(org), **filters), conn)
 
     async def attempts(self, job: UUID, *, org: str | None = None, conn: Any = None) -> list[Attempt]:
@@ -317,11 +395,11 @@ class AsyncClient(_Common):
         """The engine's clock."""
         return await self._run(jobs.now(self._sql), conn)
 
-    async def result(self, job: UUID, *, timeout: float = 60.0) -> Any:
+    async def result(self, job: UUID, *, org: str | None = None, timeout: float = 60.0) -> Any:
         """Wait until a job has ended and return what its handler returned."""
         deadline = time.monotonic() + timeout
         for pause in _pauses():
-            found = await self.get(job)
+            found = await self.get(job, org=org)
             if found.state in FINISHED or time.monotonic() >= deadline:
                 return _result(found)
             await asyncio.sleep(pause)
@@ -329,6 +407,7 @@ class AsyncClient(_Common):
 
     async def close(self) -> None:
         """Close the client's own connections."""
+        await self._coalescer.drain()
         await self._pool.close()
 
     async def __aenter__(self) -> Self:
@@ -338,25 +417,37 @@ class AsyncClient(_Common):
         await self.close()
 
     async def _send(self, wanted: list[NewJob]) -> list[Enqueued]:
-        for pause in (*TRIES, None):
+        lost = False
+        for flow, pause in self._tries(wanted):
             try:
-                return await self._run(jobs.enqueue_many(self._sql, wanted), atomic=len(wanted) > jobs.BATCH)
-            except DatabaseUnavailable:  # it may have committed: the ids tell
-                if pause is None:
+                return await self._run(flow, atomic=len(wanted) > jobs.BATCH)
+            except (DatabaseUnavailable, JobExists) as error:
+                if _final(error, pause, lost):
                     raise
-                await asyncio.sleep(pause)
-                with suppress(DatabaseUnavailable):
-                    if (answers := _answered(wanted, await self._run(jobs.known(self._sql, wanted)))) is not None:
-                        return answers
+                lost = True
+            await asyncio.sleep(pause or 0)
         raise AssertionError
 
     async def _run(self, flow: Flow[T], conn: Any = None, *, atomic: bool = False) -> T:
         if conn is not None:
-            return await run_async(adopt_async(conn, self._sql["wake"]), flow)
-        await self._pool.open()
-        with unavailable():
-            async with self._pool.connection() as own:
-                if atomic:
-                    async with own.transaction():
-                        return await run_async(async_psycopg_door(own), flow)
-                return await run_async(async_psycopg_door(own), flow)
+            with unavailable():
+                return await run_async(await adopt_async(conn, self._sql["wake"]), flow, joined=True)
+        async with self._own() as own, own.transaction() if atomic else nullcontext():
+            return await run_async(async_psycopg_door(own), flow)
+
+    @asynccontextmanager
+    async def _own(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        with _open():
+            await self._pool.open()
+            try:
+                own = await self._pool.getconn()
+            except PoolTimeout:
+                why = await asyncio.to_thread(why_not, self.dsn)
+                raise DatabaseUnavailable(f"the database is unavailable: {why}", sent=False) from None
+        try:
+            with unavailable():
+                yield own
+        finally:
+            if own.broken:  # the others of the pool are probably as lost
+                await self._pool.drain()
+            await self._pool.putconn(own)

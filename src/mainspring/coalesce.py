@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from mainspring.errors import DatabaseUnavailable, MainspringError
 from mainspring.job import Enqueued, NewJob
 
 MOST = 1000
+Waiter: TypeAlias = tuple[NewJob, "asyncio.Future[Enqueued]"]
 
 
 class Coalescer:
@@ -20,7 +22,7 @@ class Coalescer:
 
     def __init__(self, send: Callable[[list[NewJob]], Awaitable[list[Enqueued]]]) -> None:
         self._send = send
-        self._pending: list[tuple[NewJob, asyncio.Future[Enqueued]]] = []
+        self._pending: list[Waiter] = []
         self._busy = False
         self._flushing: asyncio.Task[None] | None = None
 
@@ -39,21 +41,38 @@ class Coalescer:
             else:
                 self._busy = False
 
-    async def _flush(self) -> None:
-        while self._pending:
-            batch, self._pending = self._pending[:MOST], self._pending[MOST:]
-            await self._send_batch([(job, future) for job, future in batch if not future.cancelled()])
-        self._busy = False
+    async def drain(self) -> None:
+        """Wait until what was asked for is answered."""
+        while self._flushing is not None and not self._flushing.done():
+            await asyncio.wait([self._flushing])
 
-    async def _send_batch(self, batch: list[tuple[NewJob, asyncio.Future[Enqueued]]]) -> None:
+    async def _flush(self) -> None:
+        try:
+            while self._pending:
+                batch, self._pending = self._pending[:MOST], self._pending[MOST:]
+                await self._send_batch(batch)
+        except BaseException as error:  # the loop is ending: nobody may be left waiting
+            _fail(self._pending, error)
+            self._pending = []
+            raise
+        finally:
+            self._busy = False
+
+    async def _send_batch(self, batch: list[Waiter]) -> None:
+        batch = [waiter for waiter in batch if not waiter[1].done()]  # who was cancelled meanwhile wants no job
+        if not batch:
+            return
         try:
             answers = await self._send([job for job, _ in batch])
         except MainspringError as error:
             if len(batch) == 1 or isinstance(error, DatabaseUnavailable):
                 _fail(batch, error)
-            else:  # one of them is refused; the statement wrote none, so each is sent alone
-                for one in batch:
-                    await self._send_batch([one])
+                return
+            # One of them is refused. The statement wrote none, so each half is sent by itself until it stands alone.
+            await self._send_batch(batch[: len(batch) // 2])
+            await self._send_batch(batch[len(batch) // 2 :])
+        except Exception as error:
+            _fail(batch, error)
         except BaseException as error:
             _fail(batch, error)
             raise
@@ -63,7 +82,7 @@ class Coalescer:
                     future.set_result(answer)
 
 
-def _fail(batch: list[tuple[NewJob, asyncio.Future[Enqueued]]], error: BaseException) -> None:
+def _fail(batch: list[Waiter], error: BaseException) -> None:
     for _, future in batch:
         if not future.done():
             future.set_exception(error)

@@ -143,3 +143,4 @@ class DatabaseUnavailable(MainspringError):
     """The database cannot be reached or refuses to write; whether the last write happened is unknown."""
 
     code = "DB_UNAVAILABLE"
+    sent: bool = True  # False: no connection could be had, so nothing was written

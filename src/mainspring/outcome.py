@@ -190,7 +190,7 @@ def decide(
         case Succeeded(result):
             return Complete(result)
         case Snoozed(after):
-            if snooze_limit is not None and job.waited + after > snooze_limit:
+            if snooze_limit is not None and after > snooze_limit - job.waited:
                 text = CODES["SNOOZED_TOO_LONG"].text
                 return Move("bury", error=Error("SNOOZED_TOO_LONG", "permanent", text))
             return Move("snooze", after)

@@ -29,17 +29,18 @@ WAITING: Final = frozenset({S.SCHEDULED, S.READY, S.RETRYING})
 FINISHED: Final = frozenset({S.SUCCEEDED, S.FAILED, S.DEAD, S.CANCELLED})
 
 #: verb → (states it starts from, states it may end in). A job that has no row yet is `None`.
+#: An attempt whose cancellation was asked for is not tried again: whatever else would repeat it ends it as cancelled.
 TRANSITIONS: Final[dict[str, tuple[frozenset[State | None], frozenset[State | None]]]] = {
     "enqueue": (frozenset({None}), frozenset({S.SCHEDULED, S.READY})),
     "claim": (frozenset({S.READY}), frozenset({S.RUNNING})),
     "complete": (frozenset({S.RUNNING}), frozenset({S.SUCCEEDED})),
-    "fail": (frozenset({S.RUNNING}), frozenset({S.RETRYING, S.READY})),
+    "fail": (frozenset({S.RUNNING}), frozenset({S.RETRYING, S.READY, S.CANCELLED})),
     "reject": (frozenset({S.RUNNING}), frozenset({S.FAILED})),
     "bury": (frozenset({S.RUNNING}), frozenset({S.DEAD})),
-    "snooze": (frozenset({S.RUNNING}), frozenset({S.SCHEDULED, S.READY})),
-    "release": (frozenset({S.RUNNING}), frozenset({S.READY})),
+    "snooze": (frozenset({S.RUNNING}), frozenset({S.SCHEDULED, S.READY, S.CANCELLED})),
+    "release": (frozenset({S.RUNNING}), frozenset({S.READY, S.CANCELLED})),
     "stop": (frozenset({S.RUNNING}), frozenset({S.CANCELLED})),
-    "rescue": (frozenset({S.RUNNING}), frozenset({S.READY, S.DEAD})),
+    "rescue": (frozenset({S.RUNNING}), frozenset({S.READY, S.DEAD, S.CANCELLED})),
     "cancel": (WAITING, frozenset({S.CANCELLED})),
     "reschedule": (WAITING, frozenset({S.SCHEDULED, S.READY, S.RETRYING})),
     "replay": (frozenset({S.FAILED, S.DEAD}), frozenset({S.READY})),

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import contextvars
+from typing import Any
+from uuid import UUID
 
 import pytest
 
-from mainspring.caller import NOBODY, Caller, calling, current
+from mainspring.caller import NOBODY, Caller, calling, current, running
+from mainspring.job import Claim
 
 ACME = Caller(org_id="acme", actor_type="user", actor_id="7")
 
@@ -27,3 +30,16 @@ def test_contexts_do_not_see_each_others_callers() -> None:
 
     with calling(ACME):
         assert elsewhere.run(current) is NOBODY
+
+
+def test_inside_a_handler_its_job_is_the_caller() -> None:
+    fields: dict[str, Any] = dict.fromkeys(Claim.__struct_fields__)
+    fields |= {"id": UUID(int=7), "org_id": "acme", "project_id": UUID(int=1), "actor_type": "user", "actor_id": "9"}
+    fields |= {"request_id": "r", "correlation_id": "c", "traceparent": "t"}
+    handler = contextvars.copy_context()
+
+    handler.run(running, Claim(**fields))
+
+    assert handler.run(current) == Caller("acme", UUID(int=1), "user", "9", "r", "c", UUID(int=7), "t")
+    assert handler.run(current) is handler.run(current)
+    assert current() is NOBODY

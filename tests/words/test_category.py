@@ -28,11 +28,18 @@ def test_rental_tries_three_times_a_minute_apart() -> None:
 
 @pytest.mark.rule("ENG-7.04")
 def test_notifications_planning_and_exports_have_their_own_limits() -> None:
-    limits = {name: (c.retry.attempts, c.retry.cap.total_seconds() / 60) for name, c in CATEGORIES.items()}
+    policies = {name: CATEGORIES[name].retry for name in ("notifications", "planning", "exports")}
 
-    assert limits["notifications"] == (10, 30)
-    assert limits["planning"] == (3, 2)
-    assert limits["exports"] == (5, 10)
+    assert {name: policy.attempts for name, policy in policies.items()} == {
+        "notifications": 10,
+        "planning": 3,
+        "exports": 5,
+    }
+    assert {name: policy.cap for name, policy in policies.items()} == {
+        "notifications": timedelta(minutes=30),
+        "planning": timedelta(minutes=2),
+        "exports": timedelta(minutes=10),
+    }
     assert raw_seconds("notifications", 9) == 1280
 
 

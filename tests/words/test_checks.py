@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID
@@ -56,6 +57,14 @@ def payload_refusal(raw: bytes) -> ValidationError:
         check_payload(raw)
     assert str(caught.value).startswith(f"{caught.value.field}: ")
     return caught.value
+
+
+def refused_field(check: Callable[[], None]) -> str | None:
+    try:
+        check()
+    except ValidationError as error:
+        return error.field
+    return None
 
 
 # --- the envelope
@@ -130,7 +139,7 @@ def test_a_due_time_and_a_trace_are_welcome_and_not_needed() -> None:
 @pytest.mark.rule("ENG-2.04")
 def test_an_actor_is_a_user_the_system_or_an_api_key() -> None:
     for known in ("user", "system", "api_key"):
-        check_job(JOB.by("7", known))  # type: ignore[arg-type] # a loop over names
+        check_job(JOB.by("7", known))
     check_job(JOB.by(UUID(int=1)))
 
     error = refusal(replace(JOB, actor_type="robot"))
@@ -215,10 +224,7 @@ def test_an_unknown_mode_is_refused_with_the_nearest_one() -> None:
 
 @given(st.dictionaries(st.sampled_from(NewJob.__struct_fields__), scalars | st.lists(st.text()), max_size=4))
 def test_a_job_of_arbitrary_values_is_refused_by_name_or_passes(fields: dict[str, Any]) -> None:
-    try:
-        check_envelope(replace(JOB, **fields))
-    except ValidationError as error:
-        assert error.field in NewJob.__struct_fields__
+    assert refused_field(lambda: check_envelope(replace(JOB, **fields))) in (None, *NewJob.__struct_fields__)
 
 
 @pytest.mark.parametrize(
@@ -336,22 +342,19 @@ def test_what_can_be_stored_and_read_back_passes(raw: bytes) -> None:
 @example({"password": "\0"})
 def test_arbitrary_json_is_refused_by_name_or_passes(value: dict[str, Any]) -> None:
     raw = json.dumps(value).encode()
-    try:
-        check_payload(raw)
-    except ValidationError as error:
-        assert error.field.startswith("payload")
-    else:
+    field = refused_field(lambda: check_payload(raw))
+
+    if field is None:
         assert b"\\u0000" not in raw.replace(b"\\\\", b"")
         msgspec.json.decode(raw)
+    else:
+        assert field.startswith("payload")
 
 
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_refused_or_pass(raw: bytes) -> None:
-    try:
-        check_payload(raw)
-    except ValidationError:
-        return
-    assert isinstance(msgspec.json.decode(raw), dict)
+    if refused_field(lambda: check_payload(raw)) is None:
+        assert isinstance(msgspec.json.decode(raw), dict)
 
 
 @pytest.mark.rule("ENG-19.06")

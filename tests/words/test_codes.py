@@ -67,18 +67,18 @@ def test_a_code_cannot_mean_two_things() -> None:
 def codes_in(tree: ast.AST) -> Iterator[str]:
     """Every code that a piece of source names: `code="X"` in a call, `code = "X"` in a class, `Error("X", …)`."""
     for node in ast.walk(tree):
-        values: list[ast.expr] = []
+        values: list[ast.expr | None] = []
         if isinstance(node, ast.Call):
             values = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
-            if isinstance(node.func, ast.Name) and node.func.id == "Error":
-                values += node.args[:1]
+            values += node.args[:1] if ast.unparse(node.func) == "Error" else []
         elif isinstance(node, ast.ClassDef):
-            for part in node.body:
-                if (isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) == "code") or (
-                    isinstance(part, ast.AnnAssign) and ast.unparse(part.target) == "code" and part.value
-                ):
-                    values.append(part.value)
+            values = [part.value for part in node.body if isinstance(part, ast.Assign) and names_code(part.targets[0])]
+            values += [part.value for part in node.body if isinstance(part, ast.AnnAssign) and names_code(part.target)]
         yield from (value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str))
+
+
+def names_code(target: ast.expr) -> bool:
+    return isinstance(target, ast.Name) and target.id == "code"
 
 
 @pytest.mark.rule("ENG-8.12")

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from mainspring.context import Context
-from mainspring.job import Claim, Enqueued, NewJob
+from mainspring.job import Claim, NewJob
 from mainspring.outcome import Cancelled
 
 
@@ -23,8 +23,7 @@ class Quiet(Context):
     def cancelled(self) -> bool:
         return self._cancelled
 
-    async def enqueue(self, *jobs: NewJob) -> list[Enqueued]:
-        return []
+    async def enqueue(self, *jobs: NewJob) -> None: ...
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         return nullcontext()

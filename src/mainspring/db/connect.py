@@ -7,6 +7,8 @@ from typing import Any
 import psycopg
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+#: How long a caller waits for a connection: long enough for a database to restart.
+PATIENCE = 10.0
 #: Unless the DSN says otherwise.
 OPTIONS: dict[str, Any] = {
     "connect_timeout": 5,
@@ -25,15 +27,26 @@ def options(dsn: str, name: str, *, prepare: bool = True) -> dict[str, Any]:
     return chosen | {"autocommit": True, "prepare_threshold": 5 if prepare else None}
 
 
-def pool(dsn: str, *, size: int, name: str, prepare: bool = True) -> ConnectionPool[psycopg.Connection[Any]]:
+def pool(
+    dsn: str, *, size: int, name: str, prepare: bool = True, timeout: float = PATIENCE
+) -> ConnectionPool[psycopg.Connection[Any]]:
     """A small pool that opens on first use."""
     arguments = options(dsn, name, prepare=prepare)
-    return ConnectionPool(dsn, kwargs=arguments, min_size=0, max_size=size, open=False, timeout=10, name=name)
+    return ConnectionPool(dsn, kwargs=arguments, min_size=0, max_size=size, open=False, timeout=timeout, name=name)
 
 
 def async_pool(
-    dsn: str, *, size: int, name: str, prepare: bool = True
+    dsn: str, *, size: int, name: str, prepare: bool = True, timeout: float = PATIENCE
 ) -> AsyncConnectionPool[psycopg.AsyncConnection[Any]]:
     """The same for asyncio."""
     arguments = options(dsn, name, prepare=prepare)
-    return AsyncConnectionPool(dsn, kwargs=arguments, min_size=0, max_size=size, open=False, timeout=10, name=name)
+    return AsyncConnectionPool(dsn, kwargs=arguments, min_size=0, max_size=size, open=False, timeout=timeout, name=name)
+
+
+def why_not(dsn: str) -> str:
+    """Why a pool ran out of time, which it does not say itself: asks the database once more."""
+    try:
+        psycopg.connect(dsn, connect_timeout=2).close()
+    except psycopg.Error as error:
+        return str(error)
+    return "all connections of the client are in use"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
 
+from mainspring.checks import LAST_YEAR, LONGEST_DELAY, MAX_KEY, MAX_NAME, text_problem
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Row, Statement, ask, scalar
 from mainspring.envelope import encode
 from mainspring.errors import JobNotFound, TransitionRefused, ValidationError
 from mainspring.job import DEFAULT_ORG, ActorType, Enqueued, Job, NewJob
+from mainspring.states import FINISHED, State
 
 CancelOutcome = Literal["cancelled", "cancel_requested", "already_finished", "not_cancellable", "not_found"]
 _decode_job = msgspec.json.Decoder(Job).decode
@@ -41,18 +43,43 @@ class Who(msgspec.Struct, frozen=True):
     actor_type: ActorType = "system"
     actor_id: str = "SYSTEM"
 
+    def __post_init__(self) -> None:
+        check_texts(MAX_NAME, org=self.org_id, actor_id=self.actor_id)
+
+
+def check_texts(limit: int, **texts: str | None) -> None:
+    """Refuse a text that no job can have, or that the database cannot hold, by its name."""
+    for field, text in texts.items():
+        if text is not None and (problem := text_problem(text, limit)):
+            raise ValidationError(f"{field}: {problem}", field=field)
+
 
 #: So many jobs go into one statement; more gain nothing.
 BATCH = 1000
+#: The longest reason for what somebody does to a job or a queue.
+MAX_REASON = 1000
 
 
-def enqueue_many(sql: Sql, jobs: Sequence[NewJob]) -> Flow[list[Enqueued]]:
-    """Insert completed and checked jobs; all or none when the flow runs in one transaction."""
+def enqueue_many(sql: Sql, jobs: Sequence[NewJob], *, batch: int = BATCH) -> Flow[list[Enqueued]]:
+    """Insert completed and checked jobs; all or none when the flow runs in one transaction, or is one batch."""
     answers: list[Enqueued] = []
-    for start in range(0, len(jobs), BATCH):
-        batch = encode(jobs[start : start + BATCH])
-        answers += yield from ask(Statement(sql["enqueue_many"], {"jobs": batch}, _answers))
+    for start in range(0, len(jobs), batch):
+        params = {"jobs": encode(jobs[start : start + batch])}
+        answers += yield from ask(Statement(sql["enqueue_many"], params, _answers))
     return answers
+
+
+def enqueue_again(sql: Sql, jobs: Sequence[NewJob]) -> Flow[list[Enqueued]]:
+    """The same after a connection was lost on the way: what did commit is not inserted twice, the ids tell.
+
+    A job that is not there has either not committed, or its key was taken: both are answered by asking once more.
+    """
+    states = yield from known(sql, jobs)
+    rest = iter((yield from enqueue_many(sql, [job for job in jobs if job.id not in states])))
+    return [
+        Enqueued(job.id, "created", states[job.id]) if job.id is not None and job.id in states else next(rest)
+        for job in jobs
+    ]
 
 
 def _answers(rows: Sequence[Row]) -> list[Enqueued]:
@@ -88,9 +115,17 @@ def select(
     limit: int = 50,
 ) -> Flow[list[Job]]:
     """Jobs by filter, newest first; `before` continues after the last one seen."""
-    if not 1 <= limit <= 1000:
-        raise ValidationError(f"limit: {limit} is not between 1 and 1000", field="limit")
-    params = {"org": who.org_id, "state": state, "queue": queue, "task": task, "limit": limit}
+    check_limit(limit, 1000)
+    if state is not None and state not in State.__members__.values():
+        raise ValidationError(f"state: is not one of {', '.join(State)}", field="state")
+    check_texts(MAX_NAME, queue=queue, task=task)
+    params: dict[str, str | int | None] = {
+        "org": who.org_id,
+        "state": state,
+        "queue": queue,
+        "task": task,
+        "limit": limit,
+    }
     params["before"] = str(before) if before else None
     return (yield from ask(Statement(sql["list_jobs"], params, lambda rows: [_decode_job(r[0]) for r in rows])))
 
@@ -108,6 +143,7 @@ def find(sql: Sql, who: Who, job: UUID | None, key: str | None) -> Flow[UUID | N
         raise ValidationError("job: give either a job's id or a key", field="job")
     if job is not None:
         return job
+    check_texts(MAX_KEY, key=key)
     params = {"org": who.org_id or DEFAULT_ORG, "key": key}
     return (
         yield from ask(Statement(sql["job_by_key"], params, lambda rows: _uuid(rows[0][0]) if rows[0][0] else None))
@@ -118,6 +154,7 @@ def cancel(
     sql: Sql, who: Who, *, job: UUID | None = None, key: str | None = None, reason: str | None = None
 ) -> Flow[CancelOutcome]:
     """Stop a job: at once while it waits, by its token while it runs."""
+    check_texts(MAX_REASON, reason=reason)
     job_id = yield from find(sql, who, job, key)
     if job_id is None:
         return "not_found"
@@ -137,12 +174,14 @@ def reschedule(
     """Move a job that waits to another time and return its state."""
     if (at is None) == (delay is None):
         raise ValidationError("at: give either an instant or a delay", field="at")
-    if at is not None and at.tzinfo is None:
-        raise ValidationError(f"at: {at} has no time zone", field="at")
+    if at is not None and (at.utcoffset() is None or at.year > LAST_YEAR):
+        raise ValidationError(f"at: is not a time with a time zone up to the year {LAST_YEAR}", field="at")
+    if delay is not None and not timedelta(0) <= delay <= LONGEST_DELAY:
+        raise ValidationError("delay: is not a time span from 0 to 10 years", field="delay")
     job_id = yield from find(sql, who, job, key)
     if job_id is None:
         raise JobNotFound("there is no job under this key")
-    params = _named(job_id, who) | {"at": at.isoformat() if at else None}
+    params = _named(job_id, who) | {"at": at.astimezone(UTC).isoformat() if at else None}
     params["delay"] = f"{delay.total_seconds()} s" if delay is not None else None
     state: str | None = yield from ask(Statement(sql["reschedule"], params, scalar))
     if state is None:
@@ -153,7 +192,7 @@ def reschedule(
 def prioritize(sql: Sql, job_id: UUID, who: Who, priority: int) -> Flow[int]:
     """Change the priority of a job that waits and return the old one."""
     if priority not in range(4):
-        raise ValidationError(f"priority: {priority} is not 0, 1, 2 or 3", field="priority")
+        raise ValidationError("priority: is not 0, 1, 2 or 3", field="priority")
     before: int | None = yield from ask(
         Statement(sql["prioritize"], _named(job_id, who) | {"priority": priority}, scalar)
     )
@@ -164,6 +203,7 @@ def prioritize(sql: Sql, job_id: UUID, who: Who, priority: int) -> Flow[int]:
 
 def replay(sql: Sql, job_id: UUID, who: Who, reason: str | None = None) -> Flow[None]:
     """Make a failed or dead job ready again, attempts 0."""
+    check_texts(MAX_REASON, reason=reason)
     params = _named(job_id, who) | {"reason": reason}
     moved, in_the_way = yield from ask(Statement(sql["replay"], params, lambda rows: rows[0]))
     if in_the_way is not None:
@@ -175,9 +215,21 @@ def replay(sql: Sql, job_id: UUID, who: Who, reason: str | None = None) -> Flow[
 
 def prune(sql: Sql, states: Sequence[str], age: timedelta, limit: int) -> Flow[int]:
     """Remove at most `limit` jobs of these states that finished longer ago than `age`; returns how many."""
-    params = {"states": "{" + ",".join(states) + "}", "age": f"{age.total_seconds()} s", "limit": limit}
+    if not states or not FINISHED.issuperset(states):
+        raise ValidationError(f"states: are not among {', '.join(sorted(FINISHED))}", field="states")
+    if age < timedelta(0):
+        raise ValidationError("age: is negative", field="age")
+    check_limit(limit, 100_000)
+    params: dict[str, str | int | None] = {"states": "{" + ",".join(states) + "}", "limit": limit}
+    params["age"] = f"{age.total_seconds()} s"
     count: int = yield from ask(Statement(sql["prune"], params, scalar))
     return count
+
+
+def check_limit(limit: int, most: int) -> None:
+    """Refuse a limit that is none."""
+    if not 1 <= limit <= most:
+        raise ValidationError(f"limit: is not between 1 and {most}", field="limit")
 
 
 def now(sql: Sql) -> Flow[datetime]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from mainspring.db.jobs import Who
+from mainspring.checks import MAX_QUEUE
+from mainspring.db.jobs import MAX_REASON, Who, check_limit, check_texts
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Statement, ask, nothing, scalar
 
@@ -60,12 +61,19 @@ def listing(sql: Sql) -> Flow[list[Queue]]:
 
 def depth(sql: Sql, queue: str, limit: int = 10_000) -> Flow[int]:
     """How many jobs of a queue are ready, counted up to a limit."""
+    check_texts(MAX_QUEUE, queue=queue)
+    check_limit(limit, 10_000_000)
     count: int = yield from ask(Statement(sql["queue_depth"], {"queue": queue, "limit": limit}, scalar))
     return count
 
 
 def pause(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Flow[None]:
-    """Stop claims from a queue; when this returns, none will commit any more. Running jobs finish."""
+    """Stop claims from a queue; when this returns, none will commit any more. Running jobs finish.
+
+    In a caller's transaction it holds from their commit on, except for claims that are under way just then.
+    """
+    check_texts(MAX_QUEUE, queue=queue)
+    check_texts(MAX_REASON, reason=reason)
     params = {"queue": queue, "actor_type": who.actor_type, "actor_id": who.actor_id, "reason": reason}
     yield from ask(Statement(sql["pause"], params, nothing))
     yield from ask(Statement(sql["claims_seen"], {}, nothing, alone=True))
@@ -73,6 +81,7 @@ def pause(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Flow[Non
 
 def resume(sql: Sql, queue: str, who: Who) -> Flow[bool]:
     """Start claims from a queue again; False when it was not paused."""
+    check_texts(MAX_QUEUE, queue=queue)
     params = {"queue": queue, "actor_type": who.actor_type, "actor_id": who.actor_id}
     resumed: bool = yield from ask(Statement(sql["resume"], params, scalar))
     return resumed

@@ -20,8 +20,8 @@ Door: TypeAlias = Callable[[Statement[Any]], Sequence[Row]]
 AsyncDoor: TypeAlias = Callable[[Statement[Any]], Awaitable[Sequence[Row]]]
 
 
-def run(door: Door, flow: Flow[T]) -> T:
-    """Drive a flow through a sync door."""
+def run(door: Door, flow: Flow[T], *, joined: bool = False) -> T:
+    """Drive a flow through a sync door; `joined` is a caller's transaction, which has no room for what runs alone."""
     answer: Any = None
     while True:
         try:
@@ -29,13 +29,15 @@ def run(door: Door, flow: Flow[T]) -> T:
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]  # a generator's return value is untyped here
         try:
-            rows = door(statement)
+            rows = () if joined and statement.alone else door(statement)
         except Exception as error:
-            raise translate(error) or error from error
+            if (ours := translate(error)) is None:
+                raise  # never `from` itself: whoever walks the causes would walk in a circle
+            raise ours from error
         answer = statement.read(rows)
 
 
-async def run_async(door: AsyncDoor, flow: Flow[T]) -> T:
+async def run_async(door: AsyncDoor, flow: Flow[T], *, joined: bool = False) -> T:
     """Drive a flow through an async door."""
     answer: Any = None
     while True:
@@ -44,17 +46,19 @@ async def run_async(door: AsyncDoor, flow: Flow[T]) -> T:
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]  # a generator's return value is untyped here
         try:
-            rows = await door(statement)
+            rows = () if joined and statement.alone else await door(statement)
         except Exception as error:
-            raise translate(error) or error from error
+            if (ours := translate(error)) is None:
+                raise  # never `from` itself: whoever walks the causes would walk in a circle
+            raise ours from error
         answer = statement.read(rows)
 
 
 def psycopg_door(conn: psycopg.Connection[Any]) -> Door:
-    """A door to a psycopg connection; our own cursor, because the caller's row factory is not ours."""
+    """A door to a psycopg connection; by our own cursor, because the caller's kinds of rows and cursors are not ours."""
 
     def execute(statement: Statement[Any]) -> Sequence[Row]:
-        with conn.cursor(row_factory=tuple_row) as cursor:
+        with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
             cursor.execute(statement.sql, statement.params)
             return cursor.fetchall() if cursor.description else ()
 
@@ -65,7 +69,7 @@ def async_psycopg_door(conn: psycopg.AsyncConnection[Any]) -> AsyncDoor:
     """A door to an async psycopg connection."""
 
     async def execute(statement: Statement[Any]) -> Sequence[Row]:
-        async with conn.cursor(row_factory=tuple_row) as cursor:
+        async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
             await cursor.execute(statement.sql, statement.params)
             return await cursor.fetchall() if cursor.description else ()
 

@@ -9,7 +9,7 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import LiteralString, cast
+from typing import LiteralString
 
 from mainspring.errors import ConfigurationError
 
@@ -19,17 +19,13 @@ DEFAULT_SCHEMA = "mainspring"
 def render(text: str, schema: str) -> LiteralString:
     """Fill the schema's names into an SQL text of ours.
 
-    The cast vouches for it: the text comes from a file of this package, and the name is checked and quoted here.
+    A literal in spirit: the text comes from a file of this package, and the name is checked and quoted here.
     """
     if not schema or len(schema.encode()) > 40 or any(c in "\"'\\{}%" or not c.isprintable() for c in schema):
         raise ConfigurationError(f"schema: {schema!r} is not a name of 1 to 40 bytes without quotes, braces, \\ and %")
     lock = int.from_bytes(hashlib.sha256(f"mainspring claim {schema}".encode()).digest()[:8], "big", signed=True)
-    return cast(
-        LiteralString,
-        text.replace("{schema}", f'"{schema}"')
-        .replace("{channel}", f"'{schema}'")
-        .replace("{claim_lock}", f"({lock})"),
-    )
+    text = text.replace("{schema}", f'"{schema}"').replace("{channel}", f"'{schema}'")
+    return text.replace("{claim_lock}", f"({lock})")
 
 
 def named(text: str) -> dict[str, str]:

@@ -25,7 +25,7 @@ class Statement(Generic[T]):
     sql: LiteralString
     params: Mapping[str, str | int | None]
     read: Callable[[Sequence[Row]], T]
-    alone: bool = False  # in a transaction of its own, after what came before has committed
+    alone: bool = False  # in a transaction of its own, after what came before has committed; else left out
 
 
 Flow: TypeAlias = Generator[Statement[Any], Any, T]

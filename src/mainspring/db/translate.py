@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,7 +42,9 @@ def unavailable() -> Iterator[None]:
     except MainspringError:
         raise
     except Exception as error:
-        raise translate(error) or error from error
+        if (ours := translate(error)) is None:
+            raise
+        raise ours from error
 
 
 def translate(error: BaseException) -> MainspringError | None:
@@ -53,16 +56,16 @@ def translate(error: BaseException) -> MainspringError | None:
             kind = PayloadTooLarge if diagnosis.get("hint") == "PAYLOAD_TOO_LARGE" else ValidationError
             return kind(message, field=detail)
         case "MS002":
-            return KeyReused(message, job_id=UUID(detail))
+            return KeyReused(message, job_id=_uuid(detail))
         case "MS003" | "MS004":
             return TransitionRefused(message, verb="write", state=detail or None)
         case "MS005":
             return LeaseLost(message)
         case "23505" if diagnosis.get("constraint") in {"job_pkey", "waiting_pkey"}:
-            return JobExists(f"id: another job has this id ({detail})")
+            return JobExists("id: another job has this id", job_id=_uuid(detail))
         case "23514" | "22P02" | "22P05" | "23502":
             return ValidationError(message, field=diagnosis.get("column") or diagnosis.get("constraint") or "job")
-        case "3F000" | "42883" | "42P01" if "mainspring" in message or "enqueue" in message:
+        case "3F000" | "42883" | "42P01":  # our statements name nothing but our own schema
             return SchemaMissing()
     if is_transient(error):
         return DatabaseUnavailable(f"the database is unavailable: {message}")
@@ -72,6 +75,7 @@ def translate(error: BaseException) -> MainspringError | None:
 def _diagnose(error: BaseException) -> tuple[str | None, dict[str, str | None]]:
     """The SQLSTATE and its fields, from psycopg, psycopg2, asyncpg, or what SQLAlchemy and Django wrap."""
     seen: BaseException | None = error
+    known: str | None = None
     while seen is not None:
         state = getattr(seen, "sqlstate", None) or getattr(seen, "pgcode", None)
         if isinstance(state, str):
@@ -84,8 +88,16 @@ def _diagnose(error: BaseException) -> tuple[str | None, dict[str, str | None]]:
                     "constraint": diag.constraint_name,
                     "column": diag.column_name,
                 }
-            names = {"message": "message", "detail": "detail", "hint": "hint"}
-            names |= {"constraint": "constraint_name", "column": "column_name"}
-            return state, {key: getattr(seen, name, None) for key, name in names.items()}
+            if hasattr(seen, "constraint_name"):  # asyncpg; SQLAlchemy's wrapper has the state only
+                names = {"message": "message", "detail": "detail", "hint": "hint"}
+                names |= {"constraint": "constraint_name", "column": "column_name"}
+                return state, {key: getattr(seen, name, None) for key, name in names.items()}
+            known = state
         seen = getattr(seen, "orig", None) or seen.__cause__
-    return None, {}
+    return known, {}
+
+
+def _uuid(text: str) -> UUID | None:
+    """The job that an error's detail names, alone or as `Key (id)=(...) already exists`."""
+    found = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", text)
+    return UUID(found[0]) if found else None

@@ -16,6 +16,14 @@ STACK = 6000  # with the message, an error stays within 8 KiB
 
 def classify(error: BaseException) -> Outcome:
     """The outcome of an attempt that raised."""
+    try:
+        return _classify(error)
+    except Exception:  # an exception that cannot even be printed
+        text = f"{type(error).__name__}, whose text could not be read"
+        return Failed(Error("INTERNAL_ERROR", CODES["INTERNAL_ERROR"].error_class, text))
+
+
+def _classify(error: BaseException) -> Outcome:
     match error:
         case Snooze():
             return Snoozed(error.after)
@@ -39,4 +47,4 @@ def classify(error: BaseException) -> Outcome:
 def _describe(error: BaseException, code: str, error_class: ErrorClass) -> Error:
     stack = "".join(traceback.format_tb(error.__traceback__)[-12:])  # frames without values
     text = f"{type(error).__name__}: {error}" if code == "INTERNAL_ERROR" else str(error)
-    return Error(code, error_class, sanitize(text, MESSAGE), sanitize(stack, STACK) or None)
+    return Error(sanitize(code, 100), error_class, sanitize(text, MESSAGE), sanitize(stack, STACK) or None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from psycopg import AsyncConnection, Connection
-from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from psycopg_pool import ConnectionPool
 
 from mainspring.caller import NOBODY
 from mainspring.context import Context, SyncContext
@@ -20,6 +20,7 @@ from mainspring.envelope import complete
 from mainspring.errors import LeaseLost, MainspringError, ValidationError
 from mainspring.job import NewJob
 from mainspring.worker.run import Run
+from mainspring.worker.transactions import Transactions
 
 
 def encode_result(result: Any) -> str | None:
@@ -68,9 +69,9 @@ class _Held:
 class JobContext(_Held, Context):
     """The context of an async handler."""
 
-    def __init__(self, run: Run, sql: Sql, worker: str, pool: AsyncConnectionPool[AsyncConnection[Any]]) -> None:
+    def __init__(self, run: Run, sql: Sql, worker: str, transactions: Transactions) -> None:
         super().__init__(run, sql, worker)
-        self._pool = pool
+        self._transactions = transactions
 
     async def enqueue(self, *jobs: NewJob) -> None:
         """See Context."""
@@ -83,16 +84,25 @@ class JobContext(_Held, Context):
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         self._refuse_if_settled()
-        await self._pool.open()
         with unavailable():
-            async with self._pool.connection() as conn:
-                async with conn.transaction():
-                    yield conn
-                    self._refuse_if_settled()
-                    if self.follow_ups:
-                        await run_async(async_psycopg_door(conn), jobs.enqueue_many(self._sql, self.follow_ups))
-                    await conn.execute(self._sql["complete_one"], self._ending())
+            conn = await self._transactions.take()
+            try:
+                yield conn
+                self._refuse_if_settled()
+                if self.follow_ups:
+                    await run_async(async_psycopg_door(conn), jobs.enqueue_many(self._sql, self.follow_ups))
+                await self._end(conn)
                 self._run.settled = True
+            finally:
+                await self._transactions.give(conn)
+
+    async def _end(self, conn: AsyncConnection[Any]) -> None:
+        """Complete and commit. Without a result both go out in one message: a round trip less for every job."""
+        if self.result is None:
+            await conn.execute(self._sql["complete_and_commit"].format(worker=self._worker, epoch=self.job.epoch))
+        else:
+            await conn.execute(self._sql["complete_one"], self._ending())
+            await conn.execute("commit")
 
 
 class ThreadContext(_Held, SyncContext):
@@ -114,11 +124,16 @@ class ThreadContext(_Held, SyncContext):
     def _transaction(self) -> Iterator[Connection[Any]]:
         self._refuse_if_settled()
         self._pool.open()
-        with unavailable(), self._pool.connection() as conn:
-            with conn.transaction():
-                yield conn
-                self._refuse_if_settled()
-                if self.follow_ups:
-                    run(psycopg_door(conn), jobs.enqueue_many(self._sql, self.follow_ups))
-                conn.execute(self._sql["complete_one"], self._ending())
-            self._run.settled = True
+        try:
+            with self._pool.connection() as conn:
+                with conn.transaction():
+                    yield conn
+                    self._refuse_if_settled()
+                    self._run.committing = True
+                    if self.follow_ups:
+                        run(psycopg_door(conn), jobs.enqueue_many(self._sql, self.follow_ups))
+                    with unavailable():
+                        conn.execute(self._sql["complete_one"], self._ending())
+                self._run.settled = True
+        finally:
+            self._run.committing = False

@@ -31,9 +31,11 @@ class Crew:
         self.bounds = Bounds()
         self.hungry = True  # there may be more where its last claim came from
         self.running = 0
+        self.claims = 0
         self.open = True  # closed while the database is away: nothing starts that could not be recorded
         self._ready: deque[Run] = deque()
         self._begin = begin
+        self.freed: Callable[[], None] = lambda: None  # told when a slot is free
         self._most = most
         self._duration = 1.0  # of a handler, smoothed; pessimistic until measured
 
@@ -61,6 +63,7 @@ class Crew:
         self.running -= 1
         if self._ready:
             self.fill()
+        self.freed()
 
     def fill(self) -> None:
         """Start what is held, as far as there are slots."""

@@ -56,18 +56,23 @@ class Exchange:
         self._accept, self._lost, self._known = accept, lost, known
         self.counts = counts
         self._event = asyncio.Event()
-        self.outbox = Outbox(self._event.set, config.batch // 2)
+        self.outbox = Outbox(self._event.set)
+        for crew in self._crews:
+            crew.freed = self._event.set  # something ended: there may be something to write, and there is room
         self._poll = SHORTEST_POLL
         self._poll_at = 0.0
         self._flush_at = 0.0
-        self._claims = 0
-        self._rescued_in_flight = 0
+        self._rescued_in_flight = 0  # held, or being asked for
+        self._rescuers = list(crews)  # whose turn it is to ask for a rescued job
         self._talking = 0
         self._quiet = asyncio.Event()  # nobody talks
         self._quiet.set()
         self._alone = False  # the last turn failed: outcomes go out without a claim, in case the claim was at fault
-        self.idle = asyncio.Event()  # a poll found nothing, and nothing is held
-        self._unsure = False  # a claim may have committed whose answer was lost
+        self._singly = 0  # so many outcomes go out one by one, because the database refused one among them
+        self.idle = asyncio.Event()  # nothing is due, nothing is held
+        self._empty = 0  # so many polls in a row found nothing
+        self._unsure = False  # a claim may have committed whose answer was lost: nobody claims until that is cleared up
+        self._recovery = asyncio.Lock()
         self._claiming = True
         self._closing = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -109,31 +114,36 @@ class Exchange:
 
     async def _serve(self) -> None:
         failures = 0
-        while not (self._closing and not self.outbox):
+        while not self._closing or self.outbox or self._unsure:
             try:
                 arguments = options(self._dsn, f"mainspring worker {self._worker}", prepare=self._config.prepare)
                 async with await psycopg.AsyncConnection.connect(self._dsn, **arguments) as conn:
                     await self._recover(conn)
-                    failures = 0
+                    self._open(True)
                     while await self._reason():
+                        if self._unsure:
+                            await self._recover(conn)
                         await self._turn(conn)
+                        failures = 0
                     return
-            except psycopg.Error as error:
-                if not is_transient(error):
-                    log.error("exchange failed: %s", error)
+            except Exception as error:  # whatever it is, the worker goes on
                 failures += 1
                 if self._closing and failures > 3:
                     return
-                self._open(False)
-                log.warning("the database is away, trying again: %s", error)
+                if is_transient(error):
+                    self._open(False)
+                    log.warning("the database is away, trying again: %s", error)
+                else:
+                    log.error("exchange failed, trying again: %s", error, exc_info=True)
                 await asyncio.sleep(backoff(failures))
 
     async def _recover(self, conn: psycopg.AsyncConnection[Any]) -> None:
-        """After a loss: give back jobs that a claim took whose answer never came, then start again."""
-        if self._unsure:
-            await self._quiet.wait()  # the other exchange may hold claims that we do not know yet
-        if self._unsure:
-            self._unsure = False
+        """After a loss: give back jobs that a claim took whose answer never came."""
+        async with self._recovery:
+            if not self._unsure:
+                return
+            while self._talking:  # the other exchange may hold claims that we do not know yet
+                await self._quiet.wait()
             cursor = await conn.execute(
                 self._sql["orphans"], [self._worker, list(self._known() | self.outbox.epochs())]
             )
@@ -142,7 +152,8 @@ class Exchange:
                 moves = [{"epoch": epoch, "verb": "release"} for epoch in orphans]
                 await conn.execute(self._sql["settle"], [self._worker, _json(moves).decode()])
                 self.counts["orphaned"] += len(orphans)
-        self._open(True)
+            self._unsure = False
+            self.wake()
 
     def _open(self, is_open: bool) -> None:
         for crew in self._crews:
@@ -154,6 +165,8 @@ class Exchange:
         while True:
             now = self._loop.time()
             size = len(self.outbox)
+            if self._unsure:
+                return True
             if size:
                 self._flush_at = self._flush_at or now + LATEST_FLUSH
                 if size >= self._config.batch // 2 or now >= self._flush_at or not self._busy():
@@ -188,15 +201,26 @@ class Exchange:
                 asks.append((crew, want))
         return asks
 
+    def _rescuer(self, asking: Sequence[Crew]) -> Crew | None:
+        """The crew that asks for a rescued job as well: in turn, and none while the worker holds one."""
+        for crew in self._rescuers if not self._rescued_in_flight else ():
+            if crew in asking:
+                self._rescuers.remove(crew)
+                self._rescuers.append(crew)
+                return crew
+        return None
+
     # -- one turn -------------------------------------------------------------------------------------------------
 
     async def _turn(self, conn: psycopg.AsyncConnection[Any]) -> None:
         now = self._loop.time()
         polling = now >= self._poll_at
-        asks = self._asks(now, enough=False) if self._claiming else []
-        letter = self.outbox.take()
-        if letter and self._alone:
-            asks, polling = [], False
+        asks = self._asks(now, enough=False) if self._claiming and not self._unsure else []
+        letter = self.outbox.take_one() if self._singly else self.outbox.take()
+        if letter and (self._alone or self._singly):
+            asks = []
+        polling = polling and bool(asks)
+        was_still = self._still()
         self._flush_at = 0.0
         if not letter and not asks:
             return
@@ -204,21 +228,28 @@ class Exchange:
             crew.hungry = False  # until this claim says otherwise, so that the other exchange does not ask as well
         if polling:
             self._poll_at = now + self._config.poll_interval.total_seconds()
+        rescuer = self._rescuer([crew for crew, _ in asks])
+        self._rescued_in_flight += rescuer is not None  # until the answer is here, so that the other asks for none
         self._talking += 1
         self._quiet.clear()
         try:
-            alive, found, due = await self._talk(conn, letter, asks, polling, now)
-        except BaseException:
+            alive, found, due = await self._talk(conn, letter, asks, rescuer, polling, now)
+        except BaseException as error:
+            if letter and isinstance(error, Exception) and not is_transient(error):
+                letter = self._without_poison(letter, error)
             self.outbox.put_back(letter)
             self._poll_at = 0.0
             self._alone = True
             self._unsure = self._unsure or bool(asks)
+            self._event.set()
             raise
         finally:
+            self._rescued_in_flight -= rescuer is not None
             self._talking -= 1
             if not self._talking:
                 self._quiet.set()
         self._alone = False
+        self._singly = max(0, self._singly - len(letter)) if self.outbox else 0
         if letter and len(alive) != len(letter):
             self._lost(letter.epochs() - alive)
         ended = self._loop.time()
@@ -226,6 +257,10 @@ class Exchange:
             self._learn(claim, due, now, ended)
         if polling:
             self._rest(any(claim.jobs for claim in found), due, ended)
+            hidden = any(claim.bounded or claim.jobs for claim in found)
+            self._empty = self._empty + 1 if was_still and self._still() and not hidden else 0
+            if self._empty >= len(self._crews):  # each of them asked for a rescued job as well
+                self.idle.set()
         for claim in found:
             if claim.jobs:
                 self._accept(claim.jobs, claim.crew, now)
@@ -235,6 +270,7 @@ class Exchange:
         conn: psycopg.AsyncConnection[Any],
         letter: Letter,
         asks: Sequence[tuple[Crew, int]],
+        rescuer: Crew | None,
         polling: bool,
         now: float,
     ) -> tuple[set[int], list[_Found], tuple[timedelta | None, datetime] | None]:
@@ -258,13 +294,13 @@ class Exchange:
             if letter.moves:
                 answers.append(await say("settle", [worker, _json(letter.moves).decode()]))
             if polling and asks:  # the flag first, then the claim: a job that comes between is seen by one of them
-                await say("raise_idle", [int(self._poll * 1000) + 500])
+                longest = min(self._poll * 2, self._config.poll_interval.total_seconds())
+                await say("raise_idle", [int(longest * 1200) + 500])  # until the next poll at the latest
             for crew, want in asks:
                 queues, limits = crew.shares.ask(want)
                 low, bounded = crew.bounds.of(queues, now)
-                self._claims += 1
-                oldest = self._claims % EVERY_OLDEST == 0
-                rescued = self._rescued_in_flight == 0 and crew is self._crews[self._claims % len(self._crews)]
+                crew.claims += 1
+                oldest, rescued = crew.claims % EVERY_OLDEST == 0, crew is rescuer
                 parameters = [worker, self._config.lease, want, queues, limits, *low, crew.tasks, oldest, rescued]
                 asked.append((_Found(crew, want, queues, limits, bounded), await say("claim", parameters)))
             if polling and asks:
@@ -305,8 +341,22 @@ class Exchange:
         if due is not None and due[0] is not None:
             pause = min(pause, max(due[0].total_seconds(), SOONEST_TIMER))
         self._poll_at = min(self._poll_at, now + pause)
-        if not any_found and not self.outbox and not any(crew.held for crew in self._crews):
-            self.idle.set()
+
+    def _still(self) -> bool:
+        """Whether nothing is held, to be written or being talked about."""
+        return not self.outbox and not self._talking and not any(crew.held for crew in self._crews)
+
+    def _without_poison(self, letter: Letter, error: Exception) -> Letter:
+        """What is left to write of a letter that the database refused: one outcome must not hold up the others."""
+        if len(letter) > 1:
+            self._singly = len(letter)
+            return letter
+        (epoch,) = letter.epochs()
+        log.error("the outcome of epoch %d cannot be written: %s", epoch, error)
+        if any(move["verb"] == "reject" for move in letter.moves):
+            return Letter([], [], [])  # not even that: the lease ends it
+        problem = {"code": "INTERNAL_ERROR", "class": "permanent", "message": "The outcome could not be written."}
+        return Letter([], [], [{"epoch": epoch, "verb": "reject", "error": problem}])
 
 
 class _Found:

@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from psycopg import AsyncConnection, Connection
-from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from psycopg import Connection
+from psycopg_pool import ConnectionPool
 
 from mainspring.caller import running
 from mainspring.codes import CODES
 from mainspring.db.schema import Sql
 from mainspring.errors import MainspringError
 from mainspring.job import Claim
-from mainspring.outcome import Complete, Error, Failed, Interrupted, Outcome, Permanent, decide
+from mainspring.outcome import Cancelled, Complete, Error, Failed, Interrupted, Outcome, Permanent, decide
 from mainspring.worker.classify import classify
 from mainspring.worker.context import JobContext, ThreadContext, encode_result
 from mainspring.worker.crew import Crew
@@ -26,6 +26,7 @@ from mainspring.worker.outbox import Outbox
 from mainspring.worker.processes import Children
 from mainspring.worker.run import Run
 from mainspring.worker.service import log
+from mainspring.worker.transactions import Transactions
 
 #: (organisation, project, actor, task) → None to allow, or the reason why not. Async or not.
 Authorize = Callable[[Claim], "str | Awaitable[str | None] | None"]
@@ -40,7 +41,7 @@ class Executor:
         worker: str,
         outbox: Callable[[], Outbox],
         runs: dict[int, Run],
-        pool: AsyncConnectionPool[AsyncConnection[Any]],
+        transactions: Transactions,
         sync_pool: ConnectionPool[Connection[Any]],
         threads: int,
         authorize: Authorize | None,
@@ -48,7 +49,7 @@ class Executor:
         rescued_ended: Callable[[], None],
     ) -> None:
         self._sql, self._worker, self._outbox, self._runs = sql, worker, outbox, runs
-        self._pool, self._sync_pool = pool, sync_pool
+        self._transactions, self._sync_pool = transactions, sync_pool
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="mainspring")
         self._children = Children()
         self._authorize, self.counts, self._rescued_ended = authorize, counts, rescued_ended
@@ -66,6 +67,8 @@ class Executor:
         busy: asyncio.Future[Any] | None = None
         running(claim)
         try:
+            if run.cancelled:  # while it was held
+                raise Cancelled
             if self._authorize is not None:
                 await self._ask(claim)
             if task.runs == "async":
@@ -83,14 +86,14 @@ class Executor:
                 self._succeeded(run, result)
             else:
                 self.counts["succeeded"] += run.why is None
-        except asyncio.CancelledError:
-            self._ended(run, self._interrupted(run))
         except BaseException as error:
-            self._ended(run, classify(error))
+            interrupted = run.why is not None or isinstance(error, asyncio.CancelledError)
+            self._ended(run, self._interrupted(run) if interrupted else classify(error))
         finally:
             self._runs.pop(claim.epoch, None)
             crew = self.crews[task.runs]
             if busy is not None and not busy.done():  # the thread goes on, and so it keeps its slot
+                busy.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it
                 busy.add_done_callback(lambda _: crew.ended(self._loop.time() - started))
             else:
                 crew.ended(self._loop.time() - started)
@@ -105,7 +108,7 @@ class Executor:
             raise Permanent(reason, code="OWNERSHIP_VIOLATION")
 
     async def _with_context(self, run: Run, arguments: dict[str, Any]) -> Any:
-        context = JobContext(run, self._sql, self._worker, self._pool)
+        context = JobContext(run, self._sql, self._worker, self._transactions)
         result = await run.task.fn(context, **arguments)
         if context.follow_ups and not run.settled:
             context.result = result if context.result is None else context.result
@@ -115,6 +118,12 @@ class Executor:
 
     def _in_thread(self, run: Run) -> asyncio.Future[Any]:
         def call() -> Any:
+            try:
+                return work()
+            except StopIteration as error:  # a future cannot carry it, and would never end
+                raise RuntimeError("the handler raised StopIteration") from error
+
+        def work() -> Any:
             arguments = run.task.codec.decode(run.claim.payload)
             if not run.task.wants_ctx:
                 return run.task.fn(**arguments)
@@ -172,7 +181,7 @@ class Executor:
     def give_back(self, run: Run) -> None:
         """Return a job that has not started, or that a stop interrupts, without burning its attempt."""
         self._runs.pop(run.claim.epoch, None)
-        if run.claim.crashes and run.handle is None:
+        if run.claim.crashes and run.handle is None and not run.settled:
             self._rescued_ended()
         self._ended(run, Interrupted())
 

@@ -60,7 +60,8 @@ class Renewer(Service):
             if (run := self._runs.get(epoch)) is None or run.settled:
                 continue
             if epoch not in alive:
-                self._lose(run)
+                if not run.committing:  # its row may be gone because it has just succeeded
+                    self._lose(run)
                 continue
             run.trusted_until = trust(self._config, sent_at)
             run.cancelled = run.cancelled or alive[epoch]

@@ -11,14 +11,13 @@ from mainspring.outcome import Move
 class Outbox:
     """Outcomes on their way to the database, in the three forms in which they are written."""
 
-    __slots__ = ("_full", "_wake", "done", "moves", "results")
+    __slots__ = ("_wake", "done", "moves", "results")
 
-    def __init__(self, wake: Callable[[], None], full: int) -> None:
+    def __init__(self, wake: Callable[[], None]) -> None:
         self.done: list[int] = []
         self.results: list[tuple[int, str]] = []
         self.moves: list[dict[str, Any]] = []
         self._wake = wake
-        self._full = full
 
     def __len__(self) -> int:
         return len(self.done) + len(self.results) + len(self.moves)
@@ -27,12 +26,8 @@ class Outbox:
         """The attempt succeeded; its result is JSON already."""
         if result is None:
             self.done.append(epoch)
-            n = len(self.done)
-            if n == 1 or n >= self._full:
-                self._wake()
         else:
             self.results.append((epoch, result))
-            self._wake()
 
     def move(self, epoch: int, move: Move) -> None:
         """The attempt ended otherwise."""
@@ -54,6 +49,14 @@ class Outbox:
         letter = Letter(self.done, self.results, self.moves)
         self.done, self.results, self.moves = [], [], []
         return letter
+
+    def take_one(self) -> Letter:
+        """One outcome, when one of them is at fault."""
+        if self.done:
+            return Letter([self.done.pop(0)], [], [])
+        if self.results:
+            return Letter([], [self.results.pop(0)], [])
+        return Letter([], [], [self.moves.pop(0)] if self.moves else [])
 
     def put_back(self, letter: Letter) -> None:
         """What could not be written goes out again; whether it was written after all is unknown."""

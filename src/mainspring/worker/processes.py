@@ -51,6 +51,7 @@ class Child:
     def kill(self) -> None:
         """Stop it at once."""
         self._process.kill()
+        self._process.join(1)
         self._conn.close()
 
     @property

@@ -12,7 +12,18 @@ from mainspring.task import Task
 class Run:
     """An attempt that this worker holds; one object per job, so it is kept small."""
 
-    __slots__ = ("cancelled", "claim", "deadline", "handle", "held_since", "settled", "task", "trusted_until", "why")
+    __slots__ = (
+        "cancelled",
+        "claim",
+        "committing",
+        "deadline",
+        "handle",
+        "held_since",
+        "settled",
+        "task",
+        "trusted_until",
+        "why",
+    )
 
     def __init__(self, claim: Claim, task: Task[Any, Any], now: float, trusted_until: float) -> None:
         self.claim = claim
@@ -22,6 +33,7 @@ class Run:
         self.deadline = float("inf")  # the task's time limit, from the start on
         self.handle: asyncio.Task[None] | None = None
         self.cancelled = False  # the cancellation token
+        self.committing = False  # its own transaction is about to commit: the fence decides, nobody else
         self.settled = False  # its end is recorded or given up: nothing more is written for it
         self.why: str | None = None  # why we interrupted it: timeout, lost, stop
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 import signal
 import socket
@@ -16,11 +17,13 @@ import psycopg
 from mainspring import __version__
 from mainspring.category import DEAD_LETTER, QUEUES
 from mainspring.config import DEFAULT_SCHEMA, WorkerConfig
-from mainspring.db.connect import async_pool, pool
+from mainspring.db.connect import pool
 from mainspring.db.migrate import check, status
 from mainspring.db.schema import Sql
 from mainspring.db.translate import is_transient
+from mainspring.errors import UnknownTask
 from mainspring.job import Claim
+from mainspring.outcome import Error, Move
 from mainspring.registry import Registry
 from mainspring.worker.crew import PATIENCE, Crew
 from mainspring.worker.exchange import Exchange
@@ -30,7 +33,10 @@ from mainspring.worker.line import Line
 from mainspring.worker.rescuer import Heartbeat, Rescuer
 from mainspring.worker.run import Run
 from mainspring.worker.service import Service, backoff, log
+from mainspring.worker.transactions import Transactions
 from mainspring.worker.wakeups import Listener
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Worker:
@@ -52,7 +58,8 @@ class Worker:
         authorize: Authorize | None = None,
         listen_dsn: str | None = None,
     ) -> None:
-        self.id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"  # unique per process start
+        host = re.sub(r"[^\w.-]", "-", socket.gethostname())
+        self.id = f"{host}:{os.getpid()}:{secrets.token_hex(4)}"  # unique per process start
         self.counts: Counter[str] = Counter()
         self._dsn, self._registry, self._schema = dsn, registry, schema
         self._listen_dsn = listen_dsn or dsn
@@ -61,6 +68,7 @@ class Worker:
         self._runs: dict[int, Run] = {}
         self._services: list[Service] = []
         self._stop = asyncio.Event()
+        self._stopping = False
 
     @property
     def running(self) -> int:
@@ -70,12 +78,23 @@ class Worker:
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT, then stop in good order; a second signal ends the grace period."""
         loop = asyncio.get_running_loop()
-        for name in (signal.SIGTERM, signal.SIGINT):
+        for name in SIGNALS:
             loop.add_signal_handler(name, self.request_stop)
-        await self.start()
-        await self._stop.wait()
-        self._stop.clear()
-        await self.stop()
+        try:
+            asked = asyncio.create_task(self._stop.wait())
+            starting = asyncio.create_task(self.start())
+            await asyncio.wait([asked, starting], return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():  # asked to stop while the database was away
+                starting.cancel()
+                return
+            await starting
+            await asked
+            self._stop.clear()
+            await self.stop()
+        finally:
+            asked.cancel()
+            for name in SIGNALS:
+                loop.remove_signal_handler(name)
 
     def request_stop(self) -> None:
         """Make `run` return, or, asked again, end the grace period."""
@@ -87,11 +106,12 @@ class Worker:
         config, sql = self._config, Sql(self._schema)
         name = f"mainspring worker {self.id}"
         self._line = Line(self._dsn, name, prepare=config.prepare)
-        self._pool = async_pool(self._dsn, size=config.transactions, name=name, prepare=config.prepare)
-        self._sync_pool = pool(self._dsn, size=config.threads, name=name, prepare=config.prepare)
+        wait = config.lease.total_seconds()  # for a connection: whoever waits longer has lost its lease
+        self._transactions = Transactions(self._dsn, name, size=config.transactions, prepare=config.prepare)
+        self._sync_pool = pool(self._dsn, size=config.threads, name=name, prepare=config.prepare, timeout=wait)
         self._executor = Executor(
-            sql, self.id, lambda: self._exchange.outbox, self._runs, self._pool, self._sync_pool, config.threads,
-            self._authorize, self.counts, lambda: self._exchange.rescued_ended(),
+            sql, self.id, lambda: self._exchange.outbox, self._runs, self._transactions, self._sync_pool,
+            config.threads, self._authorize, self.counts, lambda: self._exchange.rescued_ended(),
         )  # fmt: skip
         crews = self._crews()
         self._exchange = Exchange(
@@ -127,7 +147,9 @@ class Worker:
     async def stop(self, grace: timedelta | None = None) -> None:
         """Stop claiming, let running jobs finish up to the grace period, give the rest back unburnt."""
         grace = self._config.grace if grace is None else grace
+        self._stopping = True
         self._heartbeat.stopping = True
+        self._heartbeat.wake()
         self._exchange.stop_claiming()
         for crew in self._executor.crews.values():
             for run in crew.give_back(float("inf")):
@@ -135,6 +157,7 @@ class Worker:
         await self._wait_for_runs(grace.total_seconds())
         for run in list(self._runs.values()):
             run.interrupt("stop")
+        self._stop.clear()
         await self._wait_for_runs(1.0)
         for run in list(self._runs.values()):  # threads that did not look at their token: fencing keeps them harmless
             self._executor.give_back(run)
@@ -150,7 +173,7 @@ class Worker:
             log.warning("could not say farewell: %s", error)
         self._executor.close()
         await self._line.close()
-        await self._pool.close()
+        await self._transactions.close()
         await asyncio.to_thread(self._sync_pool.close)
 
     async def drain(self) -> None:
@@ -187,9 +210,22 @@ class Worker:
         now, trusted = asyncio.get_running_loop().time(), trust(self._config, asked_at)
         get, runs = self._registry.get, self._runs
         for claim in claims:
-            run = Run(claim, get(claim.task), now, trusted)
+            try:
+                run = Run(claim, get(claim.task), now, trusted)
+            except UnknownTask:
+                self._refuse(claim)
+                continue
             runs[claim.epoch] = run
-            crew.add(run)
+            if self._stopping:  # the claim was under way when the stop came
+                self._executor.give_back(run)
+            else:
+                crew.add(run)
+
+    def _refuse(self, claim: Claim) -> None:
+        error = Error("UNKNOWN_JOB_TYPE", "permanent", f"Unknown job type: {claim.task}")
+        self._exchange.outbox.move(claim.epoch, Move("reject", error=error))
+        if claim.crashes:
+            self._exchange.rescued_ended()
 
     def _lost(self, epochs: set[int]) -> None:
         """The database refused to record these: their lease was lost."""
@@ -200,6 +236,8 @@ class Worker:
         """A lease can no longer be trusted: stop the handler, write nothing more."""
         self.counts["lost"] += 1
         log.warning("lease_lost: stopping job %s of %s", run.claim.id, run.claim.task)
+        if run.claim.crashes and run.handle is None and not run.settled:
+            self._exchange.rescued_ended()
         run.settled = True
         run.interrupt("lost")
         self._runs.pop(run.claim.epoch, None)
@@ -218,7 +256,7 @@ class Worker:
         if not runs:
             return
         again = asyncio.create_task(self._stop.wait())
-        ended = asyncio.gather(*runs, return_exceptions=True)
+        ended: asyncio.Future[Any] = asyncio.gather(*runs, return_exceptions=True)
         await asyncio.wait([ended, again], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         again.cancel()
 

@@ -143,10 +143,11 @@ begin
       return;
     end if;
 
-    select s.state, s.attempt, s.finished_at into was from {schema}.state_of(k.job_id) s;
+    select s.state, s.attempt, s.finished_at, j.task = e.task as same_task into was
+    from {schema}.state_of(k.job_id) s join {schema}.job j on j.id = k.job_id;
 
-    -- Asked to run again after a failure?
-    if (e.reset or e.mode = 'reset_failed') and was.state in ('failed', 'dead', 'cancelled') then
+    -- Asked to run again after a failure? A job keeps its task: another one's payload is none for it.
+    if (e.reset or e.mode = 'reset_failed') and was.state in ('failed', 'dead', 'cancelled') and was.same_task then
       continue when not {schema}.reset_job(k.job_id, e);
       update {schema}.idempotency i set fingerprint = print, last_seen_at = {schema}.now()
       where i.org_id = e.org_id and i.key = e.key;
@@ -179,7 +180,7 @@ begin
     end if;
 
     -- The job under the key stands.
-    if e.mode in ('replace', 'debounce') then
+    if e.mode in ('replace', 'debounce') and was.same_task then
       continue when not {schema}.replace_job(k.job_id, e);
       update {schema}.idempotency i set fingerprint = print, last_seen_at = {schema}.now()
       where i.org_id = e.org_id and i.key = e.key;
@@ -264,11 +265,14 @@ create function {schema}.enqueue(
 #variable_conflict use_variable
 declare
   bad text;
+  longest constant interval := '3653 days';
 begin
   bad := case
     when coalesce(task, '') = '' or length(task) > 200 then 'task: must have 1 to 200 characters'
     when payload is null or jsonb_typeof(payload) <> 'object' then 'payload: must be a JSON object'
     when octet_length(payload::text) > 262144 then 'payload: larger than 256 KiB'
+    when jsonb_path_exists(payload, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")')
+      then 'payload: nested deeper than 64 levels'
     when coalesce(queue, '') = '' or length(queue) > 63 then 'queue: must have 1 to 63 characters'
     when queue = 'q:deadletter' then 'queue: nothing is enqueued to q:deadletter'
     when priority is null or priority not between 0 and 3 then 'priority: must be 0, 1, 2 or 3'
@@ -280,12 +284,14 @@ begin
     when correlation_id = '' or length(correlation_id) > 200 then 'correlation_id: must have 1 to 200 characters'
     when max_attempts is null or max_attempts not between 1 and 1000 then 'max_attempts: must be between 1 and 1000'
     when key = '' or length(key) > 512 then 'key: must have 1 to 512 characters'
-    when mode is not null and key is null then 'key: the mode ' || mode || ' needs a key'
     when mode not in ('live', 'keep', 'window', 'reset_failed', 'replace', 'debounce') then 'mode: unknown'
+    when key is null and (mode is not null or reset) then 'key: ' || coalesce(mode, 'reset') || ' needs one'
     when mode = 'debounce' and wait is null then 'wait: debounce needs it'
-    when delay < interval '0' then 'delay: cannot be negative'
+    when wait not between interval '0' and longest then 'wait: must be between 0 and 10 years'
+    when ttl not between interval '0' and longest then 'ttl: must be between 0 and 10 years'
+    when delay not between interval '0' and longest then 'delay: must be between 0 and 10 years'
     when delay is not null and scheduled_for is not null then 'delay: give either a delay or scheduled_for'
-    when not isfinite(scheduled_for) then 'scheduled_for: must be finite'
+    when not isfinite(scheduled_for) or scheduled_for >= '2201-01-01Z' then 'scheduled_for: lies after the year 2200'
   end;
   if bad is not null then
     raise exception '%', bad
@@ -295,10 +301,10 @@ begin
   if traceparent !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then
     traceparent := null;
   end if;
-  return query select * from {schema}.enqueue_many(json_build_array(json_strip_nulls(json_build_object(
+  return query select * from {schema}.enqueue_many(json_build_array(json_build_object(
     'id', coalesce(id, {schema}.uuid7()), 'task', task, 'payload', payload, 'queue', queue, 'priority', priority,
     'org_id', org_id, 'key', key, 'mode', mode, 'scheduled_for', scheduled_for, 'delay', delay, 'project_id', project_id,
     'actor_type', actor_type, 'actor_id', actor_id, 'request_id', request_id, 'correlation_id', correlation_id,
     'parent_id', parent_id, 'traceparent', traceparent, 'max_attempts', max_attempts, 'cancellable', cancellable,
-    'ttl', ttl, 'wait', wait, 'reset', reset))));
+    'ttl', ttl, 'wait', wait, 'reset', reset)));
 end $$;

@@ -10,7 +10,7 @@
 -- lets `pause` wait until claims that did not see it have ended.
 -- p_limits and the order of p_queues share a claim between queues; p_low0 … p_low3 bound the scan from below per queue
 -- and priority; p_oldest starts with the lane whose head is oldest, so that low priorities are not starved.
--- p_rescued adds one job that crashed a worker before (index waiting_rescued): asked for by a worker that runs none, so
+-- p_rescued admits one job that crashed a worker before (index waiting_rescued): asked for by a worker that runs none, so
 -- that a killer does not bury the innocents beside it.
 create function {schema}.claim(
   p_worker text, p_lease interval, p_total integer, p_queues text[], p_limits integer[], p_low0 timestamptz[],
@@ -28,7 +28,13 @@ as $$
 begin
   perform pg_advisory_xact_lock_shared({claim_lock});
   return query
-  with ready as materialized (
+  with rescued as materialized (
+    select w.ctid as tid from {schema}.waiting w
+    where p_rescued and w.crashes > 0 and w.due_at <= {schema}.now() and w.queue = any(p_queues) and w.task = any(p_tasks)
+      and not exists (
+        select from {schema}.queue mq where mq.org_id = 'SYSTEM' and mq.name = w.queue and mq.paused_at is not null)
+    order by w.due_at limit least(p_total, 1) for update of w skip locked
+  ), ready as materialized (
     select x.tid
     from unnest(p_queues, p_limits, p_low0, p_low1, p_low2, p_low3) q(name, n, l0, l1, l2, l3)
     cross join lateral (
@@ -49,13 +55,7 @@ begin
       limit q.n) x
     where not exists (
       select from {schema}.queue mq where mq.org_id = 'SYSTEM' and mq.name = q.name and mq.paused_at is not null)
-    limit p_total  -- lazy: locks exactly the rows it takes
-  ), rescued as materialized (
-    select w.ctid as tid from {schema}.waiting w
-    where p_rescued and w.crashes > 0 and w.due_at <= {schema}.now() and w.queue = any(p_queues) and w.task = any(p_tasks)
-      and not exists (
-        select from {schema}.queue mq where mq.org_id = 'SYSTEM' and mq.name = w.queue and mq.paused_at is not null)
-    order by w.due_at limit 1 for update of w skip locked
+    limit p_total - (select count(*) from rescued)  -- lazy: locks exactly the rows it takes
   ), d as (
     delete from {schema}.waiting w
     where w.ctid = any(array(select tid from ready union all select tid from rescued))
@@ -94,6 +94,13 @@ begin
   ), h as (  -- a job of the same key may wait behind
     update {schema}.waiting w set due_at = greatest(w.due_then, {schema}.now()), after = null, due_then = null
     where w.after = any(array(select g.id from g)) and w.after is not null
+  ), late as (  -- success wins over a cancellation that came too late
+    insert into {schema}.audit (org_id, at, event, job_id, task, attempt, project_id, actor_type, actor_id, request_id,
+                                correlation_id)
+    select g.org_id, {schema}.now(), 'job.cancel_too_late', g.id, g.task, g.attempt, j.project_id, j.actor_type,
+           j.actor_id, j.request_id, j.correlation_id
+    from g cross join lateral (select * from {schema}.job j where j.id = g.id limit 1) j
+    where g.cancel_requested_at is not null
   )
   select g.epoch from g;
 end $$;
@@ -117,14 +124,26 @@ language sql as $$
   from {schema}.job j where j.id = p_job
 $$;
 
+-- Who asked for the cancellation of a running job, and why, as its request was recorded.
+create function {schema}.cancellation(p_job uuid) returns jsonb language sql stable
+  return coalesce((select a.detail from {schema}.audit a
+                   where a.job_id = p_job and a.event = 'job.cancel_requested' order by a.id desc limit 1), '{}');
+
+-- The error of a cancelled job.
+create function {schema}.cancelled(p_reason text) returns jsonb language sql stable
+  return jsonb_build_object('code', 'CANCELLED', 'class', 'permanent',
+                            'message', coalesce(p_reason, 'The job was cancelled.'));
+
 -- Who: the exchange, for attempts that ended otherwise. p_moves: [{epoch, verb, delay, error}], the verbs of
--- mainspring.states. Fenced like complete; answers the epochs that were ours.
+-- mainspring.states. Fenced like complete; answers the epochs that were ours. An attempt whose cancellation was asked
+-- for is not tried again: `fail`, `snooze` and `release` of it become `stop`.
 create function {schema}.settle(p_worker text, p_moves json) returns setof bigint language plpgsql
   set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   m record;
   r {schema}.running;
+  asked jsonb;
 begin
   for m in select * from json_to_recordset(p_moves) as (epoch bigint, verb text, delay interval, error jsonb) loop
     delete from {schema}.running x where x.epoch = m.epoch and x.worker = p_worker returning * into r;
@@ -132,6 +151,12 @@ begin
     if m.verb not in ('fail', 'reject', 'bury', 'snooze', 'release', 'stop') then
       raise exception 'verb: % does not settle an attempt', m.verb using errcode = 'MS001', detail = 'verb';
     end if;
+    if r.cancel_requested_at is not null and m.verb in ('fail', 'snooze', 'release') then
+      m.verb := 'stop';
+    end if;
+    asked := case when m.verb = 'stop' then {schema}.cancellation(r.id) end;
+    m.error := case when m.verb = 'stop' then coalesce(m.error, {schema}.cancelled(asked ->> 'reason')) else m.error end
+               || jsonb_build_object('attempt', r.attempt, 'at', {schema}.now());
     if m.verb in ('fail', 'snooze', 'release') then
       insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, attempt, crashes, snoozes, retrying, suspect)
       values (r.id, r.org_id, r.task, r.queue, r.priority, {schema}.now() + coalesce(m.delay, '0'),
@@ -140,8 +165,7 @@ begin
     else
       insert into {schema}.finished (id, org_id, state, attempt, crashes, snoozes, worker, epoch, started_at, finished_at, error)
       values (r.id, r.org_id, case m.verb when 'reject' then 'failed' when 'bury' then 'dead' else 'cancelled' end,
-              r.attempt, r.crashes, r.snoozes, r.worker, r.epoch, r.started_at, {schema}.now(),
-              m.error || jsonb_build_object('attempt', r.attempt, 'at', {schema}.now()));
+              r.attempt, r.crashes, r.snoozes, r.worker, r.epoch, r.started_at, {schema}.now(), m.error);
       update {schema}.waiting w set due_at = greatest(w.due_then, {schema}.now()), after = null, due_then = null
       where w.after = r.id and w.after is not null;
     end if;
@@ -149,7 +173,7 @@ begin
       insert into {schema}.attempt (org_id, job_id, epoch, attempt, worker, started_at, ended_at, outcome, error)
       values (r.org_id, r.id, r.epoch, r.attempt, r.worker, r.started_at, {schema}.now(),
               case m.verb when 'fail' then 'retried' when 'reject' then 'failed' when 'bury' then 'dead' else 'cancelled' end,
-              m.error || jsonb_build_object('attempt', r.attempt, 'at', {schema}.now()));
+              m.error);
     end if;
     if m.verb in ('fail', 'reject', 'bury') then
       perform {schema}.record('job.failed', r.id, r.attempt,
@@ -158,7 +182,7 @@ begin
     if m.verb <> 'reject' and m.verb <> 'release' then
       perform {schema}.record(case m.verb when 'fail' then 'job.retried' when 'bury' then 'job.deadlettered'
                                           when 'snooze' then 'job.deferred' else 'job.cancelled' end,
-                              r.id, r.attempt, jsonb_build_object('delay', m.delay));
+                              r.id, r.attempt, coalesce(asked, jsonb_build_object('delay', m.delay)));
     end if;
     return next m.epoch;
   end loop;
@@ -174,7 +198,8 @@ language sql set enable_seqscan = off as $$
 $$;
 
 -- Who: each worker, every few seconds. Takes back jobs whose lease expired; needs no back-off, counts the crash, and
--- ends a job that has no attempt left or used up its crash budget. Index: running_lease.
+-- ends a job that has no attempt left or used up its crash budget, or whose cancellation was asked for.
+-- Index: running_lease.
 create function {schema}.rescue(p_limit integer, p_crash_budget integer) returns table (job_id uuid, worker text, state text)
 language plpgsql set enable_seqscan = off as $$
 #variable_conflict use_column
@@ -182,6 +207,7 @@ declare
   r {schema}.running;
   max_attempts smallint;
   problem jsonb;
+  asked jsonb;
 begin
   for r in
     delete from {schema}.running x where x.id in (
@@ -195,17 +221,19 @@ begin
     insert into {schema}.attempt (org_id, job_id, epoch, attempt, worker, started_at, ended_at, outcome, error)
     values (r.org_id, r.id, r.epoch, r.attempt, r.worker, r.started_at, {schema}.now(), 'expired', problem);
     perform {schema}.record('job.lease_expired', r.id, r.attempt, jsonb_build_object('worker', r.worker));
-    if r.attempt >= max_attempts or r.crashes + 1 >= p_crash_budget then
+    state := case when r.cancel_requested_at is not null then 'cancelled'
+                  when r.attempt >= max_attempts or r.crashes + 1 >= p_crash_budget then 'dead' else 'ready' end;
+    if state <> 'ready' then
+      asked := case when state = 'cancelled' then {schema}.cancellation(r.id) end;
       insert into {schema}.finished (id, org_id, state, attempt, crashes, snoozes, worker, epoch, started_at, finished_at, error)
-      values (r.id, r.org_id, 'dead', r.attempt, r.crashes + 1, r.snoozes, r.worker, r.epoch, r.started_at, {schema}.now(), problem);
+      values (r.id, r.org_id, state, r.attempt, r.crashes + 1, r.snoozes, r.worker, r.epoch, r.started_at, {schema}.now(),
+              problem || case when state = 'cancelled' then {schema}.cancelled(asked ->> 'reason') else '{}' end);
       update {schema}.waiting w set due_at = greatest(w.due_then, {schema}.now()), after = null, due_then = null
       where w.after = r.id and w.after is not null;
-      perform {schema}.record('job.deadlettered', r.id, r.attempt, '{}');
-      state := 'dead';
+      perform {schema}.record(case state when 'dead' then 'job.deadlettered' else 'job.cancelled' end, r.id, r.attempt, asked);
     else
       insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, attempt, crashes, snoozes, suspect)
       values (r.id, r.org_id, r.task, r.queue, r.priority, {schema}.now(), r.attempt, r.crashes + 1, r.snoozes, r.suspect);
-      state := 'ready';
     end if;
     job_id := r.id;
     worker := r.worker;

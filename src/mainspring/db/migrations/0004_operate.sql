@@ -19,18 +19,21 @@ begin
   if not found then
     return 'not_found';
   end if;
+  -- Enqueue locks the key before the ticket; so do we, where we need both.
+  perform from {schema}.idempotency i where i.org_id = j.org_id and i.key = j.key
+    and exists (select from {schema}.waiting x where x.id = p_id and x.after is not null) for update;
   loop
     delete from {schema}.waiting x where x.id = p_id returning * into w;
     if found then
       insert into {schema}.finished (id, org_id, state, attempt, crashes, snoozes, finished_at, error)
-      values (w.id, w.org_id, 'cancelled', w.attempt, w.crashes, w.snoozes, {schema}.now(), jsonb_build_object(
-        'code', 'CANCELLED', 'class', 'permanent', 'message', coalesce(p_reason, 'The job was cancelled.'),
-        'attempt', w.attempt, 'at', {schema}.now()));
+      values (w.id, w.org_id, 'cancelled', w.attempt, w.crashes, w.snoozes, {schema}.now(),
+              {schema}.cancelled(p_reason) || jsonb_build_object('attempt', w.attempt, 'at', {schema}.now()));
       update {schema}.waiting x set due_at = greatest(x.due_then, {schema}.now()), after = null, due_then = null
       where x.after = p_id and x.after is not null;
       if w.after is not null then  -- the key goes back to the job that this one waited for
-        update {schema}.idempotency i set job_id = w.after
-        where i.org_id = j.org_id and i.key = j.key and i.job_id = p_id;
+        update {schema}.idempotency i set job_id = b.id, fingerprint = {schema}.fingerprint(b.task, b.payload)
+        from {schema}.job b
+        where i.org_id = j.org_id and i.key = j.key and i.job_id = p_id and b.id = w.after;
       end if;
       perform {schema}.record('job.cancel_requested', p_id, w.attempt, who);
       perform {schema}.record('job.cancelled', p_id, w.attempt, who);
@@ -86,6 +89,9 @@ declare
   before integer;
   attempt smallint;
 begin
+  if p_priority is null or p_priority not between 0 and 3 then
+    raise exception 'priority: must be 0, 1, 2 or 3' using errcode = 'MS001', detail = 'priority';
+  end if;
   select w.priority, w.attempt into before, attempt from {schema}.waiting w
   where w.id = p_id and (p_org is null or w.org_id = p_org) for update;
   if not found then
@@ -119,20 +125,23 @@ begin
     if found then
       return;
     end if;
-    update {schema}.idempotency i set job_id = p_id where i.org_id = j.org_id and i.key = j.key;
   end if;
   perform set_config('mainspring.verb', 'replay', true);
   delete from {schema}.finished x where x.id = p_id and x.state in ('failed', 'dead') returning * into f;
+  moved := found;
   perform set_config('mainspring.verb', '', true);
-  if not found then
+  if not moved then
     return;
   end if;
+  update {schema}.idempotency i
+  set job_id = p_id, fingerprint = {schema}.fingerprint(j.task, j.payload), status = null, expires_at = null,
+      result_ref = null, error_ref = null
+  where i.org_id = j.org_id and i.key = j.key;
   insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, suspect)
   values (j.id, j.org_id, j.task, j.queue, j.priority, {schema}.now(), f.state = 'failed');
   perform {schema}.record('job.replayed', p_id, f.attempt, jsonb_build_object(
     'by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason, 'from', f.state, 'error', f.error));
   perform {schema}.wake();
-  moved := true;
 end $$;
 
 -- Who: clean-up, in bounded batches. Removes jobs finished before an instant, except open dead letters, and leaves what
@@ -154,14 +163,16 @@ begin
         expires_at = f.finished_at + i.ttl,
         result_ref = case when f.state = 'succeeded' then f.id::text end,
         error_ref = case when f.state <> 'succeeded' then f.id::text end
-    from f where i.org_id = f.org_id and i.job_id = f.id
+    from f join {schema}.job j on j.id = f.id where i.org_id = j.org_id and i.key = j.key and i.job_id = f.id
   ), trail as (
     insert into {schema}.audit (org_id, at, event, job_id, task, attempt, project_id, actor_type, actor_id, request_id, correlation_id)
     select j.org_id, e.at, e.event, j.id, j.task, e.attempt, j.project_id, j.actor_type, j.actor_id, j.request_id, j.correlation_id
     from f join {schema}.job j on j.id = f.id
-    cross join lateral (values ('job.enqueued', j.created_at, 0::smallint), ('job.started', f.started_at, f.attempt),
-                               ('job.succeeded', case when f.state = 'succeeded' then f.finished_at end, f.attempt)) e(event, at, attempt)
-    where e.at is not null
+    cross join lateral (
+      select 'job.enqueued' as event, j.created_at as at, 0::smallint as attempt
+      union all select 'job.started', a.started_at, a.attempt from {schema}.attempt a where a.org_id = j.org_id and a.job_id = j.id
+      union all select 'job.started', f.started_at, f.attempt where f.state = 'succeeded'
+      union all select 'job.succeeded', f.finished_at, f.attempt where f.state = 'succeeded') e
   )
   select array_agg(f.id) into gone from f;
   delete from {schema}.attempt a using {schema}.job j where j.id = any(gone) and a.org_id = j.org_id and a.job_id = j.id;

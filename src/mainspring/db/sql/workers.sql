@@ -16,6 +16,10 @@ select {schema}.complete(%s, %s, %s::jsonb[])
 -- The end of a handler's own transaction: without the lease nothing commits.
 select {schema}.complete_one(%s, %s, %s::jsonb)
 
+-- name: complete_and_commit
+-- The same as one message, completion and commit in one round trip; a worker's id holds nothing that needs quoting.
+select {schema}.complete_one('{worker}', {epoch}, null); commit
+
 -- name: settle
 select {schema}.settle(%s, %s::json)
 

@@ -1,0 +1,153 @@
+"""Which database and which application a command works with, and who acts."""
+
+from __future__ import annotations
+
+import getpass
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from mainspring.config import DEFAULT_SCHEMA, database
+from mainspring.errors import ConfigurationError, MainspringError
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from mainspring.app import App
+    from mainspring.client import Client
+
+DATA = Path(".data")  # where `mainspring up` keeps the embedded PostgreSQL
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number that has no name
+        return str(os.getuid())
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """The options that every command shares."""
+
+    dsn: str | None = None
+    """The database; else the application's, MAINSPRING_DSN, DATABASE_URL, or the one of `mainspring up` here."""
+
+    schema: str | None = None
+    """The database schema; else the application's, or `mainspring`."""
+
+    app: str | None = None
+    """The application, as module:name; else MAINSPRING_APP."""
+
+    user: Annotated[str | None, Parameter(name="--as")] = None
+    """Who acts, for the audit trail; else your user name."""
+
+    json: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    """Print one JSON document and nothing else."""
+
+    def application(self) -> App | None:
+        """The application, where one is named."""
+        place = self.app or os.environ.get("MAINSPRING_APP")
+        return load(place) if place else None
+
+    def needed_application(self) -> App:
+        """The application, or an error that says how to name one."""
+        found = self.application()
+        if found is None:
+            raise ConfigurationError("app: give --app module:name, or set MAINSPRING_APP")
+        return found
+
+    def address(self, app: App | None) -> str:
+        """The database: named by an option, the application or the environment, or the embedded one that runs here."""
+        if self.dsn:
+            return self.dsn
+        try:
+            found = app.dsn if app else database()
+        except ConfigurationError:
+            found = None
+        if found is None:
+            found = _embedded()
+        if found is None:
+            raise ConfigurationError("dsn: give --dsn, or set MAINSPRING_DSN, or run `mainspring up` in this directory")
+        return found
+
+    def schema_of(self, app: App | None) -> str:
+        """The schema's name."""
+        return self.schema or (app.schema if app else DEFAULT_SCHEMA)
+
+    @contextmanager
+    def connect(self) -> Iterator[tuple[psycopg.Connection[Any], str]]:
+        """A connection of our own, which says at once why it cannot be made, and the schema's name."""
+        import psycopg
+
+        from mainspring.db.connect import options
+        from mainspring.db.translate import unavailable
+
+        app = self.application()
+        dsn = self.address(app)
+        with unavailable():
+            try:
+                conn: psycopg.Connection[Any] = psycopg.connect(dsn, **options(dsn, "mainspring cli"))
+            except psycopg.ProgrammingError as error:
+                raise ConfigurationError(f"dsn: {error}") from None
+            with conn:
+                yield conn, self.schema_of(app)
+
+    @contextmanager
+    def client(self, app: App | None = None) -> Iterator[Client]:
+        """A client that acts in the user's name; a schema that does not fit is refused first."""
+        from mainspring.caller import Caller
+        from mainspring.client import Client
+        from mainspring.db.migrate import check, status
+
+        app = app or self.application()
+        with self.connect() as (conn, schema):
+            check(status(conn, schema=schema))
+        caller = Caller(actor_type="user", actor_id=self.user or _user())
+        with Client(self.address(app), schema=schema, caller=caller, pool_size=1) as client:
+            yield client
+
+
+#: Nothing said: the environment decides.
+UNSAID = Connection()
+
+
+def load(place: str) -> App:
+    """Import an application, `module:name`, from the current directory or the installed packages."""
+    module, _, name = place.partition(":")
+    if not module or not name:
+        raise ConfigurationError(f"app: {place!r} is not of the form module:name")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except MainspringError:
+        raise
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        at = "" if where.filename.startswith("<frozen") else f" ({where.filename}:{where.lineno})"
+        raise ConfigurationError(f"app: cannot import {module}: {type(error).__name__}: {error}{at}") from error
+    from mainspring.app import App
+
+    if not isinstance(found, App):
+        raise ConfigurationError(f"app: {module} has no App named {name}")
+    return found
+
+
+def _embedded() -> str | None:
+    """The embedded PostgreSQL of this directory, if it runs."""
+    if not (DATA / "postgres").is_dir():
+        return None
+    from mainspring.embedded import Cluster
+
+    cluster = Cluster(DATA / "postgres")
+    return cluster.dsn() if cluster.running else None

@@ -1,0 +1,46 @@
+"""What a command's exit code says: one table."""
+
+from __future__ import annotations
+
+import sys
+
+from mainspring.errors import (
+    ConfigurationError,
+    DatabaseUnavailable,
+    DeclarationError,
+    JobError,
+    JobNotFound,
+    MainspringError,
+    SchemaError,
+    UnknownTask,
+    ValidationError,
+)
+
+USAGE = 2  # the command was typed wrongly
+DATABASE = 5
+
+#: The first class that fits decides.
+EXITS: tuple[tuple[type[MainspringError], int], ...] = (
+    (ValidationError, 2),
+    (ConfigurationError, 2),
+    (JobNotFound, 3),
+    (UnknownTask, 3),
+    (DeclarationError, 2),
+    (JobError, 4),  # refused: the job's state, its key or its id does not allow it
+    (DatabaseUnavailable, DATABASE),
+    (SchemaError, 6),
+    (MainspringError, 1),
+)
+
+#: A worker that ends so would end so again: nobody starts it anew.
+HOPELESS = frozenset({2, 3, 6})
+
+
+def exit_code(error: MainspringError) -> int:
+    """The exit code for an error of ours."""
+    return next(code for kind, code in EXITS if isinstance(error, kind))
+
+
+def complain(message: str) -> None:
+    """Say what is wrong, in one line."""
+    print("mainspring:", " ".join(message.split()), file=sys.stderr)

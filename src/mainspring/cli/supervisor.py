@@ -1,0 +1,95 @@
+"""Keeps worker processes running: forwards signals, and starts one anew that died."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import Process
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
+
+from mainspring.cli.exits import HOPELESS
+
+log = logging.getLogger("mainspring.supervisor")
+
+SHORTEST, LONGEST = 0.2, 30.0  # seconds between an unexpected end and the next start, doubling
+STEADY = 10.0  # a process that lived so long did not fail at its start
+
+
+def _started(pid: int) -> None:
+    log.info("worker process %d started", pid)
+
+
+def _ended(pid: int, how: str, pause: float) -> None:
+    log.warning("worker process %d %s, starting another in %.1f s", pid, how, pause)
+
+
+class Supervisor:
+    """Runs `mainspring worker run` in several processes until it is stopped.
+
+    They run in sessions of their own: Ctrl-C in the terminal reaches them once, through us. One that loses us stops.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        count: int,
+        *,
+        log_file: Path | None = None,
+        started: Callable[[int], None] = _started,
+        ended: Callable[[int, str, float], None] = _ended,
+    ) -> None:
+        self._command = (sys.executable, "-m", "mainspring.cli", *arguments, "--parent", str(os.getpid()))
+        self._count = count
+        self._log_file = log_file
+        self._started, self._ended = started, ended
+        self._processes: dict[int, Process] = {}
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> int:
+        """Keep the processes running until all have stopped; the exit code is the first that is not 0."""
+        codes = await asyncio.gather(*(self._keep() for _ in range(self._count)))
+        return next((code for code in codes if code), 0)
+
+    def stop(self) -> None:
+        """Ask the processes to stop; asked again, they end their grace period."""
+        self._stopping.set()
+        for process in self._processes.values():
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+
+    async def _start(self) -> Process:
+        with self._log_file.open("ab") if self._log_file else nullcontext() as file:
+            return await asyncio.create_subprocess_exec(*self._command, stderr=file, start_new_session=True)
+
+    async def _keep(self) -> int:
+        failures = 0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            process = await self._start()
+            self._processes[process.pid] = process
+            self._started(process.pid)
+            if self._stopping.is_set():  # it was asked for while the process was made
+                process.terminate()
+            code = await process.wait()
+            del self._processes[process.pid]
+            if self._stopping.is_set():
+                return 0 if code == -signal.SIGTERM else code  # it had not yet begun to listen
+            if code in HOPELESS:
+                self.stop()
+                return code
+            failures = 1 if time.monotonic() - began > STEADY else failures + 1
+            pause = min(SHORTEST * 2.0 ** (failures - 1), LONGEST)
+            self._ended(process.pid, _how(code), pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+        return 0
+
+
+def _how(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

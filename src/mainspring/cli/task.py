@@ -1,0 +1,32 @@
+"""`mainspring task`: see the tasks of an application."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from mainspring.cli import output
+from mainspring.cli.connection import UNSAID, Connection
+
+app = App(name="task", help="See the tasks of an application.", help_format="plaintext")
+
+
+@app.command(name="list")
+def list_tasks(*, connection: Connection = UNSAID) -> None:
+    """Show the tasks of an application."""
+    tasks = sorted(connection.needed_application().registry, key=lambda task: task.name)
+    if connection.json:
+        return output.as_json([task.describe() for task in tasks])
+    rows = ((task.name, task.queue, task.runs, task.retry.describe(), task.doc) for task in tasks)
+    return output.table(("TASK", "QUEUE", "RUNS", "RETRY", "ABOUT"), rows, "The application has no tasks.")
+
+
+@app.command
+def show(task: str, *, connection: Connection = UNSAID) -> None:
+    """Show one task: every option with its value, and the schema of its payload.
+
+    Args:
+        task: The task's name.
+        connection: The database, and who acts.
+    """
+    about = connection.needed_application().registry.get(task).describe()
+    output.as_json(about) if connection.json else output.fields(about)

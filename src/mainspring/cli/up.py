@@ -1,0 +1,215 @@
+"""`mainspring up`: Mainspring with an example application on the embedded PostgreSQL, to see it work."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from mainspring.cli.connection import DATA
+from mainspring.errors import ConfigurationError, DatabaseUnavailable, ValidationError
+
+if TYPE_CHECKING:
+    from mainspring.db.pulse import Pulse
+    from mainspring.embedded import Cluster
+
+TICK = 0.1  # seconds between two enqueues of the example
+
+BANNER = """
+Mainspring runs on a PostgreSQL of its own; its data are in {data}.
+Every second, a line of what happened. Ctrl-C stops it. In another terminal, from this directory:
+
+  look at jobs    {mainspring} job list
+  look with SQL   {psql} "{dsn}" -c "select * from mainspring.jobs limit 5"
+  read its log    tail -f {log}
+  kill a worker   kill -9 {pid}    and watch: another takes over, and nothing is lost
+"""
+
+
+def up(
+    *,
+    data: Path = DATA,
+    processes: int = 1,
+    rate: float = 20.0,
+    seconds: float | None = None,
+    json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+) -> int:
+    """Run an example application that keeps enqueueing, and say every second what happens.
+
+    Args:
+        data: Where the data are kept; they survive restarts.
+        processes: How many worker processes.
+        rate: How many jobs the example enqueues per second.
+        seconds: Stop after so long; else run until Ctrl-C.
+        json: Print one JSON object a second and nothing else.
+    """
+    from mainspring.embedded import Cluster
+
+    for name, fits in (("processes", processes >= 1), ("rate", 0 <= rate <= 10_000), ("seconds", (seconds or 0) >= 0)):
+        if not fits:
+            raise ValidationError(f"{name}: is out of range", field=name)
+    with _alone(data):
+        return asyncio.run(Up(Cluster(data / "postgres"), processes, rate, json).run(seconds))
+
+
+class Up:
+    """PostgreSQL, worker processes, and an application that keeps them busy."""
+
+    def __init__(self, cluster: Cluster, processes: int, rate: float, json: bool) -> None:
+        self._cluster, self._processes, self._rate, self._json = cluster, processes, rate, json
+        self._log = cluster.path.parent / "worker.log"
+        self._introduced = False
+
+    async def run(self, seconds: float | None) -> int:
+        """Run until a signal comes or the time is over; then stop the workers, then PostgreSQL."""
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        try:
+            self._say("Starting PostgreSQL …")
+            await asyncio.to_thread(self._cluster.start)
+            with suppress(FileNotFoundError):
+                self._log.unlink()  # of the last time
+            await asyncio.to_thread(self._migrate)
+            return await self._work(stop, seconds)
+        finally:
+            await asyncio.to_thread(self._cluster.stop)
+            self._say("PostgreSQL has stopped; the data are kept.")
+
+    async def _work(self, stop: asyncio.Event, seconds: float | None) -> int:
+        from mainspring.cli.supervisor import Supervisor
+
+        command = ["worker", "run", "--app", "mainspring.example:app", "--dsn", self._cluster.dsn()]
+        supervisor = Supervisor(
+            command,
+            self._processes,
+            log_file=self._log,
+            started=self._worker_started,
+            ended=self._worker_ended,
+        )
+        workers = asyncio.create_task(supervisor.run())
+        others: list[asyncio.Task[Any]] = [
+            asyncio.create_task(work) for work in (stop.wait(), self._shop(), self._watch())
+        ]
+        done, _ = await asyncio.wait([workers, *others], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for other in others:
+            other.cancel()
+        self._say("Stopping: running jobs finish …")
+        stop.clear()
+        supervisor.stop()
+        hurry = asyncio.create_task(_then(stop, supervisor.stop))  # a second signal ends the grace period
+        code = await workers
+        hurry.cancel()
+        await asyncio.gather(hurry, *others, return_exceptions=True)
+        for finished in done:
+            finished.result()  # raises what broke it
+        return code
+
+    def _migrate(self) -> None:
+        import psycopg
+
+        from mainspring.db.migrate import migrate
+        from mainspring.example import MIGRATIONS
+
+        with psycopg.connect(self._cluster.dsn(), autocommit=True) as conn:
+            migrate(conn)
+            migrate(conn, line=MIGRATIONS)
+
+    async def _shop(self) -> None:
+        """Enqueue what the example's customers do."""
+        from mainspring.client import AsyncClient
+        from mainspring.example import customers
+
+        jobs, owed = customers(), 0.0
+        async with AsyncClient(self._cluster.dsn()) as client:
+            while True:
+                owed += self._rate * TICK
+                batch = list(islice(jobs, int(owed)))
+                owed -= len(batch)
+                if batch:
+                    with suppress(DatabaseUnavailable):  # customers come again
+                        await client.enqueue_many(batch)
+                await asyncio.sleep(TICK)
+
+    async def _watch(self) -> None:
+        """Say every second what happened."""
+        from mainspring.db.connect import async_pool
+        from mainspring.db.jobs import now
+        from mainspring.db.pulse import LAG, pulse
+        from mainspring.db.run import async_psycopg_door, run_async
+        from mainspring.db.schema import Sql
+        from mainspring.db.translate import unavailable
+
+        sql, since = Sql(), None
+        async with async_pool(self._cluster.dsn(), size=1, name="mainspring up") as pool:
+            while True:
+                try:
+                    with unavailable():
+                        async with pool.connection() as conn:
+                            door = async_psycopg_door(conn)
+                            if since is None:
+                                since = await run_async(door, now(sql)) - LAG
+                            else:
+                                moment = await run_async(door, pulse(sql, since))
+                                since = moment.until
+                                print(msgspec.json.encode(moment).decode() if self._json else words(moment), flush=True)
+                except DatabaseUnavailable as error:
+                    self._say(str(error))
+                await asyncio.sleep(1)
+
+    def _worker_started(self, pid: int) -> None:
+        if self._introduced:
+            return self._say(f"Worker {pid} starts.")
+        from mainspring.embedded import find_binaries
+
+        self._introduced = True
+        mainspring = "mainspring" if shutil.which("mainspring") else os.path.relpath(sys.argv[0])
+        psql = "psql" if shutil.which("psql") else os.path.relpath(find_binaries(18) / "psql")
+        dsn, data, log = self._cluster.dsn(), self._cluster.path.parent, os.path.relpath(self._log)
+        return self._say(BANNER.format(data=data, mainspring=mainspring, psql=psql, dsn=dsn, log=log, pid=pid))
+
+    def _worker_ended(self, pid: int, how: str, pause: float) -> None:
+        self._say(f"Worker {pid} {how}. What it was doing comes back when its leases end.")
+
+    def _say(self, text: str) -> None:
+        if not self._json:
+            print(text, flush=True)
+
+
+def words(p: Pulse) -> str:
+    """A moment in one line."""
+    troubles = {"retried": p.retried, "rescued": p.rescued, "failed": p.failed, "dead": p.dead}
+    parts = [f"enqueued {p.enqueued:3}", f"started {p.started:3}", f"succeeded {p.succeeded:3}"]
+    parts += [f"{name} {count}" for name, count in troubles.items() if count or name in ("retried", "dead")]
+    parts += [f"waiting {p.ready} (+{p.later} later)", f"running {p.running}"]
+    if p.pickup_ms is not None:
+        parts.append(f"picked up after {p.pickup_ms:.0f} ms")
+    return f"{p.until.astimezone():%H:%M:%S}  {' · '.join(parts)}"
+
+
+async def _then(event: asyncio.Event, act: Callable[[], None]) -> None:
+    await event.wait()
+    act()
+
+
+@contextmanager
+def _alone(data: Path) -> Iterator[None]:
+    """Refuse to run twice on the same data."""
+    data.mkdir(parents=True, exist_ok=True)
+    with (data / "up.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigurationError(f"data: `mainspring up` is already running on {data}") from None
+        yield

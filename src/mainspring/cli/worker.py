@@ -1,0 +1,128 @@
+"""`mainspring worker`: run workers, and see which are running."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from mainspring.cli import output
+from mainspring.cli.connection import UNSAID, Connection
+from mainspring.errors import ValidationError
+
+if TYPE_CHECKING:
+    from mainspring.worker import Worker
+
+app = App(name="worker", help="Run workers, and see which are running.", help_format="plaintext")
+
+COLUMNS = ("WORKER", "RUNNING", "OF", "QUEUES", "STARTED", "SEEN", "STATE")
+
+
+@app.command(name="list")
+def list_workers(*, connection: Connection = UNSAID) -> None:
+    """Show worker processes, by their heartbeat."""
+    with connection.client() as client:
+        workers = client.workers()
+    if connection.json:
+        return output.as_json(workers)
+    rows = (
+        (w.id, w.running, w.concurrency, w.queues, w.started_at, w.seen_at,
+         "gone" if w.gone else "stopping" if w.stopping else "working") for w in workers
+    )  # fmt: skip
+    return output.table(COLUMNS, rows, "No worker is running.")
+
+
+@app.command
+def run(
+    *,
+    processes: int = 1,
+    concurrency: int | None = None,
+    threads: int | None = None,
+    queues: str | None = None,
+    parent: Annotated[int | None, Parameter(show=False)] = None,
+    connection: Connection = UNSAID,
+) -> int:
+    """Run jobs until SIGTERM or SIGINT; a second signal ends the grace period.
+
+    Args:
+        processes: How many worker processes.
+        concurrency: How many async handlers at once in each.
+        threads: How many plain functions at once in each.
+        queues: The queues to serve with their weights, such as q:default,q:exports=2; else all that the tasks use.
+        parent: The process that this one must not outlive.
+        connection: The database, and who acts.
+    """
+    from mainspring.cli.logs import log_to_stderr
+
+    if processes < 1:
+        raise ValidationError("processes: must be at least 1", field="processes")
+    log_to_stderr(json=connection.json)
+    limits = {"CONCURRENCY": concurrency, "THREADS": threads, "QUEUES": queues}
+    os.environ.update({f"MAINSPRING_{name}": str(value) for name, value in limits.items() if value is not None})
+    if processes > 1:
+        return _looping(_supervise(processes, connection))
+    worker = _worker(connection)
+    return _looping(_work(worker, parent))
+
+
+def _worker(connection: Connection) -> Worker:
+    from mainspring.config import worker_config
+    from mainspring.worker import Worker
+
+    app = connection.needed_application()
+    return Worker(
+        connection.address(app),
+        app.registry,
+        config=worker_config(app.config),
+        schema=connection.schema_of(app),
+        authorize=app.authorize,
+    )
+
+
+async def _work(worker: Worker, parent: int | None) -> int:
+    log = logging.getLogger("mainspring.worker")
+    log.info("worker %s starts", worker.id)
+    watch = asyncio.create_task(_stop_without(parent, worker.request_stop)) if parent else None
+    await worker.run()
+    log.info("worker %s stopped: %d jobs succeeded", worker.id, worker.counts["succeeded"])
+    if watch:
+        watch.cancel()
+    # A thread or task that does not look at its token would keep us here for ever; its job was given back.
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+async def _stop_without(parent: int, stop: Callable[[], None]) -> None:
+    while os.getppid() == parent:  # noqa: ASYNC110 (nothing tells us that it is gone: we must look)
+        await asyncio.sleep(1)
+    stop()
+
+
+async def _supervise(processes: int, connection: Connection) -> int:
+    from mainspring.cli.supervisor import Supervisor
+
+    options = {"--dsn": connection.dsn, "--schema": connection.schema, "--app": connection.app}
+    given = [part for name, value in options.items() if value is not None for part in (name, value)]
+    given += ["--json"] if connection.json else []
+    supervisor = Supervisor(["worker", "run", *given], processes)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, supervisor.stop)
+    return await supervisor.run()
+
+
+def _looping(work: Coroutine[Any, Any, int]) -> int:
+    """Run on uvloop where it is installed."""
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):
+        from uvloop import new_event_loop as loop_factory
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(work)

@@ -1,0 +1,114 @@
+"""A small web shop: the application that `mainspring up` runs. One task of each kind.
+
+Its handlers only pretend: they wait, compute a little, write a row, and fail now and then, so that there is something
+to see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import mainspring as ms
+from mainspring.db.migrate import Line, Migration
+
+tasks = ms.Registry("shop")
+dice = random.SystemRandom()
+
+#: The shop's own tables, applied by the same runner as the engine's.
+MIGRATIONS = Line(
+    "shop",
+    (
+        Migration(
+            1,
+            "receipts",
+            """
+            create table {schema}.shop_order (
+              org_id   text not null default 'default',
+              order_id integer not null,
+              cents    integer not null,
+              paid_at  timestamptz not null default {schema}.now(),
+              primary key (org_id, order_id)
+            );
+            """,
+        ),
+    ),
+)
+
+
+@tasks.task(queue="q:critical", priority=0)
+async def place_order(ctx: ms.Context, *, order_id: int, cents: int) -> None:
+    """Write the order; its row, the e-mail that follows and this job's success are one commit."""
+    await asyncio.sleep(dice.uniform(0.01, 0.05))
+    await ctx.enqueue(send_receipt.job(order_id=order_id))
+    async with ctx.transaction() as conn:
+        await conn.execute(
+            "insert into mainspring.shop_order (order_id, cents) values (%s, %s) on conflict do nothing",
+            [order_id, cents],
+        )
+
+
+@tasks.task(category="notifications", retry=ms.exponential(base=1, cap=10, attempts=8))
+async def send_receipt(*, order_id: int) -> str:
+    """Send an e-mail through a provider that is busy now and then: it is tried again."""
+    await asyncio.sleep(dice.uniform(0.05, 0.2))
+    if dice.random() < 0.15:
+        raise ConnectionError("the mail server did not answer")
+    return f"receipt of order {order_id}"
+
+
+@tasks.task(category="exports")
+def export_orders(*, day: int) -> int:
+    """Call a library that blocks: a plain function runs in a thread."""
+    time.sleep(dice.uniform(0.2, 0.5))
+    return day * 100
+
+
+@tasks.task(cpu=True)
+def resize_photo(*, photo_id: int) -> str:
+    """Compute: with cpu=True it runs in a process of its own."""
+    return hashlib.pbkdf2_hmac("sha256", str(photo_id).encode(), b"photo", 20_000).hex()[:16]
+
+
+@tasks.task(retry=ms.fixed(seconds=1, attempts=3))
+async def ask_supplier(*, article_id: int) -> None:
+    """Ask a supplier that is mostly away: after three attempts the job is dead, and stays until somebody decides."""
+    await asyncio.sleep(0.05)
+    if dice.random() < 0.7:
+        raise TimeoutError("the supplier did not answer")
+
+
+@tasks.task(category="notifications", dedupe=ms.debounce("{cart_id}", wait=timedelta(seconds=5)))
+async def remind_cart(*, cart_id: int) -> None:
+    """Remind a customer who left a cart: each change of the cart puts the timer off again."""
+    await asyncio.sleep(0.01)
+
+
+def customers() -> Iterator[ms.NewJob]:
+    """What customers do, without end."""
+    order = int(time.time() * 1000) % 1_000_000_000
+    while True:
+        order += 1
+        yield place_order.job(order_id=order, cents=dice.randrange(500, 20_000))
+        yield remind_cart.job(cart_id=dice.randrange(20))
+        yield send_receipt.job(order_id=order)
+        if dice.random() < 0.3:
+            yield resize_photo.job(photo_id=order)
+        if dice.random() < 0.2:
+            yield export_orders.job(day=dice.randrange(31))
+        if dice.random() < 0.1:
+            yield ask_supplier.job(article_id=order)
+
+
+# Short leases, so that the jobs of a killed worker come back within seconds while you watch; the default is a minute.
+app = ms.App(
+    None,
+    tasks,
+    config=ms.WorkerConfig(
+        lease=timedelta(seconds=6), renew_every=timedelta(seconds=2), rescue_every=timedelta(seconds=1)
+    ),
+)

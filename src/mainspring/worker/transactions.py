@@ -1,0 +1,82 @@
+"""Connections for handlers' own transactions.
+
+Every transactional job pays for its round trips, so they are few: begin, the handler's own statements, and one message
+that completes the job and commits. That message is guarded by the lease: without it the completion raises, and nothing
+commits. The completion must be the last word, so the handler cannot commit by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from mainspring.db.connect import options
+from mainspring.errors import MainspringError
+
+
+class JobConnection(psycopg.AsyncConnection[Any]):
+    """A connection whose transaction ends with the job's completion."""
+
+    in_job = False
+
+    async def commit(self) -> None:
+        """Refused inside `ctx.transaction()`."""
+        self._refuse()
+        await super().commit()
+
+    async def rollback(self) -> None:
+        """Refused inside `ctx.transaction()`."""
+        self._refuse()
+        await super().rollback()
+
+    def _refuse(self) -> None:
+        if self.in_job:
+            raise MainspringError("leave the block of ctx.transaction() to commit, or raise to roll back")
+
+
+class Transactions:
+    """A stack of such connections: the one used last is used next, because its caches are warm."""
+
+    def __init__(self, dsn: str, name: str, *, size: int, prepare: bool) -> None:
+        self._dsn, self._options = dsn, options(dsn, name, prepare=prepare)
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[JobConnection] = []
+
+    async def take(self) -> JobConnection:
+        """A connection in a new transaction."""
+        await self._free.acquire()
+        try:
+            while self._idle:
+                conn = self._idle.pop()
+                if not conn.closed:
+                    break
+            else:
+                conn = await JobConnection.connect(self._dsn, **self._options)
+            await conn.execute("begin")
+        except BaseException:
+            self._free.release()
+            raise
+        conn.in_job = True
+        return conn
+
+    async def give(self, conn: JobConnection) -> None:
+        """Take it back; what is not committed is rolled back."""
+        conn.in_job = False
+        try:
+            if conn.info.transaction_status != TransactionStatus.IDLE:
+                await conn.rollback()
+        except BaseException:
+            await conn.close()
+            raise
+        finally:
+            if not conn.closed and not conn.broken:
+                self._idle.append(conn)
+            self._free.release()
+
+    async def close(self) -> None:
+        """Hang up."""
+        while self._idle:
+            await self._idle.pop().close()

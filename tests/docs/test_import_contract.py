@@ -1,0 +1,51 @@
+"""The import contract of pyproject.toml: it holds, and each of its clauses notices who breaks it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINT = Path(sys.executable).with_name("lint-imports")
+
+
+def lint(folder: Path) -> str:
+    """What the linter says about the package below a folder, with exit code 0 as `kept`."""
+    environment = os.environ | {"PYTHONPATH": str(folder / "src"), "NO_COLOR": "1"}
+    command = [str(LINT), "--config", str(ROOT / "pyproject.toml"), "--no-cache"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return "kept" if done.returncode == 0 else done.stdout + done.stderr
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src" / "mainspring", tmp_path / "src" / "mainspring", ignore=ignore)
+    return tmp_path
+
+
+def test_contract_holds(copy: Path) -> None:
+    assert lint(copy) == "kept"
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "named"),
+    [
+        ("errors.py", "import mainspring.job, mainspring.task", "mainspring.errors -> mainspring.task"),
+        ("db/jobs.py", "import mainspring.client", "mainspring.db.jobs -> mainspring.client"),
+        ("worker/run.py", "import mainspring.app", "mainspring.worker.run -> mainspring.app"),
+        ("job.py", "import psycopg", "mainspring.job -> psycopg"),
+        ("client.py", "import starlette.requests", "mainspring.client -> starlette"),
+        ("unplaced.py", "", "mainspring.unplaced"),
+    ],
+)
+def test_contract_names_who_breaks_it(copy: Path, module: str, line: str, named: str) -> None:
+    with (copy / "src" / "mainspring" / module).open("a") as file:
+        file.write(f"\n{line}\n")
+
+    assert named in lint(copy)

@@ -1,0 +1,60 @@
+"""What users may import: a name that goes, or comes without a word, is noticed here."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import mainspring
+import mainspring.testing
+import mainspring.worker
+
+PUBLIC = """
+App AsyncClient Caller Cancelled Claim Client ConfigurationError Context DatabaseUnavailable DeclarationError Enqueued
+Failure Job JobError JobExists JobNotFound KeyReused LeaseLost MainspringError NewJob PayloadTooLarge Permanent Registry
+ResultUnavailable Retry RetryAfter SchemaError Snooze State SyncContext Task TransitionRefused ValidationError
+WorkerConfig by_payload calling debounce exponential fixed keep live register_code replacing reset_failed window
+""".split()
+
+
+def test_public_names_are_exactly_these() -> None:
+    assert sorted(mainspring.__all__) == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("module", [mainspring, mainspring.worker, mainspring.testing], ids=lambda m: m.__name__)
+def test_every_public_name_is_there_and_says_what_it_is(module: ModuleType) -> None:
+    silent = [name for name in module.__all__ if not inspect.getdoc(getattr(module, name))]
+
+    assert silent == []
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_method_says_what_it_does(name: str) -> None:
+    kind = getattr(mainspring, name)
+    members = vars(kind).items() if inspect.isclass(kind) else ()
+    silent = [
+        member
+        for member, value in members
+        if not member.startswith("_")
+        and (inspect.isfunction(value) or isinstance(value, property))
+        and not inspect.getdoc(getattr(kind, member))
+    ]
+
+    assert silent == []
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="Clint"):
+        _ = mainspring.Clint  # type: ignore[attr-defined]  # there is none, which is the point
+
+
+def test_star_import_brings_all_public_names() -> None:
+    script = "from mainspring import *; print(sorted(n for n in dir() if not n.startswith('_')))"
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == str(sorted(PUBLIC))

@@ -1,0 +1,69 @@
+"""Read by mypy only: a job's payload is checked where the job is made.
+
+Each ignored error is the point of its line; were it no error any more, mypy would report the unused ignore.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import assert_type
+
+from mainspring.context import Context, SyncContext
+from mainspring.job import NewJob
+from mainspring.registry import Registry
+
+tasks = Registry("typing")
+
+
+@dataclass
+class Invoice:
+    id: int
+
+
+@tasks.task
+async def plain(*, booking_id: int, note: str = "") -> None: ...
+
+
+@tasks.task(queue="q:default", timeout=timedelta(minutes=1))
+async def with_context(ctx: Context, *, booking_id: int) -> int:
+    return booking_id
+
+
+@tasks.task
+def in_a_thread(ctx: SyncContext, booking_id: int) -> int:
+    return booking_id
+
+
+@tasks.task()
+def by_model(invoice: Invoice) -> str:
+    return str(invoice.id)
+
+
+@tasks.task
+async def empty(ctx: Context) -> None: ...
+
+
+assert_type(plain.job(booking_id=7), NewJob)
+plain.job(booking_id=7, note="x")
+plain.job(wrong=7)  # type: ignore[call-arg]
+plain.job(booking_id="7")  # type: ignore[arg-type]
+plain.job()  # type: ignore[call-arg]
+plain.job(7)  # type: ignore[call-arg]
+
+with_context.job(booking_id=7)
+with_context.job(ctx=None, booking_id=7)  # type: ignore[call-arg]
+with_context.job(wrong=7)  # type: ignore[call-arg]
+
+in_a_thread.job(7)
+in_a_thread.job(booking_id="7")  # type: ignore[arg-type]
+
+by_model.job(Invoice(7))
+by_model.job(7)  # type: ignore[arg-type]
+assert_type(by_model(Invoice(7)), str)
+
+empty.job()
+empty.job(booking_id=7)  # type: ignore[call-arg]
+
+tasks.task(queues="q:default")  # type: ignore[call-overload]
+tasks.task(priority="high")  # type: ignore[call-overload]
