@@ -34,8 +34,9 @@ class Server:
         """Return the version, what decides durability, and every setting that is not the stock one."""
         with psycopg.connect(self.cluster.dsn("postgres", user=SUPERUSER)) as conn:
             rows = conn.execute(
-                "select name, current_setting(name) from pg_settings where name = any(%s) or source in"
-                " ('configuration file', 'command line') and setting is distinct from boot_val order by name",
+                "select name, current_setting(name) from pg_settings where name = any(%s) or source = 'command line'"
+                " and setting is distinct from boot_val and name not in ('cluster_name', 'unix_socket_directories')"
+                " order by name",
                 [["server_version", "shared_buffers", *DURABLE]],
             ).fetchall()
         return dict(rows)

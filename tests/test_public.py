@@ -13,12 +13,13 @@ import mainspring
 import mainspring.testing
 import mainspring.worker
 
-PUBLIC = """
+NAMES = """
 App AsyncClient Caller Cancelled Claim Client ConfigurationError Context DatabaseUnavailable DeclarationError Enqueued
 Failure Job JobError JobExists JobNotFound KeyReused LeaseLost MainspringError NewJob PayloadTooLarge Permanent Registry
 ResultUnavailable Retry RetryAfter SchemaError Snooze State SyncContext Task TransitionRefused ValidationError
 WorkerConfig by_payload calling debounce exponential fixed keep live register_code replacing reset_failed window
-""".split()
+"""
+PUBLIC = NAMES.split()
 
 
 def test_public_names_are_exactly_these() -> None:

@@ -31,7 +31,7 @@ from mainspring.db.statement import Flow
 from mainspring.db.translate import unavailable
 from mainspring.envelope import complete
 from mainspring.errors import ConfigurationError, DatabaseUnavailable, JobExists, ResultUnavailable
-from mainspring.job import Enqueued, Job, NewJob
+from mainspring.job import SYSTEM, Enqueued, Job, NewJob
 from mainspring.states import FINISHED
 
 T = TypeVar("T")
@@ -51,9 +51,11 @@ class _Common:
 
     def _who(self, org: str | None = None) -> Who:
         """Who acts, for verbs that are audited; without an organisation a job id may be anybody's."""
-        who = current() if current().actor_id else self._caller
-        org = org or current().org_id or self._caller.org_id
-        return Who(org, who.actor_type or "system", who.actor_id or "SYSTEM")
+        caller = current()
+        who = caller if caller.actor_id is not None else self._caller
+        # An empty organisation was said, and is refused: it must not mean all of them.
+        org = next((said for said in (org, caller.org_id) if said is not None), self._caller.org_id)
+        return Who(org, who.actor_type or "system", SYSTEM if who.actor_id is None else who.actor_id)
 
     def _complete(self, wanted: Sequence[NewJob]) -> list[NewJob]:
         return complete(wanted, self._caller)
@@ -132,7 +134,7 @@ class Client(_Common):
         """Enqueue jobs, all or none."""
         wanted = self._complete(jobs_)
         if conn is None:
-            return self._send(wanted)
+            return self._send(wanted) if wanted else []
         return self._run(self._joined(wanted), conn)
 
     def get(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Job:
@@ -308,7 +310,7 @@ class AsyncClient(_Common):
         """Enqueue jobs, all or none."""
         wanted = self._complete(jobs_)
         if conn is None:
-            return await self._send(wanted)
+            return await self._send(wanted) if wanted else []
         return await self._run(self._joined(wanted), conn)
 
     async def get(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Job:

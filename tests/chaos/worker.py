@@ -5,11 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 from pathlib import Path
 
 from mainspring.worker import Worker
 from tests.chaos import plants, workload
 from tests.chaos.plan import Orders
+
+
+def go_wrong(seconds: float) -> None:
+    """Set the wall clock of this process wrong; nothing may be decided by it."""
+    right = time.time
+    time.time = lambda: right() + seconds
 
 
 async def work(orders: Orders) -> None:
@@ -19,6 +26,7 @@ async def work(orders: Orders) -> None:
 if __name__ == "__main__":
     given = Orders.decode(sys.argv[1])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    go_wrong(given.plan.skews[given.number % len(given.plan.skews)])
     plants.in_process(given.plan.bugs)
     workload.open_journal(Path(given.folder))
     asyncio.run(work(given))

@@ -72,7 +72,17 @@ class Engine:
         rescued: bool = True,
     ) -> list[Claim]:
         lows = [[low] * len(queues)] * 4
-        params = [worker, lease, n, list(queues), list(limits or [n] * len(queues)), *lows, list(tasks), oldest, rescued]
+        params = [
+            worker,
+            lease,
+            n,
+            list(queues),
+            list(limits or [n] * len(queues)),
+            *lows,
+            list(tasks),
+            oldest,
+            rescued,
+        ]
         return [Claim(*row) for row in self.ask("claim", params)]
 
     def started(self, worker: str = "w1", **fields: Any) -> Claim:

@@ -37,7 +37,7 @@ def test_page_names_every_setting_of_a_worker_once() -> None:
     [(variable, row[1].strip("`"), row[2]) for row in WORKER for variable in re.findall(VARIABLE, row[0])],
 )
 def test_variable_sets_its_setting_and_the_default_is_the_one_shown(variable: str, setting: str, default: str) -> None:
-    shown = worker_config(env={variable: default.strip("–")})
+    shown = worker_config(env={variable: default.strip("-")})
 
     assert shown == WorkerConfig()
     assert getattr(worker_config(env={variable: "7" if setting != "lease" else "77"}), setting) != getattr(

@@ -156,7 +156,7 @@ class Model:
         if again and job is not None and job.place in ("failed", "dead", "cancelled") and same_task:
             self._back(job, want.due(self.now), n=want.n, max_attempts=want.max_attempts)
             key.print = want.print
-            return key.job, "reset", job.state(self.now)
+            return key.job, "reset", self.jobs[key.job].state(self.now)
         if self._free(key, job, mode, again):
             self.keys[want.org, want.key] = Key(want.id, want.print, want.ttl)
             behind = key.job if job is not None and not job.ended else None
@@ -165,7 +165,7 @@ class Model:
             assert job is not None
             job.due_at, job.n, job.max_attempts = want.due(self.now), want.n, want.max_attempts
             key.print = want.print
-            return key.job, "replaced", "scheduled" if job.due_at > self.now else "ready"
+            return key.job, "replaced", job.state(self.now)
         if key.print != want.print:
             raise KeyReusedError
         return key.job, "existing", job.state(self.now) if job else key.status or ""
@@ -189,13 +189,21 @@ class Model:
     # -- a worker
 
     def claimable(
-        self, total: int, queues: Sequence[str], limits: Sequence[int], tasks: Sequence[str], oldest: bool, rescued: bool
+        self,
+        total: int,
+        queues: Sequence[str],
+        limits: Sequence[int],
+        tasks: Sequence[str],
+        oldest: bool,
+        rescued: bool,
     ) -> list[UUID]:
         """The jobs that a claim takes, in the order in which it hands them out."""
-        due = [job for job in self.jobs.values() if job.state(self.now) == "ready" and job.want.queue not in self.paused]
+        due = [
+            job for job in self.jobs.values() if job.state(self.now) == "ready" and job.want.queue not in self.paused
+        ]
         known = [job for job in due if job.want.task in tasks]
         taken: list[Job] = []
-        crashed = sorted((j for j in known if j.crashes and j.want.queue in queues), key=lambda j: j.due_at)
+        crashed = sorted((j for j in known if j.crashes and j.want.queue in queues), key=lambda j: (j.due_at, j.want.id))
         if rescued and crashed:
             taken.append(crashed[0])
         for queue, limit in zip(queues, limits, strict=True):

@@ -421,6 +421,11 @@ def test_a_task_may_allow_a_field_that_is_no_secret() -> None:
     check_job(replace(job, allow_secrets=("csrf_token",)))
 
 
+def test_an_allowed_field_is_still_checked_for_nul() -> None:
+    with pytest.raises(ValidationError, match=r"^payload\.csrf_token\[0\]: has a NUL"):
+        check_payload(rb'{"csrf_token":["\u0000"]}', ("csrf_token",))
+
+
 def test_a_refusal_does_not_repeat_a_long_name() -> None:
     assert len(str(payload_refusal(b'{"%s_password":1}' % (b"x" * 1000)))) < 200
 

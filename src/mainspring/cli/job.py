@@ -10,13 +10,14 @@ from uuid import UUID
 import msgspec
 from cyclopts import App, Parameter
 
-from mainspring.checks import read_payload
+from mainspring.checks import did_you_mean, read_payload
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
 from mainspring.dedupe import Mode
 from mainspring.errors import JobNotFound, TransitionRefused, ValidationError
 from mainspring.job import Job, NewJob
 from mainspring.states import State
+from mainspring.task import Task
 
 app = App(name="job", help="Enqueue, look at and change jobs.", help_format="plaintext")
 
@@ -57,11 +58,7 @@ def enqueue(
     """
     app = connection.application()
     raw = read_payload(_payload(payload, field))
-    if app:
-        known = app.registry.get(task)
-        job = known.job(**known.codec.decode(bytes(raw).decode()))
-    else:
-        job = NewJob(task=task, payload=raw)
+    job = _of_task(app.registry.get(task), bytes(raw)) if app else NewJob(task=task, payload=raw)
     given = {"queue": queue, "priority": priority, "key": key, "mode": mode, "org_id": org}
     job = msgspec.structs.replace(job, **{name: value for name, value in given.items() if value is not None})
     job = job.at(at) if at else job
@@ -188,6 +185,13 @@ def replay(job: UUID, *, reason: str | None = None, org: str | None = None, conn
     with connection.client() as client:
         client.replay(job, reason=reason, org=org)
     output.as_json({"state": "ready"}) if connection.json else print(f"{job}: ready")
+
+
+def _of_task(task: Task[Any, Any], raw: bytes) -> NewJob:
+    """The job of a known task. A worker forgives fields that it does not know, a person who types is told."""
+    for name in json.loads(raw).keys() - task.codec.fields:
+        raise ValidationError(f"{name}: is not a field{did_you_mean(name, task.codec.fields)}", field=name)
+    return task.job(**task.codec.decode(raw.decode()))
 
 
 def _payload(text: str | None, pairs: tuple[str, ...]) -> str:

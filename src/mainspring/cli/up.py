@@ -30,7 +30,7 @@ BANNER = """
 Mainspring runs on a PostgreSQL of its own; its data are in {data}.
 Every second, a line of what happened. Ctrl-C stops it. In another terminal, from this directory:
 
-  look at jobs    {mainspring} job list
+  look at jobs    {mainspring} job list{elsewhere}
   look with SQL   {psql} "{dsn}" -c "select * from mainspring.jobs limit 5"
   read its log    tail -f {log}
   kill a worker   kill -9 {pid}    and watch: another takes over, and nothing is lost
@@ -177,7 +177,10 @@ class Up:
         mainspring = "mainspring" if shutil.which("mainspring") else os.path.relpath(sys.argv[0])
         psql = "psql" if shutil.which("psql") else os.path.relpath(find_binaries(18) / "psql")
         dsn, data, log = self._cluster.dsn(), self._cluster.path.parent, os.path.relpath(self._log)
-        return self._say(BANNER.format(data=data, mainspring=mainspring, psql=psql, dsn=dsn, log=log, pid=pid))
+        elsewhere = "" if data == DATA.resolve() else f' --dsn "{dsn}"'
+        return self._say(
+            BANNER.format(data=data, mainspring=mainspring, psql=psql, dsn=dsn, log=log, pid=pid, elsewhere=elsewhere)
+        )
 
     def _worker_ended(self, pid: int, how: str, pause: float) -> None:
         self._say(f"Worker {pid} {how}. What it was doing comes back when its leases end.")

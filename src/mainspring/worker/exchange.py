@@ -293,7 +293,7 @@ class Exchange:
                 answers.append(await say("complete_with", [worker, list(epochs), list(results)]))
             if letter.moves:
                 answers.append(await say("settle", [worker, _json(letter.moves).decode()]))
-            if polling and asks:  # the flag first, then the claim: a job that comes between is seen by one of them
+            if polling and asks and self._config.wakeups:  # the flag first, then the claim: a job that comes between is seen by one of them
                 longest = min(self._poll * 2, self._config.poll_interval.total_seconds())
                 await say("raise_idle", [int(longest * 1200) + 500])  # until the next poll at the latest
             for crew, want in asks:

@@ -184,7 +184,7 @@ begin
       continue when not {schema}.replace_job(k.job_id, e);
       update {schema}.idempotency i set fingerprint = print, last_seen_at = {schema}.now()
       where i.org_id = e.org_id and i.key = e.key;
-      return query select k.job_id, 'replaced', new_state;
+      return query select k.job_id, 'replaced', s.state from {schema}.state_of(k.job_id) s;
       return;
     end if;
     if k.fingerprint <> print then

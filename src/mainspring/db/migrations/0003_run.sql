@@ -33,7 +33,7 @@ begin
     where p_rescued and w.crashes > 0 and w.due_at <= {schema}.now() and w.queue = any(p_queues) and w.task = any(p_tasks)
       and not exists (
         select from {schema}.queue mq where mq.org_id = 'SYSTEM' and mq.name = w.queue and mq.paused_at is not null)
-    order by w.due_at limit least(p_total, 1) for update of w skip locked
+    order by w.due_at, w.id limit least(p_total, 1) for update of w skip locked
   ), ready as materialized (
     select x.tid
     from unnest(p_queues, p_limits, p_low0, p_low1, p_low2, p_low3) q(name, n, l0, l1, l2, l3)

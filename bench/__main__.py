@@ -1,0 +1,153 @@
+"""All benchmarks as ratios: `make bench`, or `make bench ARGS=--quick` for a look in under two minutes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import platform
+import sys
+import time
+from importlib.metadata import version
+
+import uvloop
+
+from bench import claims, floor, ours, peers, pickup
+from bench.cluster import Server, server
+from bench.report import Report, interleave
+from mainspring import WorkerConfig
+
+
+async def drains(report: Report, postgres: Server, quick: bool) -> None:
+    jobs, few = (20_000, 2_000) if quick else (100_000, 10_000)
+    dsn, theirs = postgres.database(), postgres.database()
+    say("drain against the floor")
+    report.compare(
+        "drain_vs_floor", await interleave(lambda: ours.drain(dsn, jobs), lambda: floor.drain(theirs, jobs)), "jobs/s"
+    )
+    say("drain against pgqueuer")
+    pairs = await interleave(lambda: ours.drain(dsn, jobs), lambda: peers.pgqueuer(postgres.database(), jobs))
+    report.compare("drain_vs_pgqueuer", pairs, "jobs/s", theirs="pgqueuer")
+    say("drain against procrastinate")
+    slow = jobs // 10  # it needs a minute for what takes us two seconds; it is faster with fewer jobs
+    pairs = await interleave(lambda: ours.drain(dsn, jobs), lambda: peers.procrastinate(postgres.database(), slow))
+    report.compare("drain_vs_procrastinate", pairs, "jobs/s", theirs="procrastinate")
+    say("transactional drain")
+    connections = WorkerConfig().transactions
+    pairs = await interleave(
+        lambda: ours.transactional_drain(dsn, few), lambda: floor.transactional_drain(theirs, few, connections)
+    )
+    report.compare("transactional_drain_vs_floor", pairs, "jobs/s")
+    say("plan stability")
+    many = 20_000 if quick else 60_000
+    pairs = await interleave(lambda: ours.surprised_drain(dsn, many), lambda: ours.drain(dsn, many))
+    report.compare("plan_stability", pairs, "jobs/s", ours="surprised", theirs="ordinary")
+
+
+async def enqueues(report: Report, postgres: Server, quick: bool) -> None:
+    jobs, few = (20_000, 1_000) if quick else (100_000, 5_000)
+    dsn, theirs = postgres.database(), postgres.database()
+    say("bulk enqueue")
+    pairs = await interleave(lambda: ours.bulk_enqueue(dsn, jobs), lambda: floor.bulk_insert(theirs, jobs))
+    report.compare("bulk_enqueue_vs_floor", pairs, "jobs/s")
+    say("single enqueue")
+    pairs = await interleave(lambda: ours.single_enqueue(dsn, few), lambda: floor.single_insert(theirs, few), 5)
+    report.compare("single_enqueue_vs_floor", pairs, "commits/s")
+    say("coalesced enqueue")
+    pairs = await interleave(lambda: ours.coalesced_enqueue(dsn, few * 4), lambda: ours.single_enqueue(dsn, few))
+    report.compare("coalesced_vs_single", pairs, "jobs/s", ours="100 callers", theirs="1 caller")
+
+
+async def pickups(report: Report, postgres: Server, quick: bool) -> None:
+    n, seconds = (20, 3) if quick else (60, 6)
+    dsn, theirs = postgres.database(), postgres.database()
+    say("pickup")
+    pairs = await interleave(lambda: pickup.pickup(dsn, n), lambda: floor.listen_claim_roundtrip(theirs, n))
+    report.compare("pickup_vs_floor", pairs, "ms")
+    say("pickup in the caller's transaction")
+    django = postgres.database()
+    both = []
+    for name, measure in (("sqlalchemy", pickup.pickup_sqlalchemy), ("django", pickup.pickup_django)):
+        where = django if name == "django" else dsn
+        pairs = await interleave(
+            lambda measure=measure, where=where: measure(where, n),  # type: ignore[misc]  # bound early on purpose
+            lambda: floor.listen_claim_roundtrip(theirs, n),
+        )
+        report.compare("pickup_in_caller_tx", pairs, "ms", ours=name)
+        report.absolute[f"pickup_in_caller_tx_{name}"] = report.absolute.pop("pickup_in_caller_tx")
+        both.append(pairs.ratios)
+    report.add("pickup_in_caller_tx", max(both, key=lambda sample: sample.median))
+    for clients in (16, 64):
+        say(f"{clients} enqueuers with hints and without")
+        pairs = await interleave(
+            lambda clients=clients: pickup.enqueuers(postgres, clients, seconds, wakeups=True),  # type: ignore[misc]  # bound early
+            lambda clients=clients: pickup.enqueuers(postgres, clients, seconds, wakeups=False),  # type: ignore[misc]  # bound early
+        )
+        report.compare(f"wakeups_{clients}", pairs, "commits/s", ours="hints", theirs="polling")
+    say("timers")
+    late = await pickup.timers(dsn, *((2_000, 6.0) if quick else (10_000, 30.0)))
+    report.add("timers_early", late["early"])
+    report.add("timer_late_p99_ms", late["p99"])
+    report.absolute["timers"] = {"unit": "ms late", **late}
+
+
+async def costs(report: Report, postgres: Server, quick: bool) -> None:
+    many, rounds = (100_000, 20) if quick else (1_000_000, 40)
+    dsn = postgres.database()
+    for key, label, beside in (
+        ("claim_1m_timers", "timers", {"timers": many}),
+        ("claim_1m_finished", "finished jobs", {"finished": many}),
+        ("claim_held_snapshot", "a held snapshot", {"held": 20_000 if quick else 100_000}),
+    ):
+        say(f"claim beside {label}")
+        await claim(report, key, dsn, rounds, beside)
+    say("claim beside timers on PostgreSQL 15")
+    with server(15) as old:
+        await claim(report, "claim_1m_timers_pg15", old.database(), rounds, {"timers": many})
+    say("a worker's memory")
+    report.add("worker_growth_mb", await asyncio.to_thread(claims.growth, dsn, 20_000 if quick else 100_000))
+
+
+async def claim(report: Report, key: str, dsn: str, rounds: int, beside: dict[str, int]) -> None:
+    async def full() -> float:
+        return await asyncio.to_thread(claims.claim_cost, dsn, rounds, **beside)
+
+    async def empty() -> float:
+        return await asyncio.to_thread(claims.claim_cost, dsn, rounds)
+
+    report.compare(key, await interleave(full, empty), "ms", ours="beside", theirs="empty")
+
+
+def say(what: str) -> None:
+    print(f"  {time.strftime('%H:%M:%S')} {what} ...", file=sys.stderr, flush=True)
+
+
+async def main() -> int:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the same, smaller, in under two minutes")
+    parser.add_argument("--only", help="comma-separated parts: drains, enqueues, pickups, costs")
+    arguments = parser.parse_args()
+    parts = {"drains": drains, "enqueues": enqueues, "pickups": pickups, "costs": costs}
+    chosen = arguments.only.split(",") if arguments.only else list(parts)
+    report = Report()
+    with server() as postgres:
+        report.settings = {
+            "quick": arguments.quick,
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+            "psycopg": version("psycopg"),
+            "pgqueuer": version("pgqueuer"),
+            "procrastinate": version("procrastinate"),
+            "postgres": postgres.settings(),
+        }
+        for name in chosen:
+            await parts[name](report, postgres, arguments.quick)
+    report.print()
+    report.write()
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(uvloop.run(main()))

@@ -1,0 +1,163 @@
+"""`mainspring worker run`: real processes that are killed, stopped and left alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from uuid import UUID
+
+import pytest
+from tests.cli.conftest import APP, Cli, command
+from tests.cli.shop import greet, slow, stuck
+from tests.databases import Database
+
+from mainspring import Client, NewJob
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(database: Database) -> Iterator[Start]:
+    """Starts workers; what is left of them is ended afterwards."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+        started.append(command("worker", "run", "--app", APP, "--dsn", database.dsn, *arguments, **environment))
+        return started[-1]
+
+    yield run
+    with Client(database.dsn) as client:
+        children = [worker.pid for worker in client.workers()]
+    for process in started:
+        process.kill()
+        process.communicate()
+    for pid in children:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def until(true: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def pids(client: Client) -> set[int]:
+    return {worker.pid for worker in client.workers() if not worker.gone}
+
+
+def enqueue(client: Client, *jobs: NewJob) -> list[UUID]:
+    return [answer.id for answer in client.enqueue_many(jobs)]
+
+
+def states(client: Client) -> list[str]:
+    return sorted(job.state for job in client.jobs(limit=1000))
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.rule("ENG-16.10", "ENG-16.09")
+def test_killed_process_comes_back_and_stop_lets_running_jobs_finish(start: Start, client: Client) -> None:
+    supervisor = start("--processes", "2", "--concurrency", "5")
+    until(lambda: len(pids(client)) == 2)
+    victim = min(pids(client))
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: len(pids(client) - {victim}) == 2)
+    enqueue(client, *(slow.job(seconds=1.0) for _ in range(30)))
+    until(lambda: states(client).count("running") == 10)
+    supervisor.send_signal(signal.SIGTERM)
+    _, err = supervisor.communicate(timeout=20)
+    assert supervisor.returncode == 0
+    assert f"worker process {victim} was killed by SIGKILL, starting another in 0.2 s" in err
+    assert pids(client) <= {victim}  # the others said farewell
+    found = client.jobs(limit=1000)
+    assert {(job.state, job.attempt) for job in found} == {("succeeded", 1), ("ready", 0)}
+    assert 10 <= states(client).count("succeeded") < 30
+
+
+def test_second_signal_ends_the_grace_period(start: Start, client: Client) -> None:
+    worker = start()
+    (job,) = enqueue(client, slow.job(seconds=60))
+    until(lambda: client.get(job).state == "running")
+    worker.send_signal(signal.SIGINT)
+    until(lambda: any(row.stopping for row in client.workers()) or worker.poll() is not None, 15)
+    worker.send_signal(signal.SIGINT)
+    worker.communicate(timeout=10)
+    assert worker.returncode == 0
+    assert (client.get(job).state, client.get(job).attempt) == ("ready", 0)
+
+
+def test_thread_that_cannot_be_stopped_does_not_keep_the_process(start: Start, client: Client) -> None:
+    worker = start(MAINSPRING_GRACE_SECONDS="0.1")
+    (job,) = enqueue(client, stuck.job(seconds=90))
+    until(lambda: client.get(job).state == "running")
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=15)
+    assert worker.returncode == 0
+    assert (client.get(job).state, client.get(job).attempt) == ("ready", 0)
+
+
+def test_processes_do_not_outlive_their_supervisor(start: Start, client: Client) -> None:
+    supervisor = start("--processes", "2")
+    until(lambda: len(pids(client)) == 2)
+    children = pids(client)
+    assert all(map(alive, children))
+    supervisor.kill()
+    until(lambda: not any(map(alive, children)), 15)
+    assert pids(client) == set()  # they stopped in good order
+
+
+def test_options_reach_every_process(start: Start, client: Client) -> None:
+    start("--processes", "2", "--concurrency", "3", "--queues", "q:exports=2,q:mine", "--threads", "2")
+    until(lambda: len(pids(client)) == 2)
+    for row in client.workers():
+        assert (row.concurrency, set(row.queues)) == (3, {"q:exports", "q:mine"})
+    ignored, mine = enqueue(client, greet.job(name="Ada"), greet.job(name="Ada").on_queue("q:mine"))
+    assert client.result(mine, timeout=10) == "hello Ada"
+    assert client.get(ignored).state == "ready"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--app", "nowhere:app"], 2, "app: cannot import nowhere"),
+        (["--app", "nowhere:app", "--processes", "2"], 2, "app: cannot import nowhere"),
+        (["--schema", "nowhere"], 6, "run `mainspring schema migrate`"),
+        (["--schema", "nowhere", "--processes", "2"], 6, "run `mainspring schema migrate`"),
+    ],
+)
+def test_what_cannot_work_ends_at_once_instead_of_being_tried_for_ever(
+    start: Start, arguments: list[str], code: int, said: str
+) -> None:
+    worker = start(*arguments)
+    _, err = worker.communicate(timeout=30)
+    assert worker.returncode == code
+    assert said in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--app", APP, "--processes", "0"], "processes: must be at least 1"),
+        (["--app", APP, "--concurrency", "0"], "concurrency: must be at least 1"),
+        (["--app", APP, "--queues", "q:default=x"], "not a valid queues"),
+        ([], "app: give --app module:name"),
+    ],
+)
+def test_wrong_options_are_named(cli: Cli, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str) -> None:
+    for name in ("CONCURRENCY", "QUEUES"):
+        monkeypatch.setenv(f"MAINSPRING_{name}", "")  # and so removed again afterwards
+    answer = cli("worker", "run", *arguments)
+    assert (answer.code, said in answer.err) == (2, True)

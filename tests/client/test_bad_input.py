@@ -1,0 +1,245 @@
+"""The bad-input lists: each is refused with an error that names the field, or comes back exactly as it was sent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg.rows import TupleRow
+from tests.client.conftest import Connect, count
+from tests.client.tasks import greet, store
+from tests.databases import Database
+
+from mainspring import Client, NewJob, ValidationError
+
+pytestmark = pytest.mark.anyio
+Sql = psycopg.Connection[TupleRow]
+
+ODD_BUT_FINE = [
+    "'; DROP TABLE mainspring.job; --",
+    '" OR 1=1',
+    "%s",
+    "%(jobs)s",
+    "%",
+    "100%_",
+    "{}",
+    "{schema}",
+    "$1",
+    "$$",
+    ":name",
+    "::text",
+    "\\'",
+    "ends with \\",
+    "(a+)+$",
+    "<script>alert(1)</script>",
+    '"><img onerror=x>',
+    "javascript:alert(1)",
+    "=cmd|' /C calc'!A0",
+    "../../etc/passwd",
+    "os.system",
+    "__init__",
+    "null",
+    "default",
+    "public",
+    "Default",
+    "\u0440\u0430ypal",  # Cyrillic look-alikes
+    "e\u0301",  # not normalised: é in two characters
+    "\u00e9",
+    "ü" * 63,
+    "😀",
+    " leading and trailing ",
+]
+UNFIT = {
+    "empty": "",
+    "blank": " ",
+    "NUL": "a\0b",
+    "newline": "a\nb",
+    "carriage return": "a\rb",
+    "terminal code": "\x1b[31m",
+    "right to left": "\u202eevil",
+    "lone surrogate": "\ud800",
+    "reversed surrogates": "\udfff\ud800",
+    "a megabyte": "x" * 1_000_000,
+}
+FIELDS = ["task", "queue", "org_id", "actor_id", "request_id", "correlation_id", "key"]
+
+
+def job_with(**fields: str) -> NewJob:
+    given: dict[str, Any] = {"task": "greet", "payload": msgspec.Raw(b"{}"), "actor_type": "user", "actor_id": "7"}
+    return NewJob(**given | fields)
+
+
+async def test_odd_texts_come_back_exactly_in_every_field(client: Any, sql: Sql) -> None:
+    jobs = [
+        job_with(**dict.fromkeys(FIELDS, text), payload=msgspec.json.encode({"value": text})) for text in ODD_BUT_FINE
+    ]
+    jobs = [msgspec.structs.replace(job, payload=msgspec.Raw(job.payload)) for job in jobs]
+
+    answers = await client.enqueue_many(jobs)
+
+    for text, answer in zip(ODD_BUT_FINE, answers, strict=True):
+        stored = await client.get(answer.id, org=text)
+        assert answer.answer == "created"
+        assert [getattr(stored, "idempotency_key" if name == "key" else name) for name in FIELDS] == [text] * 7
+        assert stored.payload == {"value": text}
+        assert await client.depth(text) == 1
+        assert [job.id for job in await client.jobs(org=text, queue=text, task=text)] == [answer.id]
+        assert await client.cancel(key=text, org=text, reason=text) == "cancelled"
+        assert (await client.get(answer.id)).error["message"] == text
+        await client.pause(text, reason=text)
+        assert {queue.name: queue.pause_reason for queue in await client.queues()}[text] == text
+        assert await client.resume(text) is True
+    assert count(sql) == len(ODD_BUT_FINE)
+
+
+@pytest.mark.parametrize("name", UNFIT)
+async def test_unfit_texts_are_refused_by_the_name_of_their_field(client: Any, sql: Sql, name: str) -> None:
+    text = UNFIT[name]
+
+    for field in FIELDS:
+        with pytest.raises(ValidationError, match=f"^{field}: ") as caught:
+            await client.enqueue(job_with(**{field: text}))
+        assert caught.value.field == field
+        assert len(str(caught.value)) < 200
+    assert count(sql) == 0
+    for field, verb, arguments in [
+        ("org", client.jobs, {"org": text}),
+        ("task", client.jobs, {"task": text}),
+        ("state", client.jobs, {"state": text}),
+        ("queue", client.depth, {"queue": text}),
+        ("queue", client.resume, {"queue": text}),
+        ("key", client.cancel, {"key": text}),
+        ("reason", client.cancel, {"key": "k", "reason": text}),
+        ("reason", client.pause, {"queue": "q:default", "reason": text}),
+    ]:
+        with pytest.raises(ValidationError, match=f"^{field}: ") as caught:
+            await verb(**arguments)
+        assert len(str(caught.value)) < 200
+
+
+async def test_a_name_one_character_too_long_is_not_cut(client: Any, sql: Sql) -> None:
+    limits = {"queue": 63, "task": 200, "org_id": 200, "actor_id": 200, "key": 512}
+    for name, limit in limits.items():
+        with pytest.raises(ValidationError, match=f"^{name}: is longer than {limit}"):
+            await client.enqueue(job_with(**{name: "x" * (limit + 1)}))
+    assert count(sql) == 0
+
+    answer = await client.enqueue(job_with(**{name: "ü" * limit for name, limit in limits.items()}))
+    stored = await client.get(answer.id)
+    assert (stored.queue, stored.idempotency_key) == ("ü" * 63, "ü" * 512)
+
+
+def nested(depth: int) -> bytes:
+    return b'{"value":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
+
+
+BAD_PAYLOADS = {
+    "NUL in a value": rb'{"value":"\u0000"}',
+    "NUL in a key": rb'{"a\u0000b":1}',
+    "raw NUL": b'{"value":"\0"}',
+    "high surrogate": rb'{"value":"\ud800"}',
+    "low surrogate": rb'{"value":"\udc00"}',
+    "reversed pair": rb'{"value":"\udc00\ud800"}',
+    "overlong UTF-8": b'{"value":"\xc0\xaf"}',
+    "invalid byte": b'{"value":"\xff"}',
+    "UTF-16": '{"value":1}'.encode("utf-16"),
+    "UTF-8 with BOM": b'\xef\xbb\xbf{"value":1}',
+    "NaN": b'{"value":NaN}',
+    "Infinity": b'{"value":Infinity}',
+    "-Infinity": b'{"value":-Infinity}',
+    "1e400": b'{"value":1e400}',
+    "5000 digits": b'{"value":' + b"9" * 5000 + b"}",
+    "depth 65": nested(65),
+    "depth 1,000": nested(1000),
+    "depth 100,000": nested(100_000),
+    "too large": b'{"value":"' + b"x" * 2_000_000 + b'"}',
+    "scalar": b"7",
+    "null": b"null",
+    "array": b"[]",
+    "empty": b"",
+    "cut off": b'{"value":1',
+    "two values": b"{}{}",
+    "pickle": b"\x80\x04K\x07.",
+    "secret": b'{"password":"hunter2"}',
+}
+
+
+@pytest.mark.parametrize("name", BAD_PAYLOADS)
+async def test_a_payload_that_cannot_be_kept_is_refused(connect: Connect, name: str) -> None:
+    client = connect("host=/nowhere")  # nothing is even sent
+
+    with pytest.raises(ValidationError, match=r"^payload") as caught:
+        await client.enqueue(NewJob(task="store", payload=msgspec.Raw(BAD_PAYLOADS[name])))
+
+    assert caught.value.field.startswith("payload")
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), float("inf"), "\ud800", {"a": "\udc00"}, object(), {1, object()}, {("a",): 1}],
+    ids=["nan", "inf", "surrogate", "nested surrogate", "object", "set of objects", "tuple key"],
+)
+def test_a_value_that_json_does_not_have_is_refused_by_the_name_of_its_field(value: Any) -> None:
+    with pytest.raises(ValidationError, match=r"^value"):
+        store.job(value=value)
+
+
+def same(stored: Any, sent: Any) -> bool:
+    """Equal and of one type, except that PostgreSQL keeps 1e23 as the whole number that it is."""
+    if isinstance(sent, float):
+        return not isinstance(stored, bool) and float(stored) == sent
+    if isinstance(sent, dict):
+        return stored.keys() == sent.keys() and all(same(stored[key], sent[key]) for key in sent)
+    if isinstance(sent, list):
+        return len(stored) == len(sent) and all(map(same, stored, sent))
+    return type(stored) is type(sent) and bool(stored == sent)
+
+
+async def test_odd_payloads_come_back_exactly(client: Any) -> None:
+    values: list[Any] = [
+        *ODD_BUT_FINE, "", "\n\t\x1f", "\u202e", "\u2028", "\uffff", "😀" * 100, "24:00", "2016-12-31T23:59:60Z",
+        -0, 0.1 + 0.2, 1e-400, 5e-324, 1.7976931348623157e308, 2**53 + 1, 2**63, 2**64 - 1, -(2**63),
+        "123456789012345.678", True, None, [], {}, {"": 1}, {"__proto__": 1, "constructor": 2},
+        {"k" * 65536: 1}, {str(n): n for n in range(10_000)}, {"e\u0301": 1, "\u00e9": 2}, json.loads(nested(62)),
+    ]  # fmt: skip
+
+    answers = await client.enqueue_many([store.job(value=value) for value in values])
+
+    for value, answer in zip(values, answers, strict=True):
+        stored = (await client.get(answer.id)).payload["value"]
+        assert same(stored, value), value
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(st.text(max_size=70), min_size=5, max_size=5), value=st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=True) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10))  # fmt: skip
+def test_any_text_and_any_value_is_kept_exactly_or_refused_by_name(
+    database: Database, texts: list[str], value: Any
+) -> None:
+    fields = dict(zip(["queue", "org_id", "request_id", "actor_id", "key"], texts, strict=True))
+    with Client(database.dsn) as client:
+        try:
+            job = msgspec.structs.replace(store.job(value=value), actor_type="user", **fields)
+            answer = client.enqueue(job)
+        except ValidationError as refusal:
+            named = refusal.field.partition(".")[0].partition("[")[0]
+            if named not in {*fields, "value", "payload"}:
+                raise
+            return
+        stored = client.get(answer.id)
+    assert same(stored.payload["value"], value)
+    assert [stored.queue, stored.org_id, stored.request_id, stored.actor_id, stored.idempotency_key] == texts
+
+
+async def test_an_id_that_is_none_is_refused(client: Any) -> None:
+    for verb in (client.get, client.cancel, client.attempts, client.replay):
+        with pytest.raises(ValidationError):
+            await verb("'; drop table x; --")
+    assert (await client.enqueue(greet.job())).answer == "created"

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.databases import Database
+from tests.worker.stage import Stage
+
+from mainspring import AsyncClient, Registry
+
+
+@pytest.fixture
+async def stage(database: Database) -> AsyncIterator[Stage]:
+    with database.connect() as conn:
+        async with AsyncClient(database.dsn) as client:
+            yield Stage(database, conn, client)
+
+
+@pytest.fixture
+def tasks() -> Registry:
+    return Registry("test")

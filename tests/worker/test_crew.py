@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from tests.worker.claims import CLAIM
+
+from mainspring import Registry
+from mainspring.worker.crew import Crew
+from mainspring.worker.run import Run
+
+tasks = Registry("test")
+
+
+@tasks.task
+async def work() -> None: ...
+
+
+class Begun(list[int]):
+    """The epochs that a crew has begun."""
+
+    def __call__(self, run: Run) -> None:
+        self.append(run.claim.epoch)
+
+
+def crew(size: int = 2, most: int = 1000) -> tuple[Crew, Begun]:
+    begun = Begun()
+    return Crew(["work"], size, {"q:default": 1}, begun, most), begun
+
+
+def held(epoch: int, since: float = 0.0) -> Run:
+    return Run(replace(CLAIM, epoch=epoch), tasks.get("work"), since, since + 54)
+
+
+def test_a_crew_starts_as_many_jobs_as_it_has_slots_and_holds_the_rest_in_order() -> None:
+    two, begun = crew(2)
+    for epoch in range(1, 5):
+        two.add(held(epoch))
+    assert (begun, two.running, two.held) == ([1, 2], 2, 4)
+
+    two.ended(0.1)
+    assert (begun, two.running, two.held) == ([1, 2, 3], 2, 3)
+
+
+def test_as_long_as_handlers_are_slow_or_unknown_no_more_is_wanted_than_there_are_slots() -> None:
+    ten, _ = crew(10)
+    assert ten.want() == 10
+
+    ten.add(held(1))
+    assert ten.want() == 9
+
+
+def test_what_is_expected_to_start_within_50_ms_is_wanted_as_well_up_to_a_limit() -> None:
+    ten, _ = crew(10, most=500)
+    for epoch in range(200):
+        ten.add(held(epoch))
+        ten.ended(0.001)
+    assert 10 < ten.want() <= 510
+
+    for epoch in range(2000):
+        ten.add(held(epoch))
+        ten.ended(0.000_001)
+    assert ten.want() == 510
+
+
+def test_nothing_starts_while_the_database_is_away() -> None:
+    two, begun = crew(2)
+    two.open = False
+    two.add(held(1))
+    two.fill()
+    assert begun == []
+
+    two.open = True
+    two.fill()
+    assert begun == [1]
+
+
+@pytest.mark.parametrize("since", [1.0, 2.0])
+def test_jobs_held_too_long_are_let_go_and_the_others_kept(since: float) -> None:
+    one, begun = crew(1)
+    one.add(held(1, since=0.0))
+    one.add(held(2, since=1.0))
+    one.add(held(3, since=2.0))
+
+    gone = [run.claim.epoch for run in one.give_back(since)]
+
+    assert gone == [epoch for epoch, at in ((2, 1.0), (3, 2.0)) if at <= since]
+    assert one.held == 3 - len(gone)
+    assert begun == [1], "what runs is kept"
+
+
+def test_a_held_job_whose_lease_was_lost_does_not_start() -> None:
+    one, begun = crew(1)
+    one.add(held(1))
+    lost = held(2)
+    one.add(lost)
+    one.add(held(3))
+    lost.settled = True
+    one.ended(0.1)
+
+    assert begun == [1, 3]

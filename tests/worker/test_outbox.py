@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+from mainspring.outcome import Error, Move
+from mainspring.worker.outbox import Outbox
+
+
+def filled() -> Outbox:
+    outbox = Outbox(lambda: None)
+    outbox.complete(1)
+    outbox.complete(2, '{"ok":true}')
+    outbox.move(3, Move("fail", timedelta(seconds=5), Error("TIMEOUT", "retryable", "too slow", "a stack")))
+    return outbox
+
+
+def test_a_letter_holds_everything_that_ended_and_leaves_the_outbox_empty() -> None:
+    outbox = filled()
+    assert (len(outbox), outbox.epochs()) == (3, {1, 2, 3})
+
+    letter = outbox.take()
+
+    assert (len(letter), letter.epochs(), len(outbox)) == (3, {1, 2, 3}, 0)
+    error = {"code": "TIMEOUT", "class": "retryable", "message": "too slow", "stack": "a stack"}
+    assert letter.moves == [{"epoch": 3, "verb": "fail", "delay": timedelta(seconds=5), "error": error}]
+
+
+def test_a_letter_that_could_not_be_sent_goes_out_again_before_what_ended_later() -> None:
+    outbox = filled()
+    letter = outbox.take()
+    outbox.complete(4)
+    outbox.put_back(letter)
+
+    assert outbox.done == [1, 4]
+    assert outbox.epochs() == {1, 2, 3, 4}
+
+
+def test_outcomes_can_be_taken_one_by_one() -> None:
+    outbox = filled()
+
+    assert [outbox.take_one().epochs() for _ in range(4)] == [{1}, {2}, {3}, set()]
+
+
+def test_an_end_that_is_not_a_success_asks_to_be_written() -> None:
+    woken: list[int] = []
+    outbox = Outbox(lambda: woken.append(1))
+    outbox.move(1, Move("release"))
+
+    assert woken == [1]
