@@ -1,8 +1,10 @@
 """The raw floor: what bare statements and a bare loop reach on this machine, without Mainspring.
 
-One queue, no features: a job row is written once, its ticket moves waiting -> running -> finished. The statements have
-the form that keeps its plan whatever the statistics say: rows found by ctid, one lateral probe a job, completion by
-epoch, planner settings pinned. Everything that a job engine adds on top is measured against these numbers.
+A job row is written once, its ticket moves waiting -> running -> finished. The statements are those of the study that
+the engine was designed from: rows found by ctid, priorities by lateral, the whole envelope fetched by one probe a job,
+a lease with its index, completion by epoch into a finished row, planner settings pinned. One queue and nothing else: no
+keys, no pause, no weights, no rescue, no limits on what runs, no time-outs, no validation. Everything that a job engine
+adds on top is measured against these numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from psycopg import AsyncConnection, AsyncRawCursor
 from bench.cluster import server
 
 BATCH = 500  # tickets per claim and per completion
-IN_FLIGHT = 3  # exchanges with the server at once
+IN_FLIGHT = 2  # exchanges with the server at once
 CHUNK = 1_000  # jobs per bulk insert
 QUEUE = "default"
 WORKER = "floor-1"
@@ -45,11 +47,12 @@ create table floor.job (
   created_at timestamptz not null);
 create table floor.waiting (
   id uuid primary key, queue text not null, priority smallint not null, due_at timestamptz not null,
-  attempt smallint not null default 0);
+  attempt smallint not null default 0, org_id text not null, job_type text not null);
 create index on floor.waiting (queue, priority, due_at, id);
 create table floor.running (
   id uuid primary key, epoch bigint not null unique, worker text not null, attempt smallint not null,
-  started_at timestamptz not null, lease_expires_at timestamptz not null);
+  org_id text not null, queue text not null, started_at timestamptz not null, lease_expires_at timestamptz not null);
+create index on floor.running (lease_expires_at);
 create table floor.finished (
   id uuid primary key, state text not null, attempt smallint not null, worker text not null,
   started_at timestamptz not null, finished_at timestamptz not null);
@@ -68,29 +71,37 @@ with r as materialized (select * from json_to_recordset($1::json) as r(
        trace text, max_attempts smallint, timeout_ms integer, source text, tags text[], due_at timestamptz,
        created_at timestamptz)),
      j as (insert into floor.job ({COLUMNS}) select {COLUMNS} from r)
-insert into floor.waiting (id, queue, priority, due_at) select id, queue, priority, due_at from r
+insert into floor.waiting (id, queue, priority, due_at, org_id, job_type)
+select id, queue, priority, due_at, org_id, job_type from r
 """
 
 INSERT_ONE: LiteralString = f"""
 with j as (insert into floor.job ({COLUMNS})
            values ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10,
                    $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)),
-     w as (insert into floor.waiting (id, queue, priority, due_at) values ($1, $6, $7, $19))
+     w as (insert into floor.waiting (id, queue, priority, due_at, org_id, job_type) values ($1, $6, $7, $19, $2, $4))
 select"""
 
 INSERT_ONE_AND_NOTIFY: LiteralString = INSERT_ONE + " pg_notify('floor', '')"
 
 CLAIM: LiteralString = """
 with c as materialized (
-       select w.ctid as tid from floor.waiting w
-       where w.queue = $1 and w.due_at <= statement_timestamp()
-       order by w.priority, w.due_at, w.id limit $2 for update skip locked),
+       select y.tid from (values (0::smallint), (1::smallint), (2::smallint), (3::smallint)) p(priority)
+       cross join lateral (
+         select w.ctid as tid from floor.waiting w
+         where w.queue = $1 and w.priority = p.priority and w.due_at <= statement_timestamp()
+         order by w.due_at, w.id limit $2 for update of w skip locked) y
+       limit $2),
      d as (delete from floor.waiting w where w.ctid = any(array(select tid from c))
-           returning w.id, (w.attempt + 1)::smallint as attempt, nextval('floor.epoch') as epoch),
-     l as (insert into floor.running (id, epoch, worker, attempt, started_at, lease_expires_at)
-           select id, epoch, $3, attempt, statement_timestamp(), statement_timestamp() + interval '60 s' from d)
-select d.epoch, j.job_type, j.payload::text
+           returning w.id, (w.attempt + 1)::smallint as attempt, w.org_id, w.queue, w.priority, w.due_at,
+                     nextval('floor.epoch') as epoch),
+     l as (insert into floor.running (id, epoch, worker, attempt, org_id, queue, started_at, lease_expires_at)
+           select id, epoch, $3, attempt, org_id, queue, statement_timestamp(), statement_timestamp() + interval '60 s'
+           from d)
+select d.epoch, j.job_type, j.payload::text, d.id, d.attempt, d.org_id, d.queue, d.priority, d.due_at, j.project_id,
+       j.idempotency_key, j.actor, j.request_id, j.correlation_id, j.trace, j.max_attempts, j.created_at
 from d cross join lateral (select * from floor.job j where j.id = d.id limit 1) j
+order by d.priority, d.due_at, d.id
 """
 
 COMPLETE: LiteralString = """
@@ -103,7 +114,7 @@ select epoch from g
 EFFECT: LiteralString = "insert into floor.effect (body) values ($1)"
 
 Connection = AsyncConnection[tuple[Any, ...]]
-Row = tuple[int, str, str]  # epoch, job type, payload
+Row = tuple[Any, ...]  # epoch, job type, payload, and the rest of the envelope
 
 
 PAYLOAD = {"user": 12345, "email": "someone@example.com", "subject": "Your order is on its way", "copies": [1, 2, 3]}
@@ -315,7 +326,7 @@ async def listen_claim_roundtrip(dsn: str, n: int) -> float:
             async for _ in listener.notifies(stop_after=1):
                 pass
             await cursor.execute(CLAIM, (QUEUE, BATCH, WORKER))
-            ((epoch, _, _),) = await cursor.fetchall()
+            ((epoch, *_),) = await cursor.fetchall()
             return time.perf_counter(), epoch
 
         taken: list[float] = []

@@ -37,7 +37,7 @@ LONGEST_DELAY: Final = timedelta(days=3653)
 LAST_YEAR: Final = 2200
 _ZERO: Final = timedelta(0)
 
-_SECRET_FOUND: Final = "looks like a secret: pass a reference to it instead"
+_NAME_IT_INSTEAD: Final = "looks like a secret: pass a reference to it instead"
 # Control characters, line separators, lone surrogates, and the marks that reorder text on a screen.
 _UNFIT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -260,7 +260,7 @@ def _look_closely(value: object, path: str, allowed: Collection[str], trusted: b
                 _refuse(field, "has a NUL character in its name")
             fine = trusted or key in allowed
             if not fine and names_secret(key):
-                _refuse(field, _SECRET_FOUND)
+                _refuse(field, _NAME_IT_INSTEAD)
             _look_closely(item, field, allowed, fine)
     elif isinstance(value, list):
         for index, item in enumerate(value):
@@ -269,7 +269,7 @@ def _look_closely(value: object, path: str, allowed: Collection[str], trusted: b
         if "\0" in value:
             _refuse(path, "has a NUL character")
         if not trusted and CREDENTIAL.search(value):
-            _refuse(path, _SECRET_FOUND)
+            _refuse(path, _NAME_IT_INSTEAD)
 
 
 def _shown(key: str) -> str:

@@ -76,6 +76,7 @@ class Task(Generic[P, R]):
         self.dedupe = options.get("dedupe")
         self.key_ttl = options.get("key_ttl", self.category.key_ttl)
         self.timeout = options.get("timeout", TIMEOUT)
+        self.limit = self.timeout.total_seconds()
         self.snooze_limit = options.get("snooze_limit", SNOOZE_LIMIT)
         self.cancellable = options.get("cancellable", True)
         self.schedulable = options.get("schedulable", True)

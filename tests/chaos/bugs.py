@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ _SMALL = Plan(
 )
 CALM = _SMALL
 KILLS = replace(_SMALL, seconds=5.0, lease=1.0, worker_kills=4, longest=0.6)
+LATE = replace(_SMALL, workers=1, held=1.5)
 CRASHES = replace(_SMALL, jobs=600, seconds=4.0, lease=2.0, postgres_kills=3)
 FREEZES = replace(_SMALL, seconds=5.0, lease=1.0, freezes=4, longest=0.8, frozen=(1.4, 2.4))
 
@@ -100,7 +102,7 @@ def _planted(cluster: Cluster, bug: Bug | None) -> Any:
     """A database, or this process, with the bug in it."""
     with fresh_database(cluster) as database:
         if bug and bug.in_process:
-            with plants.planted_here(bug.plant):
+            with plants.planted_here(bug.plant, database.dsn):
                 yield database
             return
         if bug:
@@ -112,20 +114,24 @@ def _planted(cluster: Cluster, bug: Bug | None) -> Any:
 def _first(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return str(error).partition("\n")[0][:100] or type(error).__name__
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = str(error).partition("\n")[0] or type(error).__name__
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return text[:70] if str(error) else f"{frame.name}: {frame.line}"[:70]
 
 
-CALM_RUN, KILLED, CRASHED, FROZEN = map(crash_test, (CALM, KILLS, CRASHES, FREEZES))
+CALM_RUN, LATE_COMMITS, KILLED, CRASHED, FROZEN = map(crash_test, (CALM, LATE, KILLS, CRASHES, FREEZES))
 BUGS = [
     Bug(plants.unfenced_effect, "crash test", FROZEN),
-    Bug(plants.completion_by_job, "crash test", FROZEN),
+    Bug(plants.completion_by_job, "state machine", state_machine),
     Bug(plants.effect_first, "crash test", FROZEN),
     Bug(plants.completed_before_run, "crash test", KILLED),
     Bug(plants.careless_commit, "crash test", CRASHED),
     Bug(plants.lease_by_clock, "crash test", CALM_RUN),
     Bug(plants.rescue_of_the_living, "crash test", CALM_RUN),
     Bug(plants.early_claim, "crash test", CALM_RUN),
-    Bug(plants.no_rescan, "crash test", CALM_RUN),
+    Bug(plants.no_rescan, "crash test", LATE_COMMITS),
     Bug(plants.epoch_without_worker, "state machine", state_machine),
     Bug(plants.late_settlement, "state machine", state_machine),
     Bug(plants.rescue_without_limit, "state machine", state_machine),

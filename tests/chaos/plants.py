@@ -131,32 +131,29 @@ def careless_commit(conn: Conn) -> None:
 # -- in processes ----------------------------------------------------------------------------------------------------
 
 
-def effect_first() -> None:
+def effect_first(dsn: str) -> None:
     """The effect commits, then the completion, in two transactions."""
+    complete, complete_in_thread = JobContext.transaction, ThreadContext.transaction
 
     @asynccontextmanager
-    async def later(self: JobContext) -> AsyncIterator[Any]:
-        await self._pool.open()
-        async with self._pool.connection() as conn:
-            async with conn.transaction():
-                yield conn
-            await conn.execute(self._sql["complete_one"], self._ending())
-            self._run.settled = True
+    async def two(self: JobContext) -> AsyncIterator[Any]:
+        async with await psycopg.AsyncConnection.connect(dsn) as conn:
+            yield conn
+        async with complete(self):
+            pass
 
     @contextmanager
-    def later_in_thread(self: ThreadContext) -> Iterator[Any]:
-        self._pool.open()
-        with self._pool.connection() as conn:
-            with conn.transaction():
-                yield conn
-            conn.execute(self._sql["complete_one"], self._ending())
-            self._run.settled = True
+    def two_in_thread(self: ThreadContext) -> Iterator[Any]:
+        with psycopg.connect(dsn) as conn:
+            yield conn
+        with complete_in_thread(self):
+            pass
 
-    _put(JobContext, "_transaction", later)
-    _put(ThreadContext, "_transaction", later_in_thread)
+    _put(JobContext, "transaction", two)
+    _put(ThreadContext, "transaction", two_in_thread)
 
 
-def lease_by_clock() -> None:
+def lease_by_clock(_: str) -> None:
     """A lease ends by the clock of the worker, which goes wrong; the engine asks only the database's."""
     skew = time.time() - time.clock_gettime(time.CLOCK_REALTIME)
     text = Sql.__getitem__
@@ -171,20 +168,20 @@ def lease_by_clock() -> None:
     _put(Sql, "__getitem__", skewed)
 
 
-def completed_before_run() -> None:
+def completed_before_run(_: str) -> None:
     """A job is completed as it starts: what runs when the worker dies is gone."""
     begin = Executor.begin
 
     def hasty(self: Executor, run: Run) -> None:
         if run.task.name == "plain":
             run.settled = True
-            self._outbox().complete(run.claim.epoch)
+            self._outbox.complete(run.claim.epoch)
         begin(self, run)
 
     _put(Executor, "begin", hasty)
 
 
-def no_rescan() -> None:
+def no_rescan(_: str) -> None:
     """The lower bound of the claims only rises: what commits late below it is never seen."""
 
     def of(self: Bounds, queues: Sequence[str], _: float) -> tuple[list[list[Any]], bool]:
@@ -202,7 +199,7 @@ def no_rescan() -> None:
     _put(Bounds, "learn", learn)
 
 
-def new_id_on_retry() -> None:
+def new_id_on_retry(_: str) -> None:
     """An enqueue whose answer was lost is sent again as another job."""
 
     async def send(self: AsyncClient, wanted: list[NewJob]) -> list[Enqueued]:
@@ -228,9 +225,9 @@ def _put(owner: type, name: str, value: Any) -> None:
 
 
 @contextmanager
-def planted_here(plant: Callable[[], None]) -> Iterator[None]:
+def planted_here(plant: Callable[[str], None], dsn: str) -> Iterator[None]:
     """A bug in this process, for a while."""
-    plant()
+    plant(dsn)
     try:
         yield
     finally:
@@ -238,12 +235,12 @@ def planted_here(plant: Callable[[], None]) -> Iterator[None]:
             setattr(*_before.pop())
 
 
-IN_PROCESS: Mapping[str, Callable[[], None]] = {
+IN_PROCESS: Mapping[str, Callable[[str], None]] = {
     plant.__name__: plant for plant in (effect_first, lease_by_clock, completed_before_run, no_rescan, new_id_on_retry)
 }
 
 
-def in_process(names: Sequence[str]) -> None:
-    """Plant bugs into this process."""
+def in_process(names: Sequence[str], dsn: str) -> None:
+    """Plant bugs into this process, which works in that database."""
     for name in names:
-        IN_PROCESS[name]()
+        IN_PROCESS[name](dsn)

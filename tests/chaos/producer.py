@@ -95,7 +95,7 @@ class Producer:
     def _in_transaction(self, jobs: list[NewJob], undo: bool) -> list[ms.Enqueued]:
         with psycopg.connect(self._dsn) as conn, ms.Client(self._dsn) as client:
             answers = client.enqueue_many(jobs, conn=conn)
-            time.sleep(self._random.uniform(0, 0.3))  # commits do not arrive in the order of due times
+            time.sleep(self._random.uniform(0, self._plan.held))  # commits do not arrive in the order of due times
             if undo:
                 conn.rollback()
         return answers
@@ -123,6 +123,6 @@ class Producer:
 
 if __name__ == "__main__":
     given = Orders.decode(sys.argv[1])
-    plants.in_process(given.plan.bugs)
+    plants.in_process(given.plan.bugs, given.dsn)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(Producer(given).run())

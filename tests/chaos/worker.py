@@ -27,6 +27,6 @@ if __name__ == "__main__":
     given = Orders.decode(sys.argv[1])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     go_wrong(given.plan.skews[given.number % len(given.plan.skews)])
-    plants.in_process(given.plan.bugs)
+    plants.in_process(given.plan.bugs, given.dsn)
     workload.open_journal(Path(given.folder))
     asyncio.run(work(given))

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -26,18 +27,27 @@ def start(database: Database) -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-        started.append(command("worker", "run", "--app", APP, "--dsn", database.dsn, *arguments, **environment))
+        environment = {"MAINSPRING_APP": APP} | environment
+        started.append(command("worker", "run", "--dsn", database.dsn, *arguments, **environment))
         return started[-1]
 
     yield run
-    with Client(database.dsn) as client:
-        children = [worker.pid for worker in client.workers()]
     for process in started:
         process.kill()
         process.communicate()
-    for pid in children:
+    for pid in children_of(database):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def children_of(database: Database) -> list[int]:
+    """Processes that work on the test's own database."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if b"worker\0run\0--dsn\0" + database.dsn.encode() in file.read_bytes():
+                found.append(int(file.parent.name))
+    return found
 
 
 def until(true: Callable[[], object], seconds: float = 30) -> None:

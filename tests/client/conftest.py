@@ -62,16 +62,16 @@ def sql(database: Database) -> Any:
         yield conn
 
 
-def claim(sql: psycopg.Connection[TupleRow], *tasks: str, queue: str = "q:default") -> list[int]:
+def claim(sql: psycopg.Connection[TupleRow], *tasks: str, limit: int = 100) -> list[int]:
     """Start the ready jobs of these tasks, as a worker `w` does, and return their epochs."""
     rows = sql.execute(
         """
         select epoch from mainspring.claim(
-            'w', interval '60 s', 100, array[%(queue)s], array[100], array[timestamptz '-infinity'],
+            'w', interval '60 s', %(limit)s, array['q:default'], array[%(limit)s::integer], array[timestamptz '-infinity'],
             array[timestamptz '-infinity'], array[timestamptz '-infinity'], array[timestamptz '-infinity'],
             %(tasks)s, false, false)
         """,
-        {"queue": queue, "tasks": list(tasks)},
+        {"limit": limit, "tasks": list(tasks)},
     )
     return [row[0] for row in rows]
 

@@ -82,47 +82,43 @@ async def test_a_broken_trace_is_dropped_and_costs_no_job(client: Any) -> None:
     assert (await client.get(answer.id)).traceparent is None
 
 
+WRONG: list[tuple[str, dict[str, Any]]] = [
+    ("task", {"task": ""}),
+    ("task", {"task": None}),
+    ("payload", {"payload": None}),
+    ("payload", {"payload": msgspec.Raw(b"[]")}),
+    ("id", {"id": "7"}),
+    ("org_id", {"org_id": ""}),
+    ("actor_id", {"actor_id": "", "actor_type": "user"}),
+    ("actor_id", {"actor_type": "user"}),
+    ("actor_type", {"actor_id": "7"}),
+    ("actor_type", {"actor_id": "7", "actor_type": "robot"}),
+    ("request_id", {"request_id": ""}),
+    ("correlation_id", {"correlation_id": " "}),
+    ("key", {"key": ""}),
+    ("key", {"mode": "keep"}),
+    ("mode", {"key": "k", "mode": "kepe"}),
+    ("queue", {"queue": ""}),
+    ("queue", {"queue": "q:deadletter"}),
+    ("priority", {"priority": 7}),
+    ("priority", {"priority": -1}),
+    ("max_attempts", {"max_attempts": 0}),
+    ("created_at", {"created_at": NAIVE}),
+    ("scheduled_for", {"scheduled_for": NAIVE}),
+    ("scheduled_for", {"scheduled_for": datetime(9999, 12, 31, tzinfo=UTC)}),
+    ("scheduled_for", {"scheduled_for": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14)))}),
+    ("delay", {"delay": timedelta(seconds=-1)}),
+    ("delay", {"delay": timedelta.max}),
+]
+
+
 @pytest.mark.rule("ENG-2.01", "ENG-2.04", "ENG-11.03")
-@pytest.mark.parametrize(
-    ("field", "changes"),
-    [
-        ("task", {"task": ""}),
-        ("task", {"task": None}),
-        ("payload", {"payload": None}),
-        ("payload", {"payload": msgspec.Raw(b"[]")}),
-        ("id", {"id": "7"}),
-        ("org_id", {"org_id": ""}),
-        ("actor_id", {"actor_id": "", "actor_type": "user"}),
-        ("actor_id", {"actor_type": "user"}),
-        ("actor_type", {"actor_id": "7"}),
-        ("actor_type", {"actor_id": "7", "actor_type": "robot"}),
-        ("request_id", {"request_id": ""}),
-        ("correlation_id", {"correlation_id": " "}),
-        ("key", {"key": ""}),
-        ("key", {"mode": "keep"}),
-        ("mode", {"key": "k", "mode": "kepe"}),
-        ("queue", {"queue": ""}),
-        ("queue", {"queue": "q:deadletter"}),
-        ("priority", {"priority": 7}),
-        ("priority", {"priority": -1}),
-        ("max_attempts", {"max_attempts": 0}),
-        ("created_at", {"created_at": NAIVE}),
-        ("scheduled_for", {"scheduled_for": NAIVE}),
-        ("scheduled_for", {"scheduled_for": datetime(9999, 12, 31, tzinfo=UTC)}),
-        ("scheduled_for", {"scheduled_for": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14)))}),
-        ("delay", {"delay": timedelta(seconds=-1)}),
-        ("delay", {"delay": timedelta.max}),
-    ],
-)
-async def test_a_wrong_field_is_refused_by_name_and_nothing_is_written(
-    client: Any, sql: Sql, field: str, changes: dict[str, Any]
-) -> None:
-    job = NewJob(**{"task": "greet", "payload": msgspec.Raw(b"{}")} | changes)
-
-    with pytest.raises(ValidationError, match=f"^{field}: ") as caught:
-        await client.enqueue(job)
-
-    assert (caught.value.field, caught.value.code) == (field, "VALIDATION_ERROR")
+async def test_a_wrong_field_is_refused_by_name_and_nothing_is_written(client: Any, sql: Sql) -> None:
+    for field, changes in WRONG:
+        job = NewJob(**{"task": "greet", "payload": msgspec.Raw(b"{}")} | changes)
+        with pytest.raises(ValidationError, match=f"^{field}: ") as caught:
+            await client.enqueue(job)
+        assert (caught.value.field, caught.value.code) == (field, "VALIDATION_ERROR"), changes
     assert count(sql) == 0
 
 

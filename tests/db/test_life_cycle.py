@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -53,10 +54,8 @@ def settle(verb: str) -> Callable[[Engine, Target], object]:
 
 
 def enqueue(engine: Engine, job: Target) -> None:
-    try:
+    with suppress(psycopg.errors.UniqueViolation):
         engine.enqueue(id=job.id)
-    except psycopg.errors.UniqueViolation:
-        pass
 
 
 def reset(engine: Engine, job: Target) -> None:

@@ -73,7 +73,7 @@ class Stage:
         return (await self.client.get(job)).state
 
     def rows(self, sql: str, *params: Any) -> list[TupleRow]:
-        cursor = self.conn.execute(sql, params)  # type: ignore[call-overload] # a test's own text
+        cursor = self.conn.execute(sql, params)
         return cursor.fetchall() if cursor.description else []
 
     def one(self, sql: str, *params: Any) -> Any:

@@ -162,7 +162,10 @@ async def test_one_poisonous_payload_does_not_stop_its_batch(stage: Stage, tasks
     async def read(*, data: list[Any]) -> int:
         return len(data)
 
-    deep = stage.one("select job_id from mainspring.enqueue('read', %s::jsonb)", f'{{"data": {"[" * 5000}{"]" * 5000}}}')
+    deep = await stage.enqueue(read.job(data=[]))
+    with stage.conn.transaction():
+        stage.rows("set local mainspring.verb = 'fix'")
+        stage.rows("update mainspring.job set payload = %s", f'{{"data": {"[" * 5000}{"]" * 5000}}}')
     good = [await stage.enqueue(read.job(data=[n])) for n in range(3)]
     await stage.drain(tasks)
 

@@ -7,7 +7,7 @@ from mainspring.worker.outbox import Outbox
 
 
 def filled() -> Outbox:
-    outbox = Outbox(lambda: None)
+    outbox = Outbox()
     outbox.complete(1)
     outbox.complete(2, '{"ok":true}')
     outbox.move(3, Move("fail", timedelta(seconds=5), Error("TIMEOUT", "retryable", "too slow", "a stack")))
@@ -43,7 +43,8 @@ def test_outcomes_can_be_taken_one_by_one() -> None:
 
 def test_an_end_that_is_not_a_success_asks_to_be_written() -> None:
     woken: list[int] = []
-    outbox = Outbox(lambda: woken.append(1))
+    outbox = Outbox()
+    outbox.wake = lambda: woken.append(1)
     outbox.move(1, Move("release"))
 
     assert woken == [1]

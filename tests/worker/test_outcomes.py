@@ -21,11 +21,11 @@ AT_ONCE = fixed(seconds=0, attempts=3)
 SOON = timedelta(milliseconds=50)
 
 
-async def rounds(stage: Stage, tasks: Registry, times: int, **apart: float) -> None:
+async def rounds(stage: Stage, tasks: Registry, times: int, *, seconds: float) -> None:
     """Drain, then move the clock, so many times."""
     for _ in range(times):
         await stage.drain(tasks)
-        stage.clock.advance(**apart)
+        stage.clock.advance(seconds=seconds)
 
 
 @pytest.mark.rule("ENG-3.06", "ENG-7.01", "ENG-8.07", "ENG-3.16")

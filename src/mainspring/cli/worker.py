@@ -63,13 +63,11 @@ def run(
 
     if processes < 1:
         raise ValidationError("processes: must be at least 1", field="processes")
-    log_to_stderr(json=connection.json)
     limits = {"CONCURRENCY": concurrency, "THREADS": threads, "QUEUES": queues}
     os.environ.update({f"MAINSPRING_{name}": str(value) for name, value in limits.items() if value is not None})
-    if processes > 1:
-        return _looping(_supervise(processes, connection))
-    worker = _worker(connection)
-    return _looping(_work(worker, parent))
+    worker = _worker(connection) if processes == 1 else None
+    log_to_stderr(json=connection.json)
+    return _looping(_work(worker, parent) if worker else _supervise(processes, connection))
 
 
 def _worker(connection: Connection) -> Worker:

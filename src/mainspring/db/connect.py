@@ -31,16 +31,28 @@ def pool(
     dsn: str, *, size: int, name: str, prepare: bool = True, timeout: float = PATIENCE
 ) -> ConnectionPool[psycopg.Connection[Any]]:
     """A small pool that opens on first use."""
-    arguments = options(dsn, name, prepare=prepare)
-    return ConnectionPool(dsn, kwargs=arguments, min_size=0, max_size=size, open=False, timeout=timeout, name=name)
+    return ConnectionPool(dsn, **_pool_options(dsn, size, name, prepare, timeout))
 
 
 def async_pool(
     dsn: str, *, size: int, name: str, prepare: bool = True, timeout: float = PATIENCE
 ) -> AsyncConnectionPool[psycopg.AsyncConnection[Any]]:
     """The same for asyncio."""
-    arguments = options(dsn, name, prepare=prepare)
-    return AsyncConnectionPool(dsn, kwargs=arguments, min_size=0, max_size=size, open=False, timeout=timeout, name=name)
+    return AsyncConnectionPool(dsn, **_pool_options(dsn, size, name, prepare, timeout))
+
+
+def _pool_options(dsn: str, size: int, name: str, prepare: bool, timeout: float) -> dict[str, Any]:
+    # A pool waits twice as long before each try to connect, for five minutes by default: it would not notice for a
+    # minute that the database is back. When it gives up sooner, the next caller makes it try at once.
+    return {
+        "kwargs": options(dsn, name, prepare=prepare),
+        "min_size": 0,
+        "max_size": size,
+        "open": False,
+        "timeout": timeout,
+        "reconnect_timeout": timeout,
+        "name": name,
+    }
 
 
 def why_not(dsn: str) -> str:
@@ -49,4 +61,4 @@ def why_not(dsn: str) -> str:
         psycopg.connect(dsn, connect_timeout=2).close()
     except psycopg.Error as error:
         return str(error)
-    return "all connections of the client are in use"
+    return "no connection was free in time"

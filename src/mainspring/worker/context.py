@@ -86,15 +86,18 @@ class JobContext(_Held, Context):
         self._refuse_if_settled()
         with unavailable():
             conn = await self._transactions.take()
-            try:
-                yield conn
-                self._refuse_if_settled()
+        try:
+            yield conn  # what the handler's own statements raise stays what it is
+            self._refuse_if_settled()
+            self._run.committing = True
+            with unavailable():
                 if self.follow_ups:
                     await run_async(async_psycopg_door(conn), jobs.enqueue_many(self._sql, self.follow_ups))
                 await self._end(conn)
-                self._run.settled = True
-            finally:
-                await self._transactions.give(conn)
+            self._run.settled = True
+        finally:
+            self._run.committing = False
+            await self._transactions.give(conn)
 
     async def _end(self, conn: AsyncConnection[Any]) -> None:
         """Complete and commit. Without a result both go out in one message: a round trip less for every job."""

@@ -46,7 +46,7 @@ class Crew:
 
     def want(self) -> int:
         """How many more jobs are worth claiming."""
-        ahead = min(self.size * AHEAD / self._duration, self._most)
+        ahead = min(self.size * AHEAD / max(self._duration, 1e-6), self._most)
         return max(0, int(self.size + ahead) - self.held)
 
     def add(self, run: Run) -> None:
@@ -59,7 +59,7 @@ class Crew:
 
     def ended(self, duration: float) -> None:
         """A handler ended: its slot is free at once, before its outcome is written."""
-        self._duration += (max(duration, 1e-6) - self._duration) * SMOOTHING
+        self._duration += (duration - self._duration) * SMOOTHING
         self.running -= 1
         if self._ready:
             self.fill()

@@ -45,6 +45,7 @@ class Exchange:
         worker: str,
         config: WorkerConfig,
         crews: Sequence[Crew],
+        outbox: Outbox,
         *,
         accept: Callable[[list[Claim], Crew, float], None],
         lost: Callable[[set[int]], None],
@@ -56,7 +57,8 @@ class Exchange:
         self._accept, self._lost, self._known = accept, lost, known
         self.counts = counts
         self._event = asyncio.Event()
-        self.outbox = Outbox(self._event.set)
+        self.outbox = outbox
+        outbox.wake = self._event.set
         for crew in self._crews:
             crew.freed = self._event.set  # something ended: there may be something to write, and there is room
         self._poll = SHORTEST_POLL
@@ -250,15 +252,19 @@ class Exchange:
                 self._quiet.set()
         self._alone = False
         self._singly = max(0, self._singly - len(letter)) if self.outbox else 0
-        if letter and len(alive) != len(letter):
-            self._lost(letter.epochs() - alive)
+        if letter:
+            self.counts["succeeded"] += len(letter.done) + len(letter.results)
+            if len(alive) != len(letter):
+                self._lost(letter.epochs() - alive)
         ended = self._loop.time()
         for claim in found:
             self._learn(claim, due, now, ended)
         if polling:
             self._rest(any(claim.jobs for claim in found), due, ended)
-            hidden = any(claim.bounded or claim.jobs for claim in found)
-            self._empty = self._empty + 1 if was_still and self._still() and not hidden else 0
+            if not was_still or not self._still() or any(claim.jobs for claim in found):
+                self._empty = 0
+            elif not any(claim.bounded for claim in found):  # nothing was hidden
+                self._empty += 1
             if self._empty >= len(self._crews):  # each of them asked for a rescued job as well
                 self.idle.set()
         for claim in found:
@@ -293,7 +299,9 @@ class Exchange:
                 answers.append(await say("complete_with", [worker, list(epochs), list(results)]))
             if letter.moves:
                 answers.append(await say("settle", [worker, _json(letter.moves).decode()]))
-            if polling and asks and self._config.wakeups:  # the flag first, then the claim: a job that comes between is seen by one of them
+            if (
+                polling and asks and self._config.wakeups
+            ):  # the flag first, then the claim: a job that comes between is seen by one of them
                 longest = min(self._poll * 2, self._config.poll_interval.total_seconds())
                 await say("raise_idle", [int(longest * 1200) + 500])  # until the next poll at the latest
             for crew, want in asks:

@@ -39,7 +39,7 @@ class Executor:
         self,
         sql: Sql,
         worker: str,
-        outbox: Callable[[], Outbox],
+        outbox: Outbox,
         runs: dict[int, Run],
         transactions: Transactions,
         sync_pool: ConnectionPool[Connection[Any]],
@@ -58,12 +58,12 @@ class Executor:
 
     def begin(self, run: Run) -> None:
         """Start an attempt."""
-        run.deadline = self._loop.time() + run.task.timeout.total_seconds()
+        run.began = now = self._loop.time()
+        run.deadline = now + run.task.limit
         run.handle = self._loop.create_task(self._attempt(run))
 
     async def _attempt(self, run: Run) -> None:
         claim, task = run.claim, run.task
-        started = self._loop.time()
         busy: asyncio.Future[Any] | None = None
         running(claim)
         try:
@@ -82,10 +82,13 @@ class Executor:
                 result = await asyncio.shield(busy)
             else:
                 result = await self._children.call(task, claim.payload)
-            if not run.settled:
-                self._succeeded(run, result)
-            else:
+            if run.settled:  # by its own transaction, or lost
                 self.counts["succeeded"] += run.why is None
+            elif result is None:
+                run.settled = True
+                self._outbox.done.append(claim.epoch)
+            else:
+                self._succeeded(run, result)
         except BaseException as error:
             interrupted = run.why is not None or isinstance(error, asyncio.CancelledError)
             self._ended(run, self._interrupted(run) if interrupted else classify(error))
@@ -94,9 +97,9 @@ class Executor:
             crew = self.crews[task.runs]
             if busy is not None and not busy.done():  # the thread goes on, and so it keeps its slot
                 busy.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it
-                busy.add_done_callback(lambda _: crew.ended(self._loop.time() - started))
+                busy.add_done_callback(lambda _: crew.ended(self._loop.time() - run.began))
             else:
-                crew.ended(self._loop.time() - started)
+                crew.ended(self._loop.time() - run.began)
             if claim.crashes:
                 self._rescued_ended()
 
@@ -139,14 +142,12 @@ class Executor:
 
     def _succeeded(self, run: Run, result: Any) -> None:
         run.settled = True
-        self.counts["succeeded"] += 1
-        if result is not None:
-            try:
-                result = encode_result(result)
-            except MainspringError as error:  # the work is done: running it again would be worse than losing a value
-                log.error("job %s of %s: %s", run.claim.id, run.claim.task, error)
-                result = None
-        self._outbox().complete(run.claim.epoch, result)
+        try:
+            text = encode_result(result)
+        except MainspringError as error:  # the work is done: running it again would be worse than losing a value
+            log.error("job %s of %s: %s", run.claim.id, run.claim.task, error)
+            text = None
+        self._outbox.complete(run.claim.epoch, text)
 
     def _interrupted(self, run: Run) -> Outcome:
         match run.why:
@@ -176,7 +177,7 @@ class Executor:
             log.warning(
                 "job %s of %s: %s %s: %s", run.claim.id, run.claim.task, decision.verb, error.code, error.message
             )
-        self._outbox().move(run.claim.epoch, decision)
+        self._outbox.move(run.claim.epoch, decision)
 
     def give_back(self, run: Run) -> None:
         """Return a job that has not started, or that a stop interrupts, without burning its attempt."""

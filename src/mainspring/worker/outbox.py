@@ -11,13 +11,13 @@ from mainspring.outcome import Move
 class Outbox:
     """Outcomes on their way to the database, in the three forms in which they are written."""
 
-    __slots__ = ("_wake", "done", "moves", "results")
+    __slots__ = ("done", "moves", "results", "wake")
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self.done: list[int] = []
         self.results: list[tuple[int, str]] = []
         self.moves: list[dict[str, Any]] = []
-        self._wake = wake
+        self.wake: Callable[[], None] = lambda: None  # told when something should go out soon
 
     def __len__(self) -> int:
         return len(self.done) + len(self.results) + len(self.moves)
@@ -38,7 +38,7 @@ class Outbox:
             if error.stack:
                 row["error"]["stack"] = error.stack
         self.moves.append(row)
-        self._wake()
+        self.wake()
 
     def epochs(self) -> set[int]:
         """Every attempt in it."""

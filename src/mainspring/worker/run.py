@@ -8,11 +8,14 @@ from typing import Any
 from mainspring.job import Claim
 from mainspring.task import Task
 
+NEVER = float("inf")
+
 
 class Run:
     """An attempt that this worker holds; one object per job, so it is kept small."""
 
     __slots__ = (
+        "began",
         "cancelled",
         "claim",
         "committing",
@@ -30,7 +33,8 @@ class Run:
         self.task = task
         self.held_since = now
         self.trusted_until = trusted_until  # after that the lease may be somebody else's
-        self.deadline = float("inf")  # the task's time limit, from the start on
+        self.began = now  # when the handler was entered
+        self.deadline = NEVER  # the task's time limit, from the start on
         self.handle: asyncio.Task[None] | None = None
         self.cancelled = False  # the cancellation token
         self.committing = False  # its own transaction is about to commit: the fence decides, nobody else

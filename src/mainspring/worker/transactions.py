@@ -51,11 +51,14 @@ class Transactions:
         try:
             while self._idle:
                 conn = self._idle.pop()
-                if not conn.closed:
+                try:
+                    await conn.execute("begin")
                     break
+                except psycopg.OperationalError:  # lost while it was idle: no fault of the job
+                    await conn.close()
             else:
                 conn = await JobConnection.connect(self._dsn, **self._options)
-            await conn.execute("begin")
+                await conn.execute("begin")
         except BaseException:
             self._free.release()
             raise
@@ -68,6 +71,8 @@ class Transactions:
         try:
             if conn.info.transaction_status != TransactionStatus.IDLE:
                 await conn.rollback()
+        except psycopg.Error:  # it is lost, and the handler has seen why
+            await conn.close()
         except BaseException:
             await conn.close()
             raise

@@ -30,6 +30,7 @@ from mainspring.worker.exchange import Exchange
 from mainspring.worker.executor import Authorize, Executor
 from mainspring.worker.leases import Canceller, Renewer, Watch, trust
 from mainspring.worker.line import Line
+from mainspring.worker.outbox import Outbox
 from mainspring.worker.rescuer import Heartbeat, Rescuer
 from mainspring.worker.run import Run
 from mainspring.worker.service import Service, backoff, log
@@ -109,13 +110,14 @@ class Worker:
         wait = config.lease.total_seconds()  # for a connection: whoever waits longer has lost its lease
         self._transactions = Transactions(self._dsn, name, size=config.transactions, prepare=config.prepare)
         self._sync_pool = pool(self._dsn, size=config.threads, name=name, prepare=config.prepare, timeout=wait)
+        outbox = Outbox()
         self._executor = Executor(
-            sql, self.id, lambda: self._exchange.outbox, self._runs, self._transactions, self._sync_pool,
+            sql, self.id, outbox, self._runs, self._transactions, self._sync_pool,
             config.threads, self._authorize, self.counts, lambda: self._exchange.rescued_ended(),
         )  # fmt: skip
         crews = self._crews()
         self._exchange = Exchange(
-            self._dsn, sql, self.id, config, list(crews.values()),
+            self._dsn, sql, self.id, config, list(crews.values()), outbox,
             accept=self._accept, lost=self._lost, known=lambda: set(self._runs), counts=self.counts,
         )  # fmt: skip
         about = {

@@ -1,0 +1,421 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from tests.worker.stage import Stage
+
+from mainspring import Context, Registry, SyncContext, fixed
+from mainspring.errors import LeaseLost, MainspringError, ValidationError
+
+pytestmark = pytest.mark.anyio
+
+AT_ONCE = fixed(seconds=0, attempts=3)
+INSERT = "insert into ledger values (%s, %s)"
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture(params=["async", "thread"])
+def colour(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.rule("ENG-9.10", "ENG-16.07", "ENG-4.11", "ENG-9.15")
+async def test_effect_follow_ups_result_and_completion_commit_together(
+    stage: Stage, tasks: Registry, colour: str
+) -> None:
+    stage.ledger()
+    inside: list[Any] = []
+
+    @tasks.task
+    async def follow(*, n: int) -> int:
+        return n
+
+    def look() -> None:
+        inside.append((stage.effects(), stage.one("select count(*) from mainspring.job")))
+
+    if colour == "async":
+
+        @tasks.task(name="work")
+        async def work(ctx: Context) -> None:
+            async with ctx.transaction() as conn:
+                await conn.execute(INSERT, [ctx.job.id, "effect"])
+                await ctx.enqueue(follow.job(n=1), follow.job(n=2))
+                ctx.result = "result"
+                look()
+    else:
+
+        @tasks.task(name="work")
+        def work(ctx: SyncContext) -> None:
+            with ctx.transaction() as conn:
+                conn.execute(INSERT, [ctx.job.id, "effect"])
+                ctx.enqueue(follow.job(n=1), follow.job(n=2))
+                ctx.result = "result"
+                look()
+
+    job = await stage.enqueue(work.job())
+    await stage.drain(tasks)
+
+    assert inside == [([], 1)], "nothing is visible before the commit"
+    assert await stage.result(job) == "result"
+    assert stage.effects() == ["effect"]
+    children = stage.rows("select result from mainspring.jobs where parent_id = %s and state = 'succeeded'", job)
+    assert sorted(children) == [(1,), (2,)]
+
+
+@pytest.mark.rule("ENG-9.10", "ENG-16.07", "ENG-4.11", "ENG-1.04")
+async def test_a_handler_that_raises_in_its_transaction_leaves_nothing_and_its_retry_does_it_once(
+    stage: Stage, tasks: Registry, colour: str
+) -> None:
+    stage.ledger()
+
+    @tasks.task
+    async def follow() -> None: ...
+
+    if colour == "async":
+
+        @tasks.task(name="work", retry=AT_ONCE)
+        async def work(ctx: Context) -> None:
+            async with ctx.transaction() as conn:
+                await conn.execute(INSERT, [ctx.job.id, f"attempt {ctx.attempt}"])
+                await ctx.enqueue(follow.job())
+                if ctx.attempt == 1:
+                    raise ValueError("half way")
+    else:
+
+        @tasks.task(name="work", retry=AT_ONCE)
+        def work(ctx: SyncContext) -> None:
+            with ctx.transaction() as conn:
+                conn.execute(INSERT, [ctx.job.id, f"attempt {ctx.attempt}"])
+                ctx.enqueue(follow.job())
+                if ctx.attempt == 1:
+                    raise ValueError("half way")
+
+    job = await stage.enqueue(work.job())
+    await stage.drain(tasks)
+
+    found = await stage.job(job)
+    assert (found.state, found.attempt) == ("succeeded", 2)
+    assert stage.effects() == ["attempt 2"]
+    assert stage.one("select count(*) from mainspring.job where task = 'follow'") == 1
+
+
+@pytest.mark.rule("ENG-6.09", "ENG-9.11", "ENG-6.05")
+async def test_a_worker_that_lost_its_lease_cannot_commit_its_effect(
+    stage: Stage, tasks: Registry, colour: str
+) -> None:
+    stage.ledger()
+    go, entered, seen = threading.Event(), threading.Event(), list[Exception]()
+
+    @tasks.task
+    async def follow() -> None: ...
+
+    if colour == "async":
+
+        @tasks.task(name="work")
+        async def work(ctx: Context) -> None:
+            try:
+                async with ctx.transaction() as conn:
+                    await conn.execute(INSERT, [ctx.job.id, "stale"])
+                    await ctx.enqueue(follow.job())
+                    entered.set()
+                    while not go.is_set():
+                        await asyncio.sleep(0.005)
+            except LeaseLost as error:
+                seen.append(error)
+                raise
+    else:
+
+        @tasks.task(name="work")
+        def work(ctx: SyncContext) -> None:
+            try:
+                with ctx.transaction() as conn:
+                    conn.execute(INSERT, [ctx.job.id, "stale"])
+                    ctx.enqueue(follow.job())
+                    entered.set()
+                    go.wait(5)
+            except LeaseLost as error:
+                seen.append(error)
+                raise
+
+    job = await stage.enqueue(work.job())
+    async with stage.work(tasks) as worker:
+        await stage.until(entered.is_set)
+        (epoch,) = stage.steal("work")
+        go.set()
+        await stage.until(lambda: not worker.running)
+
+    assert len(seen) == 1
+    assert stage.effects() == []
+    assert stage.rows("select 1 from mainspring.job where task = 'follow'") == []
+    assert stage.rows("select id, worker, epoch from mainspring.running") == [(job, "thief", epoch)]
+    assert stage.rows("select mainspring.complete('thief', array[%s]::bigint[])", epoch) == [(epoch,)]
+    assert await stage.state(job) == "succeeded"
+
+
+@pytest.mark.rule("ENG-4.12", "ENG-23.04", "ENG-1.07")
+@pytest.mark.parametrize("way", ["context", "client"])
+async def test_a_follow_up_inherits_everything_of_its_parent(
+    stage: Stage, tasks: Registry, colour: str, way: str
+) -> None:
+    if way == "client" and colour == "thread":
+        pytest.skip("the async client belongs to async handlers")
+
+    @tasks.task
+    async def follow() -> None: ...
+
+    if colour == "async":
+
+        @tasks.task(name="work")
+        async def work(ctx: Context) -> None:
+            await (ctx.enqueue(follow.job()) if way == "context" else stage.client.enqueue(follow.job()))
+    else:
+
+        @tasks.task(name="work")
+        def work(ctx: SyncContext) -> None:
+            ctx.enqueue(follow.job())
+
+    wanted = (
+        work.job().for_org("acme").in_project(UUID(int=7)).by("jane", "api_key")
+        .traced(request_id="req-1", correlation_id="cor-1", traceparent=TRACE)
+    )  # fmt: skip
+    job = await stage.enqueue(wanted)
+    await stage.drain(tasks)
+
+    (child,) = await stage.client.jobs(task="follow")
+    assert (child.org_id, child.project_id, child.actor_type, child.actor_id) == ("acme", UUID(int=7), "api_key", "jane")
+    assert (child.request_id, child.correlation_id, child.traceparent) == ("req-1", "cor-1", TRACE)
+    assert child.parent_id == job
+
+
+@pytest.mark.rule("ENG-4.11")
+async def test_follow_ups_without_a_transaction_are_written_with_the_success_and_only_then(
+    stage: Stage, tasks: Registry, colour: str
+) -> None:
+    waiting: list[int] = []
+
+    @tasks.task
+    async def follow() -> None: ...
+
+    def look(attempt: int) -> None:
+        waiting.append(stage.one("select count(*) from mainspring.job where task = 'follow'"))
+        if attempt == 1:
+            raise ConnectionError
+
+    if colour == "async":
+
+        @tasks.task(name="work", retry=AT_ONCE)
+        async def work(ctx: Context) -> str:
+            await ctx.enqueue(follow.job())
+            look(ctx.attempt)
+            return "done"
+    else:
+
+        @tasks.task(name="work", retry=AT_ONCE)
+        def work(ctx: SyncContext) -> str:
+            ctx.enqueue(follow.job())
+            look(ctx.attempt)
+            return "done"
+
+    job = await stage.enqueue(work.job())
+    await stage.drain(tasks)
+
+    assert waiting == [0, 0]
+    assert await stage.result(job) == "done"
+    assert stage.one("select count(*) from mainspring.job where task = 'follow'") == 1
+
+
+async def test_a_follow_up_that_is_wrong_is_refused_where_it_is_enqueued(stage: Stage, tasks: Registry) -> None:
+    refused: list[str] = []
+
+    @tasks.task
+    async def work(ctx: Context) -> None:
+        try:
+            await ctx.enqueue(work.job().with_priority(7))
+        except ValidationError as error:
+            refused.append(error.field)
+
+    job = await stage.enqueue(work.job())
+    await stage.drain(tasks)
+
+    assert refused == ["priority"]
+    assert await stage.state(job) == "succeeded"
+
+
+async def test_after_the_transaction_the_job_has_ended_and_nothing_can_follow(
+    stage: Stage, tasks: Registry, colour: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.ledger()
+    refused: list[str] = []
+
+    if colour == "async":
+
+        @tasks.task(name="work", retry=AT_ONCE)
+        async def work(ctx: Context) -> None:
+            async with ctx.transaction() as conn:
+                await conn.execute(INSERT, [ctx.job.id, "first"])
+            try:
+                await ctx.enqueue(work.job())
+            except MainspringError as error:
+                refused.append(str(error))
+            async with ctx.transaction() as conn:
+                await conn.execute(INSERT, [ctx.job.id, "second"])
+    else:
+
+        @tasks.task(name="work", retry=AT_ONCE)
+        def work(ctx: SyncContext) -> None:
+            with ctx.transaction() as conn:
+                conn.execute(INSERT, [ctx.job.id, "first"])
+            try:
+                ctx.enqueue(work.job())
+            except MainspringError as error:
+                refused.append(str(error))
+            with ctx.transaction() as conn:
+                conn.execute(INSERT, [ctx.job.id, "second"])
+
+    job = await stage.enqueue(work.job())
+    await stage.drain(tasks)
+
+    assert ["the job has ended" in text for text in refused] == [True]
+    assert stage.effects() == ["first"]
+    found = await stage.job(job)
+    assert (found.state, found.attempt) == ("succeeded", 1)
+    assert "failed after its success" in caplog.text
+
+
+async def test_the_handler_cannot_commit_or_roll_back_behind_the_engines_back(stage: Stage, tasks: Registry) -> None:
+    stage.ledger()
+
+    @tasks.task(retry=fixed(seconds=60, attempts=2))
+    async def sly(ctx: Context, *, way: str) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute(INSERT, [ctx.job.id, way])
+            await getattr(conn, way)()
+
+    jobs = [await stage.enqueue(sly.job(way=way)) for way in ("commit", "rollback")]
+    await stage.drain(tasks)
+
+    assert stage.effects() == []
+    assert [await stage.state(job) for job in jobs] == ["retrying", "retrying"]
+
+
+async def test_a_savepoint_inside_the_transaction_can_be_rolled_back_alone(stage: Stage, tasks: Registry) -> None:
+    stage.ledger()
+
+    @tasks.task
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute(INSERT, [ctx.job.id, "kept"])
+            async with conn.transaction(force_rollback=True):
+                await conn.execute(INSERT, [ctx.job.id, "dropped"])
+
+    job = await stage.enqueue(work.job())
+    await stage.drain(tasks)
+
+    assert await stage.state(job) == "succeeded"
+    assert stage.effects() == ["kept"]
+
+
+async def test_a_business_error_of_the_database_stays_what_it_is(stage: Stage, tasks: Registry, colour: str) -> None:
+    stage.rows("create table stock (n integer check (n >= 0))")
+    seen: list[str | None] = []
+
+    if colour == "async":
+
+        @tasks.task(name="work", retry=AT_ONCE)
+        async def work(ctx: Context) -> str:
+            try:
+                async with ctx.transaction() as conn:
+                    await conn.execute("insert into stock values (-1)")
+            except psycopg.errors.CheckViolation as error:
+                seen.append(error.diag.table_name)
+            return "sold out"
+    else:
+
+        @tasks.task(name="work", retry=AT_ONCE)
+        def work(ctx: SyncContext) -> str:
+            try:
+                with ctx.transaction() as conn:
+                    conn.execute("insert into stock values (-1)")
+            except psycopg.errors.CheckViolation as error:
+                seen.append(error.diag.table_name)
+            return "sold out"
+
+    job = await stage.enqueue(work.job())
+    await stage.drain(tasks)
+
+    assert await stage.result(job) == "sold out"
+    assert seen == ["stock"]
+
+
+@pytest.mark.rule("ENG-9.12")
+async def test_a_constraint_of_the_domain_stops_a_second_effect_even_without_the_gate(
+    stage: Stage, tasks: Registry
+) -> None:
+    stage.rows("create table invoice (booking integer unique)")
+
+    @tasks.task(retry=fixed(seconds=60, attempts=1))
+    async def issue(ctx: Context, *, booking: int) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into invoice values (%s)", [booking])
+
+    jobs = [await stage.enqueue(issue.job(booking=7)) for _ in range(2)]
+    await stage.drain(tasks)
+
+    assert sorted([await stage.state(job) for job in jobs]) == ["dead", "succeeded"]
+    assert stage.rows("select booking from invoice") == [(7,)]
+
+
+async def test_a_result_that_cannot_be_stored_rolls_the_transaction_back(stage: Stage, tasks: Registry) -> None:
+    stage.ledger()
+
+    @tasks.task
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute(INSERT, [ctx.job.id, "effect"])
+            ctx.result = object()
+
+    job = await stage.enqueue(work.job())
+    await stage.drain(tasks)
+
+    found = await stage.job(job)
+    assert (found.state, found.error and found.error["code"]) == ("failed", "VALIDATION_ERROR")
+    assert stage.effects() == []
+
+
+async def test_a_connection_lost_while_it_was_idle_costs_no_attempt(stage: Stage, tasks: Registry) -> None:
+    stage.ledger()
+
+    @tasks.task
+    async def work(ctx: Context) -> int:
+        async with ctx.transaction() as conn:
+            await conn.execute(INSERT, [ctx.job.id, "effect"])
+            ctx.result = conn.info.backend_pid
+        return 0
+
+    async with stage.work(tasks):
+        first = await stage.result(await stage.enqueue(work.job()))
+        assert stage.one("select pg_terminate_backend(%s, 5000)", first)
+        job = await stage.enqueue(work.job())
+        assert await stage.result(job) != first
+
+    assert (await stage.job(job)).attempt == 1
+
+
+async def test_more_handlers_than_connections_take_turns(stage: Stage, tasks: Registry) -> None:
+    stage.ledger()
+
+    @tasks.task
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as conn:
+            await conn.execute(INSERT, [ctx.job.id, "effect"])
+
+    await stage.enqueue_many([work.job() for _ in range(30)])
+    worker = await stage.drain(tasks, transactions=2)
+
+    assert worker.counts["succeeded"] == 30
+    assert stage.one("select count(distinct job) from ledger") == 30
