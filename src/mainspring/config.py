@@ -98,7 +98,7 @@ def worker_config(base: WorkerConfig | None = None, env: Mapping[str, str] | Non
         if text is not None:
             try:
                 changes[setting] = read(text)
-            except ValueError:
+            except (ValueError, OverflowError):
                 raise ConfigurationError(f"{' or '.join(names)}: not a valid {setting}") from None
     return replace(base or WorkerConfig(), **changes)
 

@@ -8,13 +8,11 @@ from uuid import UUID
 
 
 def uuid7() -> UUID:
-    """A fresh id: 48 bits of milliseconds, then random bits.
+    """A fresh id: 48 bits of milliseconds, 12 of their fraction, then random bits.
 
-    The worker's clock only helps locality here; nothing is decided by it.
+    The fraction is finer than one call is short, so the jobs of a batch sort in the order in which they were made.
+    The worker's clock only helps locality and this order; nothing else is decided by it.
     """
-    millis = time.time_ns() // 1_000_000
-    random = int.from_bytes(os.urandom(10), "big")
-    value = (millis & 0xFFFF_FFFF_FFFF) << 80 | random
-    value = value & ~(0xF000 << 64) | (0x7000 << 64)
-    value = value & ~(0xC000 << 48) | (0x8000 << 48)
-    return UUID(int=value)
+    ticks = time.time_ns() * 4096 // 1_000_000
+    random = int.from_bytes(os.urandom(8), "big") >> 2
+    return UUID(int=(ticks >> 12 & 0xFFFF_FFFF_FFFF) << 80 | 0x7 << 76 | (ticks & 0xFFF) << 64 | 0b10 << 62 | random)

@@ -32,13 +32,13 @@ from mainspring.embedded import Cluster
 TRIES = 3
 
 _SMALL = Plan(
-    jobs=240, seconds=3.0, workers=3, producers=2, worker_kills=0, postgres_kills=0, freezes=0, lease=10.0, drain=4.0
+    jobs=200, seconds=3.0, workers=3, producers=2, worker_kills=0, postgres_kills=0, freezes=0, lease=10.0, drain=4.0
 )
 CALM = _SMALL
-KILLS = replace(_SMALL, seconds=5.0, lease=1.0, worker_kills=4, longest=0.6)
 LATE = replace(_SMALL, workers=1, held=1.5)
-CRASHES = replace(_SMALL, jobs=600, seconds=4.0, lease=2.0, postgres_kills=3)
-FREEZES = replace(_SMALL, seconds=5.0, lease=1.0, freezes=4, longest=0.8, frozen=(1.4, 2.4))
+KILLS = replace(_SMALL, lease=1.0, worker_kills=3, longest=0.4)
+CRASHES = replace(_SMALL, jobs=400, lease=2.0, postgres_kills=2)
+FREEZES = replace(_SMALL, seconds=4.0, lease=1.0, freezes=3, longest=0.4, threads=0.8, frozen=(1.4, 2.0))
 
 #: What a catcher is given: the cluster, the planted bug or None, and the number of the try. It returns its evidence.
 Catcher = Callable[[Cluster, "Bug | None", int], "str | None"]
@@ -74,7 +74,9 @@ def crash_test(plan: Plan) -> Catcher:
         if not verdict.clean:
             return verdict.faults
         quiet = not (plan.worker_kills or plan.postgres_kills or plan.freezes)
-        return f"{len(verdict.repeated)} jobs started again though nothing failed" if quiet and verdict.repeated else None
+        return (
+            f"{len(verdict.repeated)} jobs started again though nothing failed" if quiet and verdict.repeated else None
+        )
 
     return catch
 
@@ -82,7 +84,7 @@ def crash_test(plan: Plan) -> Catcher:
 def state_machine(cluster: Cluster, bug: Bug | None, number: int) -> str | None:
     with _planted(cluster, bug) as database, contextlib.redirect_stdout(io.StringIO()):
         try:
-            run_machine(database.dsn, seed=number + 1, max_examples=30, steps=60)
+            run_machine(database.dsn, seed=number + 1, max_examples=20, steps=60)
         except Exception as error:
             return _first(error)
     return None

@@ -27,6 +27,7 @@ class Plan:
     lease: float = 2.0
     frozen: tuple[float, float] = (1.2, 1.8)  # how long a freeze lasts, as parts of the lease
     longest: float = 0.2  # of a handler, in seconds
+    threads: float = 0.2  # the share of jobs that run in threads
     held: float = 0.3  # the longest that a producer keeps its own transaction open
     skews: tuple[float, ...] = (0.0, -300.0, 300.0, 86_400.0)  # how wrong the workers' clocks go, in seconds
     drain: float = 30.0  # how long the last jobs may take without any progress

@@ -62,9 +62,9 @@ class Producer:
             self._keys += 1
             name = f"{ONCE}{self._keys}"
             return workload.effect.job(pause=0.01).with_key(name, "keep").with_id(uuid7())
-        task = workload.effect_in_thread if choice < 0.3 else workload.effect
-        job = task.job(pause=pause).with_id(uuid7())
-        if choice < 0.4:
+        threaded = self._random.random() < self._plan.threads
+        job = (workload.effect_in_thread if threaded else workload.effect).job(pause=pause).with_id(uuid7())
+        if choice < 0.2:
             job = job.with_key(f"own:{job.id}")
         if self._random.random() < 0.2:
             job = job.after(self._random.uniform(0.1, 3.0))
@@ -100,7 +100,9 @@ class Producer:
                 conn.rollback()
         return answers
 
-    async def _noted(self, jobs: Sequence[NewJob], sending: Awaitable[list[ms.Enqueued]], *, undo: bool = False) -> None:
+    async def _noted(
+        self, jobs: Sequence[NewJob], sending: Awaitable[list[ms.Enqueued]], *, undo: bool = False
+    ) -> None:
         sent_at = time.time()
         try:
             answers = await sending

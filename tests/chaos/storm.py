@@ -130,7 +130,10 @@ class Storm:
                 del self._frozen[worker.pid]
                 worker.send_signal(signal.SIGCONT)
             if worker.poll() is not None:
+                assert worker.returncode == -signal.SIGKILL, f"a worker ended by itself: {self._tail('worker', n)}"
                 self._workers[n] = self._start("worker", n)
+        for n, producer in enumerate(self._producers):
+            assert not producer.poll(), f"a producer failed: {self._tail('producer', n)}"
         if now - self._said > REPORT:
             self._said = now
             s = self.struck
@@ -183,12 +186,17 @@ class Storm:
                 [sys.executable, "-m", f"tests.chaos.{what}", orders.encode()], cwd=ROOT, stdout=log, stderr=log
             )
 
+    def _tail(self, what: str, number: int) -> str:
+        return (self._folder / f"{what}-{number}.log").read_text()[-1500:]
+
     def _elapsed(self) -> float:
         return time.monotonic() - self._began
 
     def _running(self, pid: int | None = None) -> tuple[set[str], int]:
         """The jobs that a worker holds, or all do, and how often the worst of them crashed."""
-        query = "select id::text, crashes from mainspring.running where %s::int is null or worker like '%%:' || %s || ':%%'"
+        query = (
+            "select id::text, crashes from mainspring.running where %s::int is null or worker like '%%:' || %s || ':%%'"
+        )
         with psycopg.connect(self._dsn, autocommit=True) as conn:
             rows = conn.execute(query, [pid, pid]).fetchall()
         return {row[0] for row in rows}, max((row[1] for row in rows), default=0)

@@ -41,7 +41,6 @@ def test_fields_are_json_where_they_can_be_read_so(cli: Cli, client: Client) -> 
     assert timedelta(minutes=110) < job.due_at - job.created_at <= timedelta(hours=2)
 
 
-@pytest.mark.rule("ENG-19.08")
 def test_verbs_are_done_in_the_users_name(cli: Cli, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "grace")
     job = cli("job", "enqueue", "greet", "--json").json["id"]
@@ -114,6 +113,7 @@ def test_table_for_people_shows_every_job_in_a_line(cli: Cli) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.rule("ENG-19.08")
 async def test_dead_job_is_shown_with_its_history_and_replayed(cli: Cli, database: Database) -> None:
     job = cli("job", "enqueue", "fail", "-f", "text=no paper", "--app", APP, "--json").json["id"]
     await Worker(database.dsn, tasks).drain()
@@ -123,7 +123,10 @@ async def test_dead_job_is_shown_with_its_history_and_replayed(cli: Cli, databas
     shown = cli("job", "show", job).out
     for part in (job, "RuntimeError: no paper", "shop.py", 'payload          {"text":"no paper"}', "ATTEMPT"):
         assert part in shown
-    assert cli("job", "replay", job, "--reason", "paper came", "--json").json == {"state": "ready"}
+    assert cli("job", "replay", job, "--reason", "paper came", "--as", "ada", "--json").json == {"state": "ready"}
+    with database.connect() as conn:
+        trail = conn.execute("select detail from mainspring.audit where event = 'job.replayed'").fetchall()
+    assert [(row[0]["by"], row[0]["by_type"], row[0]["reason"]) for row in trail] == [("ada", "user", "paper came")]
     assert cli("job", "show", job, "--json").json["state"] == "ready"
     refused = cli("job", "replay", job)
     assert refused.code == 4

@@ -77,7 +77,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.rule("ENG-16.10", "ENG-16.09")
+@pytest.mark.rule("ENG-16.09")
 def test_killed_process_comes_back_and_stop_lets_running_jobs_finish(start: Start, client: Client) -> None:
     supervisor = start("--processes", "2", "--concurrency", "5")
     until(lambda: len(pids(client)) == 2)
@@ -108,6 +108,7 @@ def test_second_signal_ends_the_grace_period(start: Start, client: Client) -> No
     assert (client.get(job).state, client.get(job).attempt) == ("ready", 0)
 
 
+@pytest.mark.rule("ENG-16.09")
 def test_thread_that_cannot_be_stopped_does_not_keep_the_process(start: Start, client: Client) -> None:
     worker = start(MAINSPRING_GRACE_SECONDS="0.1")
     (job,) = enqueue(client, stuck.job(seconds=90))

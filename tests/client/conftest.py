@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
+from psycopg.types.json import Json
 from tests.databases import Database
 
 from mainspring import AsyncClient, Client
@@ -67,9 +68,9 @@ def claim(sql: psycopg.Connection[TupleRow], *tasks: str, limit: int = 100) -> l
     rows = sql.execute(
         """
         select epoch from mainspring.claim(
-            'w', interval '60 s', %(limit)s, array['q:default'], array[%(limit)s::integer], array[timestamptz '-infinity'],
+            'w', interval '60 s', %(limit)s, array['q:default'], array[%(limit)s::integer],
             array[timestamptz '-infinity'], array[timestamptz '-infinity'], array[timestamptz '-infinity'],
-            %(tasks)s, false, false)
+            array[timestamptz '-infinity'], %(tasks)s, false, false)
         """,
         {"limit": limit, "tasks": list(tasks)},
     )
@@ -85,7 +86,7 @@ def settle(sql: psycopg.Connection[TupleRow], epochs: list[int], verb: str) -> N
     """End attempts otherwise."""
     error = {"code": "BUSINESS_RULE", "class": "permanent", "message": "no"}
     moves = [{"epoch": epoch, "verb": verb, "error": error} for epoch in epochs]
-    sql.execute("select mainspring.settle('w', %s)", [psycopg.types.json.Json(moves)])
+    sql.execute("select mainspring.settle('w', %s)", [Json(moves)])
 
 
 def count(sql: psycopg.Connection[TupleRow]) -> int:

@@ -41,7 +41,7 @@ async def test_every_field_of_the_envelope_survives(client: Any, sql: Sql) -> No
     answer = await client.enqueue(job)
     stored = await client.get(answer.id)
 
-    assert answer == Enqueued(job.id, "created", "scheduled")
+    assert (answer.id, answer.answer, answer.state) == (job.id, "created", "scheduled")
     assert (stored.task, stored.payload, stored.state) == ("greet", {"name": "Zoë", "times": 3}, "scheduled")
     assert (stored.org_id, stored.project_id, stored.actor_type, stored.actor_id) == ("acme", project, "api_key", "u-7")
     assert (stored.request_id, stored.correlation_id, stored.traceparent) == ("r-1", "c-1", TRACE)

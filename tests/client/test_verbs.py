@@ -114,17 +114,17 @@ async def test_another_organisation_s_job_is_not_found(connect: Connect) -> None
     assert await other.cancel(key="k") == "not_found"
     assert await other.cancel(job) == "not_found"
     assert await acme.cancel(job, org="other") == "not_found"
-    for attempt in (
-        lambda: other.get(job),
-        lambda: other.attempts(job),
-        lambda: other.reschedule(job, delay=timedelta(hours=1)),
-        lambda: other.reschedule(key="k", delay=timedelta(hours=1)),
-        lambda: other.prioritize(job, 0),
-        lambda: other.replay(job),
-        lambda: other.result(job, timeout=0),
+    for verb, names in (
+        (other.get, {"job": job}),
+        (other.attempts, {"job": job}),
+        (other.reschedule, {"job": job, "delay": timedelta(hours=1)}),
+        (other.reschedule, {"key": "k", "delay": timedelta(hours=1)}),
+        (other.prioritize, {"job": job, "priority": 0}),
+        (other.replay, {"job": job}),
+        (other.result, {"job": job, "timeout": 0}),
     ):
         with pytest.raises(JobNotFound):
-            await attempt()
+            await verb(**names)
     assert await other.jobs() == []
     with calling(Caller(org_id="other")):
         assert await acme.cancel(key="k") == "not_found"

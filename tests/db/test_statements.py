@@ -67,7 +67,7 @@ def test_the_view_of_jobs_has_the_fields_that_python_reads(engine: Engine) -> No
 def claim_statement() -> str:
     """The claim's own statement, cut out of its function, with parameters that find 500 jobs of two queues."""
     (text,) = [m.text for m in engine_line().migrations if "create function {schema}.claim(" in m.text]
-    body = re.search(r"return query\n  (with rescued.*?);  --", render(text, DEFAULT_SCHEMA), re.S)
+    body = re.search(r"return query\n  (with rescued.*?);  --", render(text, DEFAULT_SCHEMA), re.DOTALL)
     assert body is not None
     low = "'{-infinity,-infinity}'::timestamptz[]"
     values = {

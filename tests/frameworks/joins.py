@@ -132,7 +132,7 @@ def psycopg_plain(dsn: str) -> Iterator[Sync]:
 
 @contextmanager
 def psycopg_dict_row(dsn: str) -> Iterator[Sync]:
-    with psycopg.connect(dsn, row_factory=dict_row, autocommit=True) as conn:  # type: ignore[arg-type]  # as callers do
+    with psycopg.connect(dsn, row_factory=dict_row, autocommit=True) as conn:
         yield Sync(conn, conn.execute, conn.transaction, conn.transaction)
 
 

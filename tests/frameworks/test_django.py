@@ -52,6 +52,7 @@ import json, sys
 import mainspring as ms
 from mainspring import Client
 psycopg, sys.modules["psycopg"] = sys.modules["psycopg"], None  # Django must not see psycopg 3
+import django
 import django.db.backends.postgresql.base as backend
 sys.modules["psycopg"] = psycopg
 from django.conf import settings

@@ -250,7 +250,9 @@ class Machine(RuleBasedStateMachine):
         found = self.engine.claim(
             worker, total, queues=queues, limits=limits, tasks=tasks, oldest=oldest, rescued=rescued, lease=LEASE
         )
-        assert [claim.id for claim in found] == expected, f"claimed {[c.id.int for c in found]}, not {[i.int for i in expected]}"
+        assert [claim.id for claim in found] == expected, (
+            f"claimed {[c.id.int for c in found]}, not {[i.int for i in expected]}"
+        )
         for claim in found:
             job = self.model.jobs[claim.id]
             assert claim.id not in self.cancelled, "I9: a cancelled job started"

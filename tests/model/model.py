@@ -203,7 +203,9 @@ class Model:
         ]
         known = [job for job in due if job.want.task in tasks]
         taken: list[Job] = []
-        crashed = sorted((j for j in known if j.crashes and j.want.queue in queues), key=lambda j: (j.due_at, j.want.id))
+        crashed = sorted(
+            (j for j in known if j.crashes and j.want.queue in queues), key=lambda j: (j.due_at, j.want.id)
+        )
         if rescued and crashed:
             taken.append(crashed[0])
         for queue, limit in zip(queues, limits, strict=True):

@@ -42,9 +42,9 @@ def disturb(worker: Worker, monkeypatch: pytest.MonkeyPatch, renewal: Callable[[
 @pytest.mark.rule("ENG-6.06")
 @given(lease=st.floats(0.01, 86_400))
 def test_a_lease_is_trusted_for_a_while_but_never_as_long_as_it_lasts(lease: float) -> None:
-    config = WorkerConfig(lease=timedelta(seconds=lease), renew_every=timedelta(seconds=lease) / 2)
+    config = WorkerConfig(lease=timedelta(seconds=lease), renew_every=timedelta(seconds=lease) / 3)
 
-    assert lease / 2 <= trust(config, 0.0) < lease
+    assert lease * 0.49 <= trust(config, 0.0) < lease
 
 
 @pytest.mark.rule("ENG-6.02", "ENG-6.04")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -142,6 +143,15 @@ def _numbered(sql: str) -> tuple[str, list[str]]:
 # -- after the commit ---------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _harmless() -> Iterator[None]:
+    """The caller's transaction has committed: a hint that fails must not look as if it had not."""
+    try:
+        yield
+    except Exception:
+        log.warning("wakeup_failed: workers find the job when they poll", exc_info=True)
+
+
 def _hint_after_session(session: Any, conn: Any, hint: str) -> None:
     """Wake workers once the session has committed, on the connection that it is about to give back."""
     from sqlalchemy import event
@@ -160,11 +170,9 @@ def _wake_after_session(session: Any) -> None:
     session.info["mainspring"] = None, hint
     if conn.closed:  # of a transaction that was rolled back
         return
-    try:
+    with _harmless():
         conn.execute(_text(hint))
         conn.commit()
-    except Exception:  # the caller's transaction has committed: a hint that fails must not look as if it had not
-        log.warning("wakeup_failed: workers find the job when they poll", exc_info=True)
 
 
 @dataclass(frozen=True)
@@ -175,7 +183,7 @@ class _DjangoHint:
     hint: str
 
     def __call__(self) -> None:
-        with self.conn.cursor() as cursor:
+        with _harmless(), self.conn.cursor() as cursor:
             cursor.execute(self.hint)
 
 
@@ -185,4 +193,4 @@ def _hint_after_django(conn: Any, hint: str) -> None:
     wrapper = connections[conn.alias]
     wake = _DjangoHint(wrapper, hint)
     if wrapper.in_atomic_block and not any(wake == hook[1] for hook in wrapper.run_on_commit):
-        transaction.on_commit(wake, using=conn.alias, robust=True)
+        transaction.on_commit(wake, using=conn.alias)

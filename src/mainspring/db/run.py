@@ -55,7 +55,7 @@ async def run_async(door: AsyncDoor, flow: Flow[T], *, joined: bool = False) -> 
 
 
 def psycopg_door(conn: psycopg.Connection[Any]) -> Door:
-    """A door to a psycopg connection; by our own cursor, because the caller's kinds of rows and cursors are not ours."""
+    """A door to a psycopg connection; by a cursor of our own: the caller's kinds of rows and cursors are not ours."""
 
     def execute(statement: Statement[Any]) -> Sequence[Row]:
         with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:

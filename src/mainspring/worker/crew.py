@@ -78,4 +78,5 @@ class Crew:
         stale = [run for run in self._ready if run.held_since <= held_before]
         if stale:
             self._ready = deque(run for run in self._ready if run.held_since > held_before)
+            self._duration = max(self._duration, PATIENCE)  # handlers are slow now: claim no more than there are slots
         return stale

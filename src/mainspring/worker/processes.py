@@ -13,6 +13,7 @@ import msgspec
 
 from mainspring.outcome import Failure
 from mainspring.task import Task
+from mainspring.worker.service import log
 
 _spawn = multiprocessing.get_context("spawn")
 
@@ -46,6 +47,9 @@ class Child:
             loop.remove_reader(self._conn.fileno())
         if kind == "error":
             raise value
+        if kind == "unwritable":  # the work is done: running it again would be worse than losing a value
+            log.error("task %s: its result cannot be written as JSON: %s", task.name, value)
+            return None
         return None if value is None else msgspec.json.decode(value)
 
     def kill(self) -> None:
@@ -104,10 +108,17 @@ def _serve(conn: Connection) -> None:
             return
         try:
             task: Task[Any, Any] = getattr(importlib.import_module(module), name)
-            result = task.fn(**task.codec.decode(payload))
-            conn.send(("result", None if result is None else msgspec.json.encode(result)))
+            answer = _written(task.fn(**task.codec.decode(payload)))
         except Exception as error:
-            conn.send(("error", _portable(error)))
+            answer = ("error", _portable(error))
+        conn.send(answer)
+
+
+def _written(result: Any) -> tuple[str, Any]:
+    try:
+        return "result", None if result is None else msgspec.json.encode(result)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        return "unwritable", str(error)
 
 
 def _portable(error: Exception) -> Exception:

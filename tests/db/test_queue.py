@@ -1,0 +1,146 @@
+"""Queues: listed, paused, resumed."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from tests.databases import Database
+from tests.db.conftest import NOON
+from tests.db.engine import Engine
+
+from mainspring.category import QUEUES
+from mainspring.client import Client
+
+
+@pytest.mark.rule("ENG-10.01", "ENG-10.11")
+def test_the_named_queues_are_there_after_migration_with_their_targets(engine: Engine) -> None:
+    targets = dict(engine.rows("select name, start_target from mainspring.queue"))
+
+    assert targets.keys() == set(QUEUES)
+    assert {name: target.total_seconds() for name, target in targets.items() if target} == {
+        "q:critical": 5,
+        "q:default": 30,
+        "q:notifications": 60,
+        "q:planning": 120,
+        "q:exports": 300,
+        "q:maintenance": 900,
+    }
+
+
+@pytest.mark.rule("ENG-10.11")
+def test_a_queue_whose_oldest_job_waits_past_the_target_is_late(database: Database, engine: Engine) -> None:
+    engine.enqueue_many([{"priority": 3}, {"queue": "q:own"}, {"queue": "q:critical", "delay": "PT1H"}])
+    with Client(database.dsn) as client:
+        engine.clock.advance(seconds=30)
+        assert [queue.name for queue in client.queues() if queue.late] == []
+        engine.clock.advance(seconds=1)
+        found = {queue.name: queue for queue in client.queues()}
+        depths = [client.depth(name) for name in ("q:default", "q:critical")]
+
+    assert [name for name, queue in found.items() if queue.late] == ["q:default"]
+    assert (found["q:own"].oldest_age_s, found["q:own"].start_target_s) == (31, None)  # used, so it exists
+    assert found["q:critical"].oldest_age_s is None
+    assert depths == [1, 0]
+
+
+@pytest.mark.rule("ENG-10.06")
+def test_dead_jobs_are_shown_in_the_dead_letter_queue_and_replayed_to_their_own(engine: Engine) -> None:
+    claim = engine.started(queue="q:notifications")
+    engine.end(claim, "bury")
+
+    assert engine.job(claim.id).queue == "q:deadletter"
+    assert engine.claim(queues=["q:deadletter"]) == []
+    engine.replay(claim.id)
+    assert [found.id for found in engine.claim(queues=["q:notifications"])] == [claim.id]
+
+
+@pytest.mark.rule("ENG-10.10", "ENG-20.06")
+def test_a_paused_queue_gives_no_jobs_and_lets_running_ones_finish(engine: Engine) -> None:
+    claim = engine.started()
+    engine.enqueue_many([{}, {"queue": "q:other"}])
+    engine.clock.advance(seconds=1)
+
+    engine.pause("q:default", reason="migration")
+
+    assert [found.queue for found in engine.claim(queues=["q:default", "q:other"])] == ["q:other"]
+    assert engine.end(claim, "complete")
+    (row,) = engine.rows("select paused_at, paused_by, pause_reason from mainspring.queue where paused_at is not null")
+    assert row == (NOON + timedelta(seconds=1), "ada", "migration")
+
+    assert engine.resume("q:default") is True
+    assert engine.resume("q:default") is False
+    assert len(engine.claim()) == 1
+    events = engine.rows("select event, actor_id, detail from mainspring.audit order by id")
+    assert events == [
+        ("queue.paused", "ada", {"queue": "q:default", "reason": "migration"}),
+        ("queue.resumed", "ada", {"queue": "q:default"}),
+    ]
+
+
+@pytest.mark.rule("ENG-10.10")
+def test_a_pause_holds_for_rescued_jobs_and_for_queues_without_a_row(engine: Engine) -> None:
+    claim = engine.started(queue="q:own")
+    engine.clock.advance(minutes=2)
+    engine.rescue()
+    engine.enqueue(queue="q:own")
+
+    engine.pause("q:own")
+
+    assert engine.claim(queues=["q:own"]) == []
+    engine.resume("q:own")
+    assert claim.id in [found.id for found in engine.claim(queues=["q:own"])]
+
+
+def test_no_claim_of_a_queue_commits_after_its_pause_returned(database: Database, engine: Engine) -> None:
+    """A claim that did not see the pause may still be open: the pause waits until it has ended (I10)."""
+    engine.enqueue_many([{}, {}])
+    returned = threading.Event()
+
+    def pause() -> None:
+        with Client(database.dsn) as client:
+            client.pause("q:default")
+        returned.set()
+
+    thread = threading.Thread(target=pause)
+    with database.connect() as worker:
+        with worker.transaction():
+            assert len(Engine(worker).claim("w1", 1)) == 1
+            thread.start()
+            waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+            while engine.rows(waits) != [(1,)]:
+                assert not returned.wait(0.002), "the pause did not wait for the open claim"
+            assert engine.rows("select paused_at is not null from mainspring.queue where name = 'q:default'") == [
+                (True,)
+            ]
+        thread.join()
+
+        assert returned.is_set()
+        assert Engine(worker).claim("w1") == []
+
+
+def test_a_claim_that_begins_while_a_pause_waits_sees_it(database: Database, engine: Engine) -> None:
+    engine.enqueue_many([{}, {}])
+    found: list[int] = []
+
+    def pause() -> None:
+        with Client(database.dsn) as client:
+            client.pause("q:default")
+
+    def claim() -> None:
+        with database.connect() as conn:
+            found.append(len(Engine(conn).claim("w2")))
+
+    threads = [threading.Thread(target=pause), threading.Thread(target=claim)]
+    waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+    with database.connect() as worker, worker.transaction():
+        Engine(worker).claim("w1", 1)
+        for count, thread in enumerate(threads, 1):
+            thread.start()
+            while engine.rows(waits) != [(count,)]:
+                threads[0].join(0.002)
+    for thread in threads:
+        thread.join()
+
+    assert found == [0]
