@@ -1,6 +1,6 @@
 """`Client` and `AsyncClient`: the same verbs in both colours, each method one line over a flow of `mainspring.db`.
 
-Without `conn` a verb uses the client's own pool; with it, it joins the caller's transaction: a psycopg, SQLAlchemy or
+Without `conn` a verb uses the client's own pool; with it, it joins the caller's transaction: a psycopg, psycopg2, SQLAlchemy or
 Django connection, and for the async client an async psycopg, SQLAlchemy or asyncpg one.
 """
 
@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 from uuid import UUID
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg_pool import PoolClosed, PoolTimeout
 
 from mainspring.caller import NOBODY, Caller, current
@@ -297,6 +298,7 @@ class AsyncClient(_Common):
     ) -> None:
         super().__init__(dsn, schema=schema, caller=caller)
         self._pool = async_pool(dsn, size=pool_size, name="mainspring client", timeout=timeout)
+        self._kept: psycopg.AsyncConnection[Any] | None = None
         self._coalescer = Coalescer(self._send)
 
     async def enqueue(self, job: NewJob, *, conn: Any = None) -> Enqueued:
@@ -410,6 +412,9 @@ class AsyncClient(_Common):
     async def close(self) -> None:
         """Close the client's own connections."""
         await self._coalescer.drain()
+        if self._kept is not None:
+            await self._pool.putconn(self._kept)
+            self._kept = None
         await self._pool.close()
 
     async def __aenter__(self) -> Self:
@@ -439,17 +444,24 @@ class AsyncClient(_Common):
 
     @asynccontextmanager
     async def _own(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        with _open():
-            await self._pool.open()
-            try:
-                own = await self._pool.getconn()
-            except PoolTimeout:
-                why = await asyncio.to_thread(why_not, self.dsn)
-                raise DatabaseUnavailable(f"the database is unavailable: {why}", sent=False) from None
+        kept, self._kept = self._kept, None  # one is kept at hand: a pool's bookkeeping costs half an enqueue
+        own = kept or await self._connection()
         try:
             with unavailable():
                 yield own
         finally:
             if own.broken:  # the others of the pool are probably as lost
                 await self._pool.drain()
-            await self._pool.putconn(own)
+            if self._kept is None and not own.closed and own.pgconn.transaction_status == TransactionStatus.IDLE:
+                self._kept = own
+            else:
+                await self._pool.putconn(own)
+
+    async def _connection(self) -> psycopg.AsyncConnection[Any]:
+        with _open():
+            await self._pool.open()
+            try:
+                return await self._pool.getconn()
+            except PoolTimeout:
+                why = await asyncio.to_thread(why_not, self.dsn)
+                raise DatabaseUnavailable(f"the database is unavailable: {why}", sent=False) from None

@@ -21,24 +21,40 @@ def complete(jobs: Sequence[NewJob], defaults: Caller) -> list[NewJob]:
     """Fill each job's envelope from the calling context, then from the client's defaults, and check it.
 
     What stays empty is filled by the database: organisation `default`, actor `system`/`SYSTEM`, ids of its own.
+    An empty text was said too: it is refused, not replaced.
     """
-    caller = current()
-    return [_complete(job, caller, defaults) for job in jobs]
+    caller = _merged(current(), defaults)
+    return [_complete(job, caller) for job in jobs]
 
 
-def _complete(job: NewJob, caller: Caller, defaults: Caller) -> NewJob:
-    actor = next((who for who in (job, caller) if who.actor_id is not None or who.actor_type is not None), defaults)
+def _merged(caller: Caller, defaults: Caller) -> Caller:
+    """The calling context, and where it says nothing, the client's defaults."""
+    actor = caller if caller.actor_id is not None or caller.actor_type is not None else defaults
+    return Caller(
+        org_id=defaults.org_id if caller.org_id is None else caller.org_id,
+        project_id=caller.project_id or defaults.project_id,
+        actor_type=actor.actor_type,
+        actor_id=actor.actor_id,
+        request_id=defaults.request_id if caller.request_id is None else caller.request_id,
+        correlation_id=defaults.correlation_id if caller.correlation_id is None else caller.correlation_id,
+        parent_id=caller.parent_id,
+        traceparent=caller.traceparent or defaults.traceparent,
+    )
+
+
+def _complete(job: NewJob, caller: Caller) -> NewJob:
+    actor = job if job.actor_id is not None or job.actor_type is not None else caller
     job = replace(
         job,
         id=job.id or uuid7(),
-        org_id=_first(job.org_id, caller.org_id, defaults.org_id),
-        project_id=job.project_id or caller.project_id or defaults.project_id,
+        org_id=caller.org_id if job.org_id is None else job.org_id,
+        project_id=job.project_id or caller.project_id,
         actor_type=actor.actor_type,
         actor_id=actor.actor_id,
-        request_id=_first(job.request_id, caller.request_id, defaults.request_id),
-        correlation_id=_first(job.correlation_id, caller.correlation_id, defaults.correlation_id),
+        request_id=caller.request_id if job.request_id is None else job.request_id,
+        correlation_id=caller.correlation_id if job.correlation_id is None else job.correlation_id,
         parent_id=job.parent_id or caller.parent_id,
-        traceparent=clean_traceparent(job.traceparent or caller.traceparent or defaults.traceparent),
+        traceparent=clean_traceparent(job.traceparent or caller.traceparent),
     )
     if job.by_payload and job.key is None:
         job = replace(job, key=payload_key(job.task, job.org_id or DEFAULT_ORG, job.project_id, job.payload))
@@ -50,11 +66,6 @@ def _complete(job: NewJob, caller: Caller, defaults: Caller) -> NewJob:
             created_at=_utc("created_at", job.created_at),
         )
     return job
-
-
-def _first(own: str | None, callers: str | None, default: str | None) -> str | None:
-    """The nearest text that was said; an empty one was said too, and is refused rather than replaced."""
-    return own if own is not None else callers if callers is not None else default
 
 
 def _utc(field: str, at: datetime | None) -> datetime | None:

@@ -135,7 +135,7 @@ def test_reset_failed_leaves_any_other_job_alone(engine: Engine, state: str) -> 
 
 @pytest.mark.rule("ENG-4.06", "ENG-9.07")
 def test_a_window_blocks_until_its_end_counted_from_the_end_of_the_job(engine: Engine) -> None:
-    week = {"key": "k", "mode": "window", "ttl": timedelta(days=7)}
+    week: dict[str, Any] = {"key": "k", "mode": "window", "ttl": timedelta(days=7)}
     first = engine.enqueue(**week, delay=timedelta(days=10))
     engine.clock.set(NOON + timedelta(days=9))
     assert engine.enqueue(**week).id == first.id  # the key outlives the wait for its job
@@ -154,7 +154,7 @@ def test_a_window_blocks_until_its_end_counted_from_the_end_of_the_job(engine: E
 def test_in_a_window_a_failed_job_is_returned_and_runs_again_only_when_that_is_asked_for(
     engine: Engine, state: str
 ) -> None:
-    week = {"key": "k", "mode": "window", "ttl": timedelta(days=7)}
+    week: dict[str, Any] = {"key": "k", "mode": "window", "ttl": timedelta(days=7)}
     job = ended(engine, state, **week)
 
     assert engine.enqueue(**week) == job
@@ -164,7 +164,7 @@ def test_in_a_window_a_failed_job_is_returned_and_runs_again_only_when_that_is_a
 
 @pytest.mark.rule("ENG-9.04")
 def test_a_window_is_released_by_a_job_cancelled_before_it_started_and_by_no_other(engine: Engine) -> None:
-    week = {"mode": "window", "ttl": timedelta(days=7)}
+    week: dict[str, Any] = {"mode": "window", "ttl": timedelta(days=7)}
     never = engine.enqueue(key="never", **week)
     engine.cancel(never.id)
     began = ended(engine, "cancelled", **week)
@@ -195,7 +195,7 @@ def test_a_key_with_another_payload_or_task_is_refused(engine: Engine, mode: str
 @pytest.mark.rule("ENG-4.09")
 @pytest.mark.parametrize(("mode", "state"), [("reset_failed", "failed"), ("replace", "ready"), ("debounce", "ready")])
 def test_a_job_does_not_take_the_payload_of_another_task(engine: Engine, mode: str, state: str) -> None:
-    wait = {"wait": timedelta(0)} if mode == "debounce" else {}
+    wait: dict[str, Any] = {"wait": timedelta(0)} if mode == "debounce" else {}
     if state == "failed":
         ended(engine, "failed", mode=mode)
     else:
@@ -230,7 +230,7 @@ def test_replace_changes_payload_and_time_only_before_the_start(engine: Engine) 
 
 
 def test_debounce_starts_once_nobody_has_asked_for_a_while(engine: Engine) -> None:
-    ask = {"key": "k", "mode": "debounce", "wait": timedelta(seconds=30)}
+    ask: dict[str, Any] = {"key": "k", "mode": "debounce", "wait": timedelta(seconds=30)}
     first = engine.enqueue(**ask, payload={"n": 0})
     for n in range(1, 5):
         engine.clock.advance(seconds=20)

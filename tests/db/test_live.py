@@ -192,19 +192,14 @@ def test_cancel_and_enqueue_lock_key_and_ticket_in_the_same_order(database: Data
     _, behind = pair(engine)
     answers: list[str] = []
 
-    def cancel() -> None:
-        with database.connect() as conn:
-            answers.append(Engine(conn).cancel(behind))
-
-    thread = threading.Thread(target=cancel)
-    with engine.conn.transaction():
+    other = database.connect()
+    pid = other.info.backend_pid
+    thread = threading.Thread(target=lambda: answers.append(Engine(other).cancel(behind)))
+    with other, engine.conn.transaction():
         engine.rows("select from mainspring.idempotency where key = 'k' for update")  # what an enqueue does first
         thread.start()
-        waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-        for _ in range(1000):
-            if engine.rows(waits) == [(1,)]:
-                break
-            time.sleep(0.005)
+        while engine.rows("select cardinality(pg_blocking_pids(%s))", pid) == [(0,)]:
+            time.sleep(0.002)
         replaced = engine.enqueue(key="k", mode="replace", payload={"n": 3})  # a deadlock, if cancel held the ticket
     thread.join()
 

@@ -13,6 +13,12 @@ from tests.db.engine import Engine
 from mainspring.category import QUEUES
 from mainspring.client import Client
 
+#: How many sessions of this database wait for the barrier between claims and pauses.
+WAITS = """
+select count(*) from pg_locks l join pg_database d on d.oid = l.database and d.datname = current_database()
+where l.locktype = 'advisory' and not l.granted
+"""
+
 
 @pytest.mark.rule("ENG-10.01", "ENG-10.11")
 def test_the_named_queues_are_there_after_migration_with_their_targets(engine: Engine) -> None:
@@ -108,8 +114,7 @@ def test_no_claim_of_a_queue_commits_after_its_pause_returned(database: Database
         with worker.transaction():
             assert len(Engine(worker).claim("w1", 1)) == 1
             thread.start()
-            waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
-            while engine.rows(waits) != [(1,)]:
+            while engine.rows(WAITS) != [(1,)]:
                 assert not returned.wait(0.002), "the pause did not wait for the open claim"
             assert engine.rows("select paused_at is not null from mainspring.queue where name = 'q:default'") == [
                 (True,)
@@ -133,12 +138,11 @@ def test_a_claim_that_begins_while_a_pause_waits_sees_it(database: Database, eng
             found.append(len(Engine(conn).claim("w2")))
 
     threads = [threading.Thread(target=pause), threading.Thread(target=claim)]
-    waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
     with database.connect() as worker, worker.transaction():
         Engine(worker).claim("w1", 1)
         for count, thread in enumerate(threads, 1):
             thread.start()
-            while engine.rows(waits) != [(count,)]:
+            while engine.rows(WAITS) != [(count,)]:
                 threads[0].join(0.002)
     for thread in threads:
         thread.join()

@@ -209,7 +209,13 @@ def test_an_unknown_verb_settles_nothing(engine: Engine) -> None:
 @pytest.mark.rule("ENG-20.02")
 def test_every_event_carries_the_fields_of_its_job(engine: Engine) -> None:
     project = UUID(int=7)
-    fields = {"org_id": "acme", "project_id": project, "actor_type": "user", "actor_id": "ada", "request_id": "r"}
+    fields: dict[str, Any] = {
+        "org_id": "acme",
+        "project_id": project,
+        "actor_type": "user",
+        "actor_id": "ada",
+        "request_id": "r",
+    }
     id_ = engine.enqueue(**fields, correlation_id="c", max_attempts=2).id
     fail(engine)
     engine.clock.advance(seconds=60)

@@ -226,7 +226,7 @@ class Machine(RuleBasedStateMachine):
             self._enqueue([first], self.engine)
             thread = threading.Thread(target=late)
             thread.start()
-            waits = "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s"
+            waits = "select cardinality(pg_blocking_pids(%s)) > 0"
             while thread.is_alive() and not self.engine.rows(waits, pid)[0][0]:
                 time.sleep(0.0005)
         thread.join()
@@ -502,6 +502,8 @@ def run_machine(dsn: str, *, seed: int, max_examples: int, steps: int, shrink: b
                 suppress_health_check=list(HealthCheck),
             ),
         )
+    except psycopg.Error as error:
+        raise AssertionError(f"the database refused a step: {error}") from error
     finally:
         for conn in Bound._shared:
             conn.close()

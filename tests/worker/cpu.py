@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from datetime import timedelta
 
 from mainspring import Permanent, Registry, Snooze
 
@@ -55,3 +56,8 @@ def spin(*, path: str) -> None:
         file.write(str(os.getpid()))
     while True:
         time.sleep(0.01)
+
+
+@tasks.task(cpu=True, timeout=timedelta(seconds=2))
+def overrun(*, path: str) -> None:
+    spin(path=path)

@@ -70,7 +70,9 @@ def test_a_wrong_value_stops_the_start_and_names_its_setting_but_not_the_value(n
         worker_config(env={name: value})
 
     text = str(caught.value)
-    setting = name.lower().removeprefix("mainspring_").removeprefix("bpc_jobs_").removesuffix("_seconds").removesuffix("_ms")
+    setting = (
+        name.lower().removeprefix("mainspring_").removeprefix("bpc_jobs_").removesuffix("_seconds").removesuffix("_ms")
+    )
     assert name in text or setting in text
     assert value not in text or value in "0-1"
 

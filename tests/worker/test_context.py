@@ -158,17 +158,12 @@ async def test_a_worker_that_lost_its_lease_cannot_commit_its_effect(
 
 
 @pytest.mark.rule("ENG-4.12", "ENG-23.04", "ENG-1.07")
-@pytest.mark.parametrize("way", ["context", "client"])
-async def test_a_follow_up_inherits_everything_of_its_parent(
-    stage: Stage, tasks: Registry, colour: str, way: str
-) -> None:
-    if way == "client" and colour == "thread":
-        pytest.skip("the async client belongs to async handlers")
-
+@pytest.mark.parametrize("way", ["context", "client", "thread"])
+async def test_a_follow_up_inherits_everything_of_its_parent(stage: Stage, tasks: Registry, way: str) -> None:
     @tasks.task
     async def follow() -> None: ...
 
-    if colour == "async":
+    if way != "thread":
 
         @tasks.task(name="work")
         async def work(ctx: Context) -> None:
@@ -187,7 +182,12 @@ async def test_a_follow_up_inherits_everything_of_its_parent(
     await stage.drain(tasks)
 
     (child,) = await stage.client.jobs(task="follow")
-    assert (child.org_id, child.project_id, child.actor_type, child.actor_id) == ("acme", UUID(int=7), "api_key", "jane")
+    assert (child.org_id, child.project_id, child.actor_type, child.actor_id) == (
+        "acme",
+        UUID(int=7),
+        "api_key",
+        "jane",
+    )
     assert (child.request_id, child.correlation_id, child.traceparent) == ("req-1", "cor-1", TRACE)
     assert child.parent_id == job
 

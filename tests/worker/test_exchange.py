@@ -145,7 +145,8 @@ async def test_a_timer_runs_when_it_is_due_though_the_next_poll_is_far_and_never
             await stage.result(job, timeout=3)
 
     late = stage.rows(
-        "select extract(epoch from f.started_at - j.scheduled_for)::float from mainspring.finished f join mainspring.job j using (id)"
+        "select extract(epoch from f.started_at - j.scheduled_for)::float "
+        "from mainspring.finished f join mainspring.job j using (id)"
     )
     assert len(late) == 5
     assert all(seconds >= 0 for (seconds,) in late)
@@ -340,9 +341,7 @@ async def test_outcomes_whose_answer_was_lost_are_sent_again_and_count_once(
     assert [(await stage.job(job)).attempt for job in jobs] == [1, 2]
 
 
-async def test_one_outcome_that_cannot_be_written_does_not_hold_up_the_others(
-    stage: Stage, tasks: Registry
-) -> None:
+async def test_one_outcome_that_cannot_be_written_does_not_hold_up_the_others(stage: Stage, tasks: Registry) -> None:
     @tasks.task(snooze_limit=None)
     async def work(*, n: int) -> int:
         if n == 3:

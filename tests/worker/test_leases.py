@@ -23,7 +23,7 @@ from mainspring.worker.run import Run
 
 pytestmark = pytest.mark.anyio
 
-SHORT = {"lease": timedelta(seconds=0.8), "renew_every": timedelta(seconds=0.2)}
+SHORT: dict[str, Any] = {"lease": timedelta(seconds=0.8), "renew_every": timedelta(seconds=0.2)}
 Talk = Callable[[psycopg.AsyncConnection[Any]], Awaitable[Any]]
 
 

@@ -69,13 +69,10 @@ async def test_what_a_process_raises_or_how_it_dies_decides_as_in_any_handler(st
 
 
 @pytest.mark.rule("ENG-6.13")
-async def test_a_process_that_takes_too_long_is_killed(
-    stage: Stage, tasks: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_that_takes_too_long_is_killed(stage: Stage, tasks: Registry, tmp_path: Path) -> None:
     path = tmp_path / "pid"
-    monkeypatch.setattr(cpu.spin, "timeout", timedelta(seconds=2))
     async with stage.work(tasks):
-        job = await stage.enqueue(cpu.spin.job(path=str(path)))
+        job = await stage.enqueue(cpu.overrun.job(path=str(path)))
         pid = await pid_in(path)
         await stage.until(lambda: stage.rows("select 1 from mainspring.waiting where retrying"))
 

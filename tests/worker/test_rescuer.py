@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from tests.worker.cpu import double, tasks as cpu_tasks
+from tests.worker.cpu import double
+from tests.worker.cpu import tasks as cpu_tasks
 from tests.worker.stage import Stage
 
 from mainspring import Registry
 
 pytestmark = pytest.mark.anyio
 
-EAGER = {"rescue_every": timedelta(milliseconds=20)}
+EAGER: dict[str, Any] = {"rescue_every": timedelta(milliseconds=20)}
 
 
 @pytest.mark.rule("ENG-6.08", "ENG-5.06", "ENG-6.12", "ENG-6.11")

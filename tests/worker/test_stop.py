@@ -223,5 +223,5 @@ async def test_a_stopped_worker_leaves_no_connection_behind(stage: Stage, tasks:
 
     await stage.enqueue_many([work.job(), threaded.job()])
     await stage.drain(tasks, wakeups=True)
-    left = "select count(*) from pg_stat_activity where application_name like 'mainspring worker%%' and datname = current_database()"
-    await stage.until(lambda: stage.one(left) == 0)
+    left = "select 1 from pg_stat_activity where application_name like 'mainspring worker%%' and datname = %s"
+    await stage.until(lambda: not stage.rows(left, stage.conn.info.dbname))

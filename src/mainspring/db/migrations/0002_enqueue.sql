@@ -42,13 +42,22 @@ create type {schema}.envelope as (
   ttl interval, reset boolean, ord bigint
 );
 
+-- A producer's clock may be off by a minute, not by more.
+create function {schema}.plausible(p_created_at timestamptz) returns timestamptz language plpgsql stable as $$
+begin
+  if p_created_at > {schema}.now() + interval '60 s' then
+    raise exception 'created_at: more than 60 s ahead of the database''s clock' using errcode = 'MS001', detail = 'created_at';
+  end if;
+  return p_created_at;
+end $$;
+
 -- Inlined where it is used. `due_at` is never in the past: claims keep a lower bound on it.
 create function {schema}.envelopes(p_jobs json) returns setof {schema}.envelope language sql stable as $$
   select j.id, coalesce(j.org_id, 'default'), j.task, coalesce(j.queue, 'q:default'), coalesce(j.priority, 2::smallint),
          coalesce(j.max_attempts, 5::smallint), coalesce(j.cancellable, true), j.payload, j.project_id,
          coalesce(j.actor_type, 'system'), coalesce(j.actor_id, 'SYSTEM'), coalesce(j.request_id, j.id::text),
          coalesce(j.correlation_id, j.id::text), j.parent_id, j.traceparent, j.key,
-         coalesce(j.created_at, {schema}.now()),
+         case when j.created_at is null then {schema}.now() else {schema}.plausible(j.created_at) end,
          case when j.wait is not null then {schema}.now() + j.wait
               when j.delay is not null then {schema}.now() + j.delay
               else j.scheduled_for end,
@@ -205,51 +214,62 @@ declare
   ids     uuid[];
   answers text[];
   states  text[];
-  ahead   boolean;
   e       {schema}.envelope;
   again   record;
 begin
-  with x as materialized (
-    select * from {schema}.envelopes(p_jobs)
-  ), taken as (  -- in one order by everybody, so that two batches never wait for each other in a circle
-    insert into {schema}.idempotency (org_id, key, fingerprint, job_id, ttl, first_seen_at, last_seen_at)
-    select org_id, key, {schema}.fingerprint(task, payload), id, ttl, {schema}.now(), {schema}.now()
-    from x where key is not null order by org_id, key, ord
-    on conflict do nothing returning job_id
-  ), fresh as materialized (
-    select * from x where key is null union all select x.* from x join taken on taken.job_id = x.id where x.key is not null
-  ), written as (
-    insert into {schema}.job
-    select id, org_id, task, queue, priority, max_attempts, cancellable, payload, project_id, actor_type, actor_id,
-           request_id, correlation_id, parent_id, traceparent, key, created_at, scheduled_for
-    from fresh
-  ), ticketed as (
-    insert into {schema}.waiting (id, org_id, task, queue, priority, due_at)
-    select id, org_id, task, queue, priority, due_at from fresh returning id, due_at
-  )
-  select array_agg(x.id order by x.ord), array_agg(case when t.id is not null then 'created' end order by x.ord),
-         array_agg(case when t.due_at > {schema}.now() then 'scheduled' else 'ready' end order by x.ord),
-         bool_or(x.created_at > {schema}.now() + interval '60 s')
-  into ids, answers, states, ahead
-  from x left join ticketed t on t.id = x.id;
+  if strpos(p_jobs::text, '"key"') = 0 then  -- nothing to deduplicate: measured at half the cost of what follows
+    return query
+    with x as materialized (
+      select * from {schema}.envelopes(p_jobs)
+    ), written as (
+      insert into {schema}.job
+      select id, org_id, task, queue, priority, max_attempts, cancellable, payload, project_id, actor_type, actor_id,
+             request_id, correlation_id, parent_id, traceparent, null, created_at, scheduled_for
+      from x
+    ), ticketed as (
+      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at)
+      select id, org_id, task, queue, priority, due_at from x
+    )
+    select id, 'created', case when due_at > {schema}.now() then 'scheduled' else 'ready' end from x;
+  else
+    with x as materialized (
+      select * from {schema}.envelopes(p_jobs)
+    ), taken as (  -- in one order by everybody, so that two batches never wait for each other in a circle
+      insert into {schema}.idempotency (org_id, key, fingerprint, job_id, ttl, first_seen_at, last_seen_at)
+      select org_id, key, {schema}.fingerprint(task, payload), id, ttl, {schema}.now(), {schema}.now()
+      from x where key is not null order by org_id, key, ord
+      on conflict do nothing returning job_id
+    ), fresh as materialized (
+      select * from x where key is null union all select x.* from x join taken on taken.job_id = x.id where x.key is not null
+    ), written as (
+      insert into {schema}.job
+      select id, org_id, task, queue, priority, max_attempts, cancellable, payload, project_id, actor_type, actor_id,
+             request_id, correlation_id, parent_id, traceparent, key, created_at, scheduled_for
+      from fresh
+    ), ticketed as (
+      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at)
+      select id, org_id, task, queue, priority, due_at from fresh returning id, due_at
+    )
+    select array_agg(x.id order by x.ord), array_agg(case when t.id is not null then 'created' end order by x.ord),
+           array_agg(case when t.due_at > {schema}.now() then 'scheduled' else 'ready' end order by x.ord)
+    into ids, answers, states
+    from x left join ticketed t on t.id = x.id;
 
-  if ahead then
-    raise exception 'created_at: more than 60 s ahead of the database''s clock' using errcode = 'MS001', detail = 'created_at';
-  end if;
-  if array_position(answers, null) is not null then  -- some keys were taken: what does their mode make of it?
-    for e in
-      select x.* from {schema}.envelopes(p_jobs) x where answers[x.ord] is null order by x.org_id, x.key, x.ord
-    loop
-      select * into again from {schema}.enqueue_again(e);
-      ids[e.ord] := again.job_id;
-      answers[e.ord] := again.answer;
-      states[e.ord] := again.state;
-    end loop;
+    if array_position(answers, null) is not null then  -- some keys were taken: what does their mode make of it?
+      for e in
+        select x.* from {schema}.envelopes(p_jobs) x where answers[x.ord] is null order by x.org_id, x.key, x.ord
+      loop
+        select * into again from {schema}.enqueue_again(e);
+        ids[e.ord] := again.job_id;
+        answers[e.ord] := again.answer;
+        states[e.ord] := again.state;
+      end loop;
+    end if;
+    return query select * from unnest(ids, answers, states);
   end if;
   if (select last_value from {schema}.idle_until) > extract(epoch from clock_timestamp()) * 1000 then
     perform {schema}.wake();
   end if;
-  return query select * from unnest(ids, answers, states);
 end $$;
 
 -- Who: triggers, psql and other languages. The same checks as the Python client, then enqueue_many.
