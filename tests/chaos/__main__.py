@@ -13,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import psycopg
-
-from mainspring.embedded import Cluster
 from tests.chaos.checker import Verdict
+from tests.chaos.journal import say
 from tests.chaos.plan import Plan
 from tests.chaos.storm import Storm, Struck
+
+from mainspring.embedded import Cluster
 
 
 def main() -> int:
@@ -39,14 +40,14 @@ def main() -> int:
     try:
         cluster.start()
         cluster.ensure_database("chaos")
-        print(f"seed {plan.seed}, {plan.jobs} jobs over {plan.seconds:g} s, files in {home}", flush=True)
-        storm = Storm(cluster, cluster.dsn("chaos"), files, plan, say=lambda line: print(line, flush=True))
+        say(f"seed {plan.seed}, {plan.jobs} jobs over {plan.seconds:g} s, files in {home}")
+        storm = Storm(cluster, cluster.dsn("chaos"), files, plan, say=say)
         verdict = storm.run()
         return report(verdict, storm.struck, plan, cluster.dsn("chaos"))
     finally:
         cluster.remove()
         if keep or verdict is None or not verdict.clean:
-            print(f"files kept in {home}", file=sys.stderr)
+            sys.stderr.write(f"files kept in {home}\n")
         else:
             shutil.rmtree(home, ignore_errors=True)
 
@@ -54,11 +55,11 @@ def main() -> int:
 def report(verdict: Verdict, struck: Struck, plan: Plan, dsn: str) -> int:
     """Print what happened, and say whether it is as it must be."""
     hit = {kind: (len(jobs), len(jobs & verdict.repeated)) for kind, jobs in struck.jobs.items()}
-    print(
+    say(
         "jobs in flight when struck, and of those started again: "
         + ", ".join(f"{kind} {jobs}/{again}" for kind, (jobs, again) in hit.items())
     )
-    print(f"late commits refused={verdict.refused} unexpected={len(verdict.unexpected)} early={len(verdict.early)}")
+    say(f"late commits refused={verdict.refused} unexpected={len(verdict.unexpected)} early={len(verdict.early)}")
     if not verdict.clean:
         explain(verdict, dsn)
     wanted = (plan.worker_kills, plan.postgres_kills, plan.freezes)
@@ -66,8 +67,8 @@ def report(verdict: Verdict, struck: Struck, plan: Plan, dsn: str) -> int:
         not again for kind, (_, again) in hit.items() if struck.jobs[kind]
     )
     if missed:
-        print("the faults did not hit running work as planned")
-    print(
+        say("the faults did not hit running work as planned")
+    say(
         f"acknowledged={verdict.acknowledged} lost={len(verdict.lost)} doubled={len(verdict.doubled)} "
         f"stale={len(verdict.stale)} worker_kills={struck.worker_kills} postgres_kills={struck.postgres_kills} "
         f"freezes={struck.freezes}"
@@ -84,7 +85,7 @@ def explain(verdict: Verdict, dsn: str) -> None:
                 "select state, attempt, crashes, task, queue, due_at, held_by, error->>'message' from mainspring.jobs "
                 "where id::text = %s", [job],
             ).fetchone()  # fmt: skip
-            print(f"  {job} {row}")
+            say(f"  {job} {row}")
 
 
 if __name__ == "__main__":

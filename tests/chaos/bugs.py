@@ -1,4 +1,4 @@
-"""Plant known bugs, one by one, and show that the tests catch each: `make bugs`, or `python -m tests.chaos.bugs NAME …`.
+"""Plant known bugs, one by one, and show that the tests catch each: `make bugs`, `python -m tests.chaos.bugs NAME …`.
 
 A catcher is the crash test, the state machine, or a race of two sessions. Each runs without a bug first and must find
 nothing; then with the bug, a bounded number of times, and must find it.
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos import plants, races
+from tests.chaos.journal import say
 from tests.chaos.plan import Plan
 from tests.chaos.storm import Storm
 from tests.databases import Database, fresh_database
@@ -73,6 +74,7 @@ def crash_test(plan: Plan) -> Catcher:
             shutil.rmtree(folder, ignore_errors=True)
         if not verdict.clean:
             return verdict.faults
+        assert verdict.acknowledged >= plan.jobs, "the run did not do its work"
         quiet = not (plan.worker_kills or plan.postgres_kills or plan.freezes)
         return (
             f"{len(verdict.repeated)} jobs started again though nothing failed" if quiet and verdict.repeated else None
@@ -114,13 +116,11 @@ def _planted(cluster: Cluster, bug: Bug | None) -> Any:
 
 
 def _first(error: BaseException) -> str:
+    """What failed first, in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    while error.__cause__ is not None:
-        error = error.__cause__
-    text = str(error).partition("\n")[0] or type(error).__name__
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return text[:70] if str(error) else f"{frame.name}: {frame.line}"[:70]
+    where = traceback.extract_tb(error.__traceback__)[-1].name
+    return (str(error).partition("\n")[0] or f"{where}: the database and the model differ")[:70]
 
 
 CALM_RUN, LATE_COMMITS, KILLED, CRASHED, FROZEN = map(crash_test, (CALM, LATE, KILLS, CRASHES, FREEZES))
@@ -157,18 +157,18 @@ def main() -> int:
     line = "{:24} | {:13} | {:70} | {:>7}"
     try:
         cluster.start()
-        print(line.format("bug", "caught by", "evidence", "seconds"))
+        say(line.format("bug", "caught by", "evidence", "seconds"))
         for bug in chosen if len(chosen) == 1 else [None, *chosen]:
             began = time.monotonic()
             evidence = _control(cluster, chosen) if bug is None else _catch(cluster, bug)
             wrong += (evidence is None) is (bug is not None)
             name, by = (bug.name, bug.caught_by) if bug else ("none (control)", "all")
             shown = evidence or ("nothing found" if bug is None else "NOT CAUGHT")
-            print(line.format(name, by, shown, f"{time.monotonic() - began:.1f}"), flush=True)
+            say(line.format(name, by, shown, f"{time.monotonic() - began:.1f}"))
     finally:
         cluster.remove()
         shutil.rmtree(home, ignore_errors=True)
-    print(f"bugs={len(chosen)} wrong={wrong}")
+    say(f"bugs={len(chosen)} wrong={wrong}")
     return 1 if wrong else 0
 
 

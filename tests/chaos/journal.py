@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,12 @@ from pathlib import Path
 
 from mainspring.context import Context, SyncContext
 from mainspring.errors import LeaseLost
+
+
+def say(line: str) -> None:
+    """Tell the person who watches, at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 class Journal:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+
+import msgspec
 
 from mainspring.config import WorkerConfig
 
@@ -31,7 +32,7 @@ class Plan:
     held: float = 0.3  # the longest that a producer keeps its own transaction open
     skews: tuple[float, ...] = (0.0, -300.0, 300.0, 86_400.0)  # how wrong the workers' clocks go, in seconds
     drain: float = 30.0  # how long the last jobs may take without any progress
-    bugs: tuple[str, ...] = field(default=())  # planted in the workers and producers (tests.chaos.plants)
+    bugs: tuple[str, ...] = ()  # planted in the workers and producers (tests.chaos.plants)
 
     def config(self) -> WorkerConfig:
         """How the workers work: short leases, so that a freeze is soon too long."""
@@ -56,10 +57,8 @@ class Orders:
     number: int = 0
 
     def encode(self) -> str:
-        return json.dumps(asdict(self))
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def decode(cls, text: str) -> Orders:
-        found = json.loads(text)
-        given = {name: tuple(value) if isinstance(value, list) else value for name, value in found.pop("plan").items()}
-        return cls(plan=Plan(**given), **found)
+        return msgspec.json.decode(text, type=cls)

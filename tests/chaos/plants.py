@@ -80,11 +80,13 @@ def late_settlement(conn: Conn) -> None:
 def select_then_insert(conn: Conn) -> None:
     """A key is looked up, then written: two enqueues at once both find it free."""
     conn.execute("alter table mainspring.idempotency drop constraint idempotency_pkey")
-    look = (
-        "and not exists (select from {schema}.idempotency i where i.org_id = x.org_id and i.key = x.key) "
-        "order by org_id, key, ord\n    returning job_id"
+    free = "not exists (select from {schema}.idempotency i where i.org_id = x.org_id and i.key = x.key)"
+    altered(
+        conn,
+        "enqueue_many",
+        ("where key is not null order by", f"where key is not null and {free} order by", 1),
+        ("on conflict do nothing returning job_id", "returning job_id", 1),
     )
-    altered(conn, "enqueue_many", ("order by org_id, key, ord\n    on conflict do nothing returning job_id", look, 1))
 
 
 def rescue_of_the_living(conn: Conn) -> None:
@@ -110,12 +112,14 @@ def early_claim(conn: Conn) -> None:
 
 def cancel_in_two_steps(conn: Conn) -> None:
     """Cancel looks whether the job waits, then takes its ticket, without asking whether it was still there."""
-    one = "delete from {schema}.waiting x where x.id = p_id returning * into w;\n    if found then\n"
-    two = (
-        "select * into w from {schema}.waiting x where x.id = p_id;\n    if found then\n"
-        "      delete from {schema}.waiting x where x.id = p_id;\n"
+    take = "delete from {schema}.waiting x where x.id = p_id"
+    asked = "perform {schema}.record('job.cancel_requested', p_id, w.attempt, who);"
+    altered(
+        conn,
+        "cancel",
+        (f"{take} returning * into w;", "select * into w from {schema}.waiting x where x.id = p_id;", 1),
+        (asked, f"{take}; {asked}", 1),
     )
-    altered(conn, "cancel", (one, two, 1))
 
 
 def hasty_pause(conn: Conn) -> None:
@@ -162,7 +166,7 @@ def lease_by_clock(_: str) -> None:
         sql = text(self, name)
         if name in ("claim", "renew"):
             assert sql.count("(%s, %s,") == 1
-            sql = sql.replace("(%s, %s,", f"(%s, %s + interval '{skew} s',")  # type: ignore[assignment]  # ours
+            sql = sql.replace("(%s, %s,", f"(%s, %s + interval '{skew} s',")
         return sql
 
     _put(Sql, "__getitem__", skewed)

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from tests.chaos import plants, workload
+from tests.chaos.journal import Journal, say
+from tests.chaos.plan import Orders
 
 import mainspring as ms
 from mainspring.job import NewJob
 from mainspring.uuid7 import uuid7
-from tests.chaos import plants, workload
-from tests.chaos.journal import Journal
-from tests.chaos.plan import Orders
 
 #: A key sent again and again gives one job, whoever was first.
 ONCE = "once:"
@@ -110,7 +110,7 @@ class Producer:
             for job in jobs:
                 (self._undone if undo else self._unsure).write(job.id, type(error).__name__)
             if not isinstance(error, ms.DatabaseUnavailable | psycopg.OperationalError):
-                print(f"unexpected {error!r}", flush=True)  # noqa: T201 (the log of this process)
+                say(f"unexpected {error!r}")  # to the log of this process
             await asyncio.sleep(0.1)
             return
         for job, answer in zip(jobs, answers, strict=True):

@@ -15,14 +15,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psycopg
-
-from mainspring.db.migrate import migrate
-from mainspring.embedded import Cluster
 from tests.chaos import workload
 from tests.chaos.checker import Effect, Verdict, acknowledged, check, plain_effects
 from tests.chaos.plan import ROOT, Orders, Plan
+
+from mainspring.db.migrate import migrate
+from mainspring.embedded import Cluster
 
 TICK = 0.03
 REPORT = 5.0
@@ -44,9 +45,15 @@ class Storm:
     """One run of the crash test in an empty database of a durable cluster."""
 
     def __init__(
-        self, cluster: Cluster, dsn: str, folder: Path, plan: Plan, *,
-        prepare: Callable[[psycopg.Connection[object]], None] | None = None, say: Callable[[str], None] = lambda _: None,
-    ) -> None:  # fmt: skip
+        self,
+        cluster: Cluster,
+        dsn: str,
+        folder: Path,
+        plan: Plan,
+        *,
+        prepare: Callable[[psycopg.Connection[Any]], None] | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._cluster, self._dsn, self._folder, self._plan = cluster, dsn, folder, plan
         self._prepare, self._say = prepare, say
         self._random = random.Random(plan.seed)
@@ -147,14 +154,14 @@ class Storm:
 
     def _calm(self) -> None:
         """Let producers and workers finish in peace: until every effect is there, or nothing moves any more."""
-        plan, best, moved = self._plan, -1, time.monotonic()
-        while time.monotonic() - moved < plan.drain:
+        while any(producer.poll() is None for producer in self._producers):
+            assert self._elapsed() < self._plan.seconds * 3 + 60, "the producers do not come to an end"
             self._tend()
-            sending = any(producer.poll() is None for producer in self._producers)
+        best, moved = -1, time.monotonic()
+        while time.monotonic() - moved < self._plan.drain and (self._missing() or self._frozen):
             if (count := self._effects()) != best:
                 best, moved = count, time.monotonic()
-            if not sending and not self._frozen and not self._missing():
-                return
+            self._tend()
             time.sleep(0.1)
 
     def _missing(self) -> int:

@@ -8,9 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from mainspring.worker import Worker
 from tests.chaos import plants, workload
 from tests.chaos.plan import Orders
+
+from mainspring.worker import Worker
 
 
 def go_wrong(seconds: float) -> None:

@@ -7,8 +7,9 @@ import os
 import time
 from pathlib import Path
 
-import mainspring as ms
 from tests.chaos.journal import Attempts
+
+import mainspring as ms
 
 #: No constraint on the job's id: a double effect must be seen, not prevented.
 LEDGER = """

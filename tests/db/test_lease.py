@@ -23,14 +23,15 @@ def lost(engine: Engine) -> tuple[Claim, Claim]:
     return old, new
 
 
+def settle(verb: str) -> Callable[[Engine, str, int], bool]:
+    return lambda engine, worker, epoch: bool(engine.settle(worker, {"epoch": epoch, "verb": verb}))
+
+
 WRITES: dict[str, Callable[[Engine, str, int], bool]] = {
     "complete": lambda engine, worker, epoch: bool(engine.complete(worker, epoch)),
     "complete_with": lambda engine, worker, epoch: bool(engine.complete_with(worker, {epoch: 1})),
     "renew": lambda engine, worker, epoch: bool(engine.renew(worker, epoch)),
-    **{
-        verb: lambda engine, worker, epoch, verb=verb: bool(engine.settle(worker, {"epoch": epoch, "verb": verb}))
-        for verb in ("fail", "reject", "bury", "snooze", "release", "stop")
-    },
+    **{verb: settle(verb) for verb in ("fail", "reject", "bury", "snooze", "release", "stop")},
 }
 
 

@@ -191,17 +191,15 @@ def test_a_job_enqueued_while_the_one_before_ended_is_freed_by_the_rescuer(datab
 def test_cancel_and_enqueue_lock_key_and_ticket_in_the_same_order(database: Database, engine: Engine) -> None:
     _, behind = pair(engine)
     answers: list[str] = []
-
-    other = database.connect()
-    pid = other.info.backend_pid
-    thread = threading.Thread(target=lambda: answers.append(Engine(other).cancel(behind)))
-    with other, engine.conn.transaction():
-        engine.rows("select from mainspring.idempotency where key = 'k' for update")  # what an enqueue does first
-        thread.start()
-        while engine.rows("select cardinality(pg_blocking_pids(%s))", pid) == [(0,)]:
-            time.sleep(0.002)
-        replaced = engine.enqueue(key="k", mode="replace", payload={"n": 3})  # a deadlock, if cancel held the ticket
-    thread.join()
+    with database.connect() as other:
+        thread = threading.Thread(target=lambda: answers.append(Engine(other).cancel(behind)))
+        with engine.conn.transaction():
+            engine.rows("select from mainspring.idempotency where key = 'k' for update")  # what an enqueue does first
+            thread.start()
+            while engine.rows("select cardinality(pg_blocking_pids(%s))", other.info.backend_pid) == [(0,)]:
+                time.sleep(0.002)
+            replaced = engine.enqueue(key="k", mode="replace", payload={"n": 3})  # a deadlock, if cancel had the ticket
+        thread.join()
 
     assert replaced.answer == "replaced"
     assert answers == ["cancelled"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from tests.db.conftest import NOON
@@ -11,7 +12,7 @@ from tests.db.engine import Engine
 from mainspring.job import Claim
 
 
-def tried(engine: Engine, last: str, **fields: object) -> Claim:
+def tried(engine: Engine, last: str, **fields: Any) -> Claim:
     """A job that failed once, crashed its worker once, and then ended."""
     claim = engine.started(**fields)
     engine.clock.advance(seconds=1)

@@ -63,7 +63,7 @@ enqueues: st.SearchStrategy[dict[str, Any]] = st.builds(
     task=st.sampled_from(["t", "t", "t", "u"]),
     queue=st.sampled_from(QUEUES),
     priority=st.integers(0, 3),
-    max_attempts=st.integers(1, 4),
+    max_attempts=st.sampled_from([1, 2, 3, 9]),
     cancellable=st.sampled_from([True, True, False]),
     n=st.sampled_from([0, 0, 0, 1]),
     delay=st.sampled_from([None, None, timedelta(seconds=30), timedelta(hours=1)]),
@@ -102,7 +102,7 @@ ACTIONS: dict[str, tuple[int, st.SearchStrategy[dict[str, Any]]]] = {
     ),
     "renew": (1, st.builds(dict, worker=workers)),
     "advance": (3, st.builds(dict, span=spans)),
-    "rescue": (2, st.builds(dict)),
+    "rescue": (3, st.builds(dict, crash=st.booleans())),
     "cancel": (2, st.builds(dict, i=index)),
     "reschedule": (1, st.builds(dict, i=index, span=spans)),
     "prioritize": (1, st.builds(dict, i=index, priority=st.integers(0, 3))),
@@ -315,15 +315,22 @@ class Machine(RuleBasedStateMachine):
     def renew(self, worker: str) -> None:
         epochs = [claim.epoch for _, claim in self.claims]
         mine = [(epoch, job) for epoch in epochs if (job := self.model.held(worker, epoch))]
-        assert self.engine.renew(worker, *epochs, lease=LEASE) == {epoch: job.cancel_asked for epoch, job in mine}
+        renewed = self.engine.renew(worker, *epochs, lease=LEASE)
+        assert renewed == {epoch: job.cancel_asked for epoch, job in mine}, (
+            "I3: a renewal was accepted or refused wrongly"
+        )
         for _, job in mine:
             job.lease_until = self.model.now + LEASE
 
     def advance(self, span: timedelta) -> None:
         self.model.now = self.engine.clock.set(self.model.now + span)
 
-    def rescue(self) -> None:
-        assert {job: state for job, _, state in self.engine.rescue()} == self.model.rescue()
+    def rescue(self, crash: bool) -> None:
+        """Take back what is expired; after a crash of all workers that is all that runs."""
+        if crash:
+            self.advance(LEASE)
+        found = {job: state for job, _, state in self.engine.rescue()}
+        assert found == self.model.rescue(), "rescue took back something else"
 
     # -- people
 
@@ -333,9 +340,11 @@ class Machine(RuleBasedStateMachine):
         return id_, self.model.jobs.get(id_)
 
     def cancel(self, i: int) -> None:
-        id_, job = self._job(i)
+        running = [id_ for id_, job in self.model.jobs.items() if job.place == "running"]
+        id_ = _pick(running, i) if running and i % 3 else self._job(i)[0]
+        job = self.model.jobs.get(id_)
         answer = self.engine.cancel(id_)
-        assert answer == (self.model.cancel(job) if job else "not_found")
+        assert answer == (self.model.cancel(job) if job else "not_found"), f"cancel answered {answer}"
         if answer == "cancelled":
             self.cancelled.add(id_)
 
@@ -361,7 +370,7 @@ class Machine(RuleBasedStateMachine):
         id_ = _pick(broken, i) if broken and i % 4 else self._job(i)[0]
         job = self.model.jobs.get(id_)
         expected = self.model.replay(job) if job else (False, None)
-        assert self.engine.replay(id_) == expected
+        assert self.engine.replay(id_) == expected, "I16: replay was accepted or refused wrongly"
         self.free |= {id_} if expected[0] else set()
 
     def pause(self, queue: str) -> None:

@@ -419,3 +419,31 @@ async def test_more_handlers_than_connections_take_turns(stage: Stage, tasks: Re
 
     assert worker.counts["succeeded"] == 30
     assert stage.one("select count(distinct job) from ledger") == 30
+
+
+@pytest.mark.rule("ENG-16.04", "ENG-16.07")
+async def test_an_attempt_parses_loads_works_stores_and_leaves_its_trail_in_that_order(
+    stage: Stage, tasks: Registry
+) -> None:
+    stage.ledger()
+    stage.rows("insert into ledger values (null, 'input')")
+    steps: list[str] = []
+
+    @tasks.task
+    async def work(ctx: Context, *, n: int) -> None:
+        steps.append(f"parsed {n!r}")
+        async with ctx.transaction() as conn:
+            cursor = await conn.execute("select note from ledger")
+            steps.append(f"loaded {await cursor.fetchone()}")
+            ctx.result = n + 1
+            await conn.execute(INSERT, [ctx.job.id, "output"])
+            steps.append(f"stored, and not yet seen: {stage.effects()}")
+
+    job = await stage.enqueue(work.job(n=1))
+    await stage.drain(tasks)
+
+    assert steps == ["parsed 1", "loaded ('input',)", "stored, and not yet seen: ['input']"]
+    assert stage.effects() == ["input", "output"]
+    assert await stage.result(job) == 2
+    trail = stage.rows("select event from mainspring.trail where job_id = %s order by at", job)
+    assert [event for (event,) in trail] == ["job.enqueued", "job.started", "job.succeeded"]

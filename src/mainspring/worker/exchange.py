@@ -103,8 +103,9 @@ class Exchange:
         self._tasks.clear()
 
     def wake(self) -> None:
-        """A hint: there is work."""
-        self._poll_at = 0.0
+        """A hint: there is work. It asks for a bare claim: a poll would say more, and be slower."""
+        for crew in self._crews:
+            crew.hungry = True
         self._event.set()
 
     def rescued_ended(self) -> None:
@@ -183,12 +184,19 @@ class Exchange:
                     pause = min(pause, self._poll_at - now)
                 if self._asks(now, enough=False):  # some room, but more is worth waiting for
                     pause = min(pause, LATEST_FLUSH)
-            self._event.clear()
-            try:
-                await asyncio.wait_for(self._event.wait(), pause)
-            except TimeoutError:
-                if self._claiming and self._asks(self._loop.time(), enough=False):
-                    return True
+            await self._sleep(pause)
+            late = self._loop.time() >= now + pause
+            if late and self._claiming and self._asks(self._loop.time(), enough=False):
+                return True
+
+    async def _sleep(self, seconds: float) -> None:
+        """Until something happens, or so long. Cheaper than asyncio.wait_for, which makes a task each time."""
+        self._event.clear()
+        timer = self._loop.call_later(seconds, self._event.set)
+        try:
+            await self._event.wait()
+        finally:
+            timer.cancel()
 
     def _busy(self) -> bool:
         return any(crew.running for crew in self._crews)
@@ -199,7 +207,7 @@ class Exchange:
         asks = []
         for crew in self._crews:
             want = min(crew.want(), batch) if polling or crew.hungry else 0
-            if want and (polling or not enough or want >= min(batch // 2, crew.size)):
+            if want and (polling or not enough or want >= min(batch, crew.size) // 2):
                 asks.append((crew, want))
         return asks
 
@@ -280,44 +288,59 @@ class Exchange:
         polling: bool,
         now: float,
     ) -> tuple[set[int], list[_Found], tuple[timedelta | None, datetime] | None]:
-        """One pipelined transaction: outcomes, then claims. A poll also raises the idle flag and asks for timers."""
-        sql, worker, prepare = self._sql, self._worker, self._config.prepare
-        answers: list[psycopg.AsyncCursor[Any]] = []
-        asked: list[tuple[_Found, psycopg.AsyncCursor[Any]]] = []
-        due: psycopg.AsyncCursor[Any] | None = None
+        """Outcomes, then claims, in one transaction. A poll also raises the idle flag and asks for timers."""
+        worker = self._worker
+        asked: list[_Found] = []
+        say: list[tuple[str, list[Any]]] = []
+        if letter.done:
+            say.append(("complete", [worker, letter.done]))
+        if letter.results:
+            epochs, results = zip(*letter.results, strict=True)
+            say.append(("complete_with", [worker, list(epochs), list(results)]))
+        if letter.moves:
+            say.append(("settle", [worker, _json(letter.moves).decode()]))
+        if polling and self._config.wakeups:
+            # The flag first, then the claim: a job that comes between is seen by one of them.
+            longest = min(self._poll * 2, self._config.poll_interval.total_seconds())
+            say.append(("raise_idle", [int(longest * 1200) + 500]))  # until the next poll at the latest
+        for crew, want in asks:
+            queues, limits = crew.shares.ask(want)
+            low, bounded = crew.bounds.of(queues, now)
+            crew.claims += 1
+            oldest, rescued = crew.claims % EVERY_OLDEST == 0, crew is rescuer
+            asked.append(_Found(crew, want, queues, limits, bounded))
+            say.append(("claim", [worker, self._config.lease, want, queues, limits, *low, crew.tasks, oldest, rescued]))
+        if polling:
+            say.append(("next_due", [asked[0].queues]))
 
-        async def say(name: str, parameters: Sequence[Any]) -> psycopg.AsyncCursor[Any]:
-            cursor = conn.cursor(binary=True, row_factory=tuple_row)
-            return await cursor.execute(sql[name], parameters, prepare=prepare)
+        answers = await self._say(conn, say)
+        alive: set[int] = set()
+        due: tuple[timedelta | None, datetime] | None = None
+        claims = iter(asked)
+        for (name, _), rows in zip(say, answers, strict=True):
+            if name == "claim":
+                next(claims).jobs = [Claim(*row) for row in rows]
+            elif name == "next_due":
+                due = rows[0]
+            elif name != "raise_idle":
+                alive.update(row[0] for row in rows)
+        return alive, asked, due
 
-        async with conn.pipeline():
-            await conn.execute("begin")
-            if letter.done:
-                answers.append(await say("complete", [worker, letter.done]))
-            if letter.results:
-                epochs, results = zip(*letter.results, strict=True)
-                answers.append(await say("complete_with", [worker, list(epochs), list(results)]))
-            if letter.moves:
-                answers.append(await say("settle", [worker, _json(letter.moves).decode()]))
-            if (
-                polling and asks and self._config.wakeups
-            ):  # the flag first, then the claim: a job that comes between is seen by one of them
-                longest = min(self._poll * 2, self._config.poll_interval.total_seconds())
-                await say("raise_idle", [int(longest * 1200) + 500])  # until the next poll at the latest
-            for crew, want in asks:
-                queues, limits = crew.shares.ask(want)
-                low, bounded = crew.bounds.of(queues, now)
-                crew.claims += 1
-                oldest, rescued = crew.claims % EVERY_OLDEST == 0, crew is rescuer
-                parameters = [worker, self._config.lease, want, queues, limits, *low, crew.tasks, oldest, rescued]
-                asked.append((_Found(crew, want, queues, limits, bounded), await say("claim", parameters)))
-            if polling and asks:
-                due = await say("next_due", [asked[0][0].queues])
-            await conn.execute("commit")
-        alive = {row[0] for cursor in answers for row in await cursor.fetchall()}
-        for found, cursor in asked:
-            found.jobs = [Claim(*row) for row in await cursor.fetchall()]
-        return alive, [found for found, _ in asked], await due.fetchone() if due is not None else None
+    async def _say(
+        self, conn: psycopg.AsyncConnection[Any], statements: Sequence[tuple[str, list[Any]]]
+    ) -> list[list[Any]]:
+        """Execute statements in one transaction and one round trip; a single one is a transaction by itself."""
+        cursors = [conn.cursor(binary=True, row_factory=tuple_row) for _ in statements]
+        sql, prepare = self._sql, self._config.prepare
+        if len(statements) == 1:
+            await cursors[0].execute(sql[statements[0][0]], statements[0][1], prepare=prepare)
+        else:
+            async with conn.pipeline():
+                await conn.execute("begin")
+                for cursor, (name, parameters) in zip(cursors, statements, strict=True):
+                    await cursor.execute(sql[name], parameters, prepare=prepare)
+                await conn.execute("commit")
+        return [await cursor.fetchall() for cursor in cursors]
 
     def _learn(
         self, found: _Found, due: tuple[timedelta | None, datetime] | None, started: float, ended: float
