@@ -6,7 +6,8 @@ import random
 
 import pytest
 from tests.databases import Database
-from tests.model.machine import ACTIONS, run_machine
+from tests.model.actions import ACTIONS
+from tests.model.machine import run_machine
 
 PARTS = 5
 STEPS = 10_000  # over all parts

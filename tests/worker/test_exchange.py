@@ -179,9 +179,9 @@ async def test_a_full_worker_takes_the_next_job_as_soon_as_one_of_its_transactio
     @tasks.task
     async def work(ctx: Context) -> None:
         async with ctx.transaction():
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.15)  # longer than the pauses between polls that follow a find
 
-    jobs = [await stage.enqueue(work.job()) for _ in range(4)]
+    jobs = [await stage.enqueue(work.job()) for _ in range(3)]
     async with stage.work(tasks, concurrency=1, poll_interval=NEVER):
         await asyncio.gather(*(stage.result(job, timeout=5) for job in jobs))
 
@@ -199,6 +199,38 @@ async def test_draining_runs_what_follows_from_what_it_runs(stage: Stage, tasks:
     worker = await stage.drain(tasks)
 
     assert worker.counts["succeeded"] == 9
+
+
+async def test_draining_does_not_end_on_a_look_from_before_a_follow_up_came(
+    stage: Stage, tasks: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, delayed = asyncio.Event(), list[int]()
+
+    @tasks.task
+    async def follow() -> None: ...
+
+    @tasks.task
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction():
+            await go.wait()
+            await ctx.enqueue(follow.job())
+
+    async def delay(claims: list[Any]) -> None:
+        if not claims and worker.running and not delayed:  # a look that found nothing, while the handler runs
+            delayed.append(1)
+            go.set()
+            await stage.until(lambda: not worker.running)
+
+    await stage.enqueue(work.job())
+    worker = stage.worker(tasks, exchanges=1)
+    await worker.start()
+    after_talk(worker, monkeypatch, delay)
+    async with asyncio.timeout(10):
+        await worker._exchange.idle.wait()
+    await worker.stop()
+
+    assert delayed
+    assert worker.counts["succeeded"] == 2
 
 
 @pytest.mark.rule("ENG-16.10", "ENG-5.01")

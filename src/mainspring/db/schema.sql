@@ -348,51 +348,62 @@ declare
   ids     uuid[];
   answers text[];
   states  text[];
-  ahead   boolean;
   e       "mainspring".envelope;
   again   record;
 begin
-  with x as materialized (
-    select * from "mainspring".envelopes(p_jobs)
-  ), taken as (  -- in one order by everybody, so that two batches never wait for each other in a circle
-    insert into "mainspring".idempotency (org_id, key, fingerprint, job_id, ttl, first_seen_at, last_seen_at)
-    select org_id, key, "mainspring".fingerprint(task, payload), id, ttl, "mainspring".now(), "mainspring".now()
-    from x where key is not null order by org_id, key, ord
-    on conflict do nothing returning job_id
-  ), fresh as materialized (
-    select * from x where key is null union all select x.* from x join taken on taken.job_id = x.id where x.key is not null
-  ), written as (
-    insert into "mainspring".job
-    select id, org_id, task, queue, priority, max_attempts, cancellable, payload, project_id, actor_type, actor_id,
-           request_id, correlation_id, parent_id, traceparent, key, created_at, scheduled_for
-    from fresh
-  ), ticketed as (
-    insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at)
-    select id, org_id, task, queue, priority, due_at from fresh returning id, due_at
-  )
-  select array_agg(x.id order by x.ord), array_agg(case when t.id is not null then 'created' end order by x.ord),
-         array_agg(case when t.due_at > "mainspring".now() then 'scheduled' else 'ready' end order by x.ord),
-         bool_or(x.created_at > "mainspring".now() + interval '60 s')
-  into ids, answers, states, ahead
-  from x left join ticketed t on t.id = x.id;
+  if strpos(p_jobs::text, '"key"') = 0 then  -- nothing to deduplicate: measured at half the cost of what follows
+    return query
+    with x as materialized (
+      select * from "mainspring".envelopes(p_jobs)
+    ), written as (
+      insert into "mainspring".job
+      select id, org_id, task, queue, priority, max_attempts, cancellable, payload, project_id, actor_type, actor_id,
+             request_id, correlation_id, parent_id, traceparent, null, created_at, scheduled_for
+      from x
+    ), ticketed as (
+      insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at)
+      select id, org_id, task, queue, priority, due_at from x
+    )
+    select id, 'created', case when due_at > "mainspring".now() then 'scheduled' else 'ready' end from x;
+  else
+    with x as materialized (
+      select * from "mainspring".envelopes(p_jobs)
+    ), taken as (  -- in one order by everybody, so that two batches never wait for each other in a circle
+      insert into "mainspring".idempotency (org_id, key, fingerprint, job_id, ttl, first_seen_at, last_seen_at)
+      select org_id, key, "mainspring".fingerprint(task, payload), id, ttl, "mainspring".now(), "mainspring".now()
+      from x where key is not null order by org_id, key, ord
+      on conflict do nothing returning job_id
+    ), fresh as materialized (
+      select * from x where key is null union all select x.* from x join taken on taken.job_id = x.id where x.key is not null
+    ), written as (
+      insert into "mainspring".job
+      select id, org_id, task, queue, priority, max_attempts, cancellable, payload, project_id, actor_type, actor_id,
+             request_id, correlation_id, parent_id, traceparent, key, created_at, scheduled_for
+      from fresh
+    ), ticketed as (
+      insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at)
+      select id, org_id, task, queue, priority, due_at from fresh returning id, due_at
+    )
+    select array_agg(x.id order by x.ord), array_agg(case when t.id is not null then 'created' end order by x.ord),
+           array_agg(case when t.due_at > "mainspring".now() then 'scheduled' else 'ready' end order by x.ord)
+    into ids, answers, states
+    from x left join ticketed t on t.id = x.id;
 
-  if ahead then
-    raise exception 'created_at: more than 60 s ahead of the database''s clock' using errcode = 'MS001', detail = 'created_at';
-  end if;
-  if array_position(answers, null) is not null then  -- some keys were taken: what does their mode make of it?
-    for e in
-      select x.* from "mainspring".envelopes(p_jobs) x where answers[x.ord] is null order by x.org_id, x.key, x.ord
-    loop
-      select * into again from "mainspring".enqueue_again(e);
-      ids[e.ord] := again.job_id;
-      answers[e.ord] := again.answer;
-      states[e.ord] := again.state;
-    end loop;
+    if array_position(answers, null) is not null then  -- some keys were taken: what does their mode make of it?
+      for e in
+        select x.* from "mainspring".envelopes(p_jobs) x where answers[x.ord] is null order by x.org_id, x.key, x.ord
+      loop
+        select * into again from "mainspring".enqueue_again(e);
+        ids[e.ord] := again.job_id;
+        answers[e.ord] := again.answer;
+        states[e.ord] := again.state;
+      end loop;
+    end if;
+    return query select * from unnest(ids, answers, states);
   end if;
   if (select last_value from "mainspring".idle_until) > extract(epoch from clock_timestamp()) * 1000 then
     perform "mainspring".wake();
   end if;
-  return query select * from unnest(ids, answers, states);
 end $$;
 
 CREATE FUNCTION mainspring.envelopes(p_jobs json) RETURNS SETOF mainspring.envelope
@@ -402,7 +413,7 @@ CREATE FUNCTION mainspring.envelopes(p_jobs json) RETURNS SETOF mainspring.envel
          coalesce(j.max_attempts, 5::smallint), coalesce(j.cancellable, true), j.payload, j.project_id,
          coalesce(j.actor_type, 'system'), coalesce(j.actor_id, 'SYSTEM'), coalesce(j.request_id, j.id::text),
          coalesce(j.correlation_id, j.id::text), j.parent_id, j.traceparent, j.key,
-         coalesce(j.created_at, "mainspring".now()),
+         case when j.created_at is null then "mainspring".now() else "mainspring".plausible(j.created_at) end,
          case when j.wait is not null then "mainspring".now() + j.wait
               when j.delay is not null then "mainspring".now() + j.delay
               else j.scheduled_for end,
@@ -514,6 +525,16 @@ CREATE FUNCTION mainspring.pause(p_queue text, p_actor_type text, p_actor_id tex
   insert into "mainspring".audit (org_id, at, event, actor_type, actor_id, detail)
   values ('SYSTEM', "mainspring".now(), 'queue.paused', p_actor_type, p_actor_id, jsonb_build_object('queue', p_queue, 'reason', p_reason));
 $$;
+
+CREATE FUNCTION mainspring.plausible(p_created_at timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    AS $$
+begin
+  if p_created_at > "mainspring".now() + interval '60 s' then
+    raise exception 'created_at: more than 60 s ahead of the database''s clock' using errcode = 'MS001', detail = 'created_at';
+  end if;
+  return p_created_at;
+end $$;
 
 CREATE FUNCTION mainspring.prioritize(p_id uuid, p_org text, p_priority integer, p_actor_type text, p_actor_id text) RETURNS integer
     LANGUAGE plpgsql
