@@ -12,7 +12,17 @@ from tests.databases import check_tickets, fresh_database
 from mainspring.embedded import Cluster
 
 SHORT = Plan(
-    seed=3, jobs=1500, seconds=9.0, workers=3, producers=3, worker_kills=3, postgres_kills=1, freezes=2, drain=15.0
+    seed=3,
+    jobs=1500,
+    seconds=6.0,
+    workers=3,
+    producers=3,
+    worker_kills=3,
+    postgres_kills=1,
+    freezes=2,
+    frozen=(1.2, 1.4),
+    longest=0.12,
+    drain=15.0,
 )
 
 

@@ -39,7 +39,7 @@ CALM = _SMALL
 LATE = replace(_SMALL, workers=1, held=1.5)
 KILLS = replace(_SMALL, lease=1.0, worker_kills=3, longest=0.4)
 CRASHES = replace(_SMALL, jobs=400, lease=2.0, postgres_kills=2)
-FREEZES = replace(_SMALL, seconds=4.0, lease=1.0, freezes=3, longest=0.4, threads=0.8, frozen=(1.4, 2.0))
+FREEZES = replace(_SMALL, seconds=4.0, lease=1.0, freezes=4, longest=0.4, threads=0.8, frozen=(1.4, 2.0))
 
 #: What a catcher is given: the cluster, the planted bug or None, and the number of the try. It returns its evidence.
 Catcher = Callable[[Cluster, "Bug | None", int], "str | None"]

@@ -158,7 +158,7 @@ def test_moving_a_timer_by_its_key_keeps_its_id(engine: Engine) -> None:
     assert engine.enqueue(key="auto-approve:9").id == id_
 
 
-@pytest.mark.rule("ENG-11.06", "ENG-20.06")
+@pytest.mark.rule("ENG-11.06")
 def test_the_priority_of_a_job_that_waits_can_be_changed_and_is_audited(engine: Engine) -> None:
     engine.enqueue(priority=1)
     id_ = engine.enqueue(priority=3).id

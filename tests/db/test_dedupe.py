@@ -12,6 +12,7 @@ from tests.databases import Database
 from tests.db.conftest import NOON
 from tests.db.engine import Engine
 
+from mainspring.category import CATEGORIES
 from mainspring.dedupe import MODES
 from mainspring.job import Enqueued
 
@@ -96,7 +97,7 @@ def test_keep_returns_the_job_whatever_became_of_it(engine: Engine, state: str) 
     assert engine.enqueue(key="k", mode="keep") == job
 
 
-@pytest.mark.rule("ENG-4.04", "ENG-3.12", "ENG-9.13")
+@pytest.mark.rule("ENG-4.04", "ENG-3.12")
 @pytest.mark.parametrize("state", ["failed", "dead", "cancelled"])
 def test_reset_failed_runs_it_again_with_the_new_payload(engine: Engine, state: str) -> None:
     job = ended(engine, state, mode="reset_failed", payload={"n": 1})
@@ -272,8 +273,25 @@ def test_a_key_remembers_when_it_was_seen_first_and_last(engine: Engine) -> None
 
 
 @pytest.mark.rule("ENG-9.05", "ENG-9.06")
-@pytest.mark.parametrize("ttl", [timedelta(days=7), timedelta(days=30), None])
-def test_a_key_expires_its_time_after_the_end_or_never(engine: Engine, ttl: timedelta | None) -> None:
+@pytest.mark.parametrize(
+    ("category", "days"),
+    [
+        ("notifications", 7),
+        ("maintenance", 7),
+        ("planning", 30),
+        ("exports", 30),
+        ("audit", 30),
+        ("default", 30),
+        ("passport", 30),
+        ("rental", None),
+        ("billing", None),
+    ],
+)
+def test_a_key_expires_its_categorys_time_after_the_end_or_never(
+    engine: Engine, category: str, days: int | None
+) -> None:
+    ttl = CATEGORIES[category].key_ttl
+    assert ttl == (timedelta(days=days) if days else None)
     claim = engine.started(key="k", mode="window", ttl=ttl)
     engine.clock.advance(hours=1)
     engine.end(claim, "complete")

@@ -45,7 +45,7 @@ def test_a_job_is_ready_unless_its_time_is_to_come(
     assert (answer.answer, answer.state, job.state, job.due_at) == ("created", state, state, due_at)
 
 
-@pytest.mark.rule("ENG-2.03", "ENG-2.16", "ENG-2.05")
+@pytest.mark.rule("ENG-2.03", "ENG-2.16")
 def test_what_is_given_survives_and_what_is_missing_is_filled(engine: Engine) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     at = NOON + timedelta(hours=2)
@@ -131,7 +131,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.rule("ENG-2.01", "ENG-2.04", "ENG-2.11", "ENG-11.03")
+@pytest.mark.rule("ENG-2.04", "ENG-2.11", "ENG-11.03")
 def test_sql_refuses_what_python_refuses_and_names_the_same_field(engine: Engine) -> None:
     before = engine.everything()
     for field, fields in BAD:

@@ -80,7 +80,6 @@ def test_an_effect_cannot_be_committed_without_the_lease(engine: Engine) -> None
     assert engine.job(new.id).result == {"ok": True}
 
 
-@pytest.mark.rule("ENG-6.02")
 def test_a_renewed_lease_is_not_taken_back(engine: Engine) -> None:
     claim = engine.started()
     for _ in range(4):

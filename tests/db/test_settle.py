@@ -11,10 +11,10 @@ import pytest
 from tests.db.conftest import NOON
 from tests.db.engine import ERROR, Engine
 
+from mainspring.category import CATEGORIES
 from mainspring.outcome import Error, Failed, decide
-from mainspring.retry import fixed
 
-RETRY = fixed(seconds=60, attempts=3)
+RETRY = CATEGORIES["rental"].retry
 
 
 def fail(engine: Engine, code: str = "INTERNAL_ERROR", error_class: Any = "retryable", worker: str = "w1") -> str:
@@ -102,7 +102,7 @@ def test_a_second_permanent_failure_after_a_replay_is_poison(engine: Engine) -> 
     assert len(engine.attempts(id_)) == 2
 
 
-@pytest.mark.rule("ENG-3.09", "ENG-20.08")
+@pytest.mark.rule("ENG-3.09")
 def test_snoozing_gives_the_attempt_back_and_is_counted(engine: Engine) -> None:
     id_ = engine.enqueue(max_attempts=1).id
     for n in range(1, 4):

@@ -43,6 +43,18 @@ def test_a_short_claim_is_repeated_at_once_from_the_beginning() -> None:
     assert bounds.of(["a"], 10.03) == ([[BEGINNING]] * 4, False)
 
 
+def test_a_short_claim_after_a_short_scan_does_not_bring_the_next_scan_forward() -> None:
+    bounds = Bounds()
+    bounds.learn([], bounded=False, full=False, now=NOON, started=10.0, ended=10.1)
+    due = bounds.scan_at
+    bounds.learn([], bounded=True, full=False, now=NOON, started=10.2, ended=10.21)
+    assert (bounds.scan_at, bounds.hiding) == (due, False)
+
+    bounds.learn(claims(NOON), bounded=True, full=True, now=NOON, started=10.3, ended=10.31)
+    bounds.learn([], bounded=True, full=False, now=NOON, started=10.4, ended=10.41)
+    assert (bounds.scan_at, bounds.hiding) == (due, True), "wanted at once, but not affordable before"
+
+
 def test_even_under_full_claims_every_few_seconds_one_starts_at_the_beginning() -> None:
     bounds = Bounds()
     bounds.learn(claims(NOON), bounded=False, full=True, now=NOON, started=10.0, ended=10.0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -443,3 +444,31 @@ async def test_nothing_starts_that_could_not_be_recorded(
         await asyncio.gather(*(stage.result(job) for job in jobs))
 
     assert started == [0, 1]
+
+
+@pytest.mark.rule("ENG-16.02")
+async def test_an_idle_worker_with_every_kind_of_handler_polls_no_more_often_than_it_should(
+    stage: Stage, tasks: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polls: list[int] = []
+
+    @tasks.task
+    async def in_loop() -> None: ...
+
+    @tasks.task
+    def in_thread() -> None: ...
+
+    async def count(claims: list[Any]) -> None:
+        polls.append(1)
+
+    async with stage.work(tasks, poll_interval=timedelta(milliseconds=100)) as worker:
+        after_talk(worker, monkeypatch, count)
+        await stage.result(await stage.enqueue(in_loop.job()))
+        await stage.result(await stage.enqueue(in_thread.job()))
+        first, second = worker._exchange._crews
+        first.bounds.scan_at, second.bounds.scan_at = 0.0, time.monotonic() + 5  # one is about to scan, the other not
+        worker._exchange.wake()
+        polls.clear()
+        await asyncio.sleep(0.6)
+
+    assert 1 <= len(polls) <= 12

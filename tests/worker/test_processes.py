@@ -72,6 +72,7 @@ async def test_what_a_process_raises_or_how_it_dies_decides_as_in_any_handler(st
 async def test_a_process_that_takes_too_long_is_killed(stage: Stage, tasks: Registry, tmp_path: Path) -> None:
     path = tmp_path / "pid"
     async with stage.work(tasks):
+        await stage.result(await stage.enqueue(cpu.double.job(n=1)), timeout=20)  # so that a process is there
         job = await stage.enqueue(cpu.overrun.job(path=str(path)))
         pid = await pid_in(path)
         await stage.until(lambda: stage.rows("select 1 from mainspring.waiting where retrying"))

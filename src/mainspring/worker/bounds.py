@@ -26,6 +26,12 @@ class Bounds:
         self._low: dict[tuple[str, int], datetime] = {}
         self._floor = BEGINNING  # for lanes that no claim has come from since the last scan
         self.scan_at = 0.0  # from then on a claim starts at the beginning
+        self._affordable = 0.0  # from then on it may
+
+    @property
+    def hiding(self) -> bool:
+        """Whether the bounds come from full claims, so that there may be more below them."""
+        return bool(self._low)
 
     def of(self, queues: Sequence[str], now: float) -> tuple[list[list[datetime]], bool]:
         """The bounds of the next claim, one list per priority, and whether they hide anything."""
@@ -43,8 +49,9 @@ class Bounds:
             self._low.clear()
             self._floor = BEGINNING if full or now is None else now - MARGIN
             self.scan_at = ended + (RESCAN if full else rest)
-        elif not full:
-            self.scan_at = min(self.scan_at, ended)
+            self._affordable = ended if full else ended + rest
+        elif self._low and not full:
+            self.scan_at = min(self.scan_at, max(ended, self._affordable))
         if full:
             for claim in claims:  # in due order within a lane, so the last one of each counts
                 self._low[claim.queue, claim.priority] = claim.due_at - MARGIN

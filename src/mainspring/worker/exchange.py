@@ -73,6 +73,7 @@ class Exchange:
         self._singly = 0  # so many outcomes go out one by one, because the database refused one among them
         self.idle = asyncio.Event()  # nothing is due, nothing is held
         self._empty = 0  # so many polls in a row found nothing
+        self._looked: set[Crew] = set()  # who looked from the beginning in them
         self._unsure = False  # a claim may have committed whose answer was lost: nobody claims until that is cleared up
         self._recovery = asyncio.Lock()
         self._claiming = True
@@ -135,6 +136,7 @@ class Exchange:
                     return
                 if is_transient(error):
                     self._open(False)
+                    self._unsure = True  # what we gave up meanwhile is given back when the database is here again
                     log.warning("the database is away, trying again: %s", error)
                 else:
                     log.error("exchange failed, trying again: %s", error, exc_info=True)
@@ -237,7 +239,7 @@ class Exchange:
         for crew, _ in asks:
             crew.hungry = False  # until this claim says otherwise, so that the other exchange does not ask as well
         if polling:
-            self._poll_at = now + self._config.poll_interval.total_seconds()
+            self._poll_at = float("inf")  # until its answer is here, or a hint comes: two polls at once find no more
         rescuer = self._rescuer([crew for crew, _ in asks])
         self._rescued_in_flight += rescuer is not None  # until the answer is here, so that the other asks for none
         self._talking += 1
@@ -269,12 +271,7 @@ class Exchange:
             self._learn(claim, due, now, ended)
         if polling:
             self._rest(any(claim.jobs for claim in found), due, ended)
-            if not was_still or not self._still() or any(claim.jobs for claim in found):
-                self._empty = 0
-            elif not any(claim.bounded for claim in found):  # nothing was hidden
-                self._empty += 1
-            if self._empty >= len(self._crews):  # each of them asked for a rescued job as well
-                self.idle.set()
+            self._look_idle(found, was_still)
         for claim in found:
             if claim.jobs:
                 self._accept(claim.jobs, claim.crew, now)
@@ -361,7 +358,7 @@ class Exchange:
         elif jobs:
             self._poll = SHORTEST_POLL
             self._poll_at = min(self._poll_at, ended + self._poll)
-        if found.bounded and not full:  # something may lie below the bounds: look again as soon as that is allowed
+        if found.bounded and not full and crew.bounds.hiding:  # look below the bounds as soon as that is allowed
             self._poll_at = min(self._poll_at, max(crew.bounds.scan_at, ended))
 
     def _rest(self, any_found: bool, due: tuple[timedelta | None, datetime] | None, now: float) -> None:
@@ -376,6 +373,16 @@ class Exchange:
     def _still(self) -> bool:
         """Whether nothing is held, to be written or being talked about."""
         return not self.outbox and not self._talking and not any(crew.held for crew in self._crews)
+
+    def _look_idle(self, found: Sequence[_Found], was_still: bool) -> None:
+        """Say so when each crew has looked from the beginning, and had its turn to ask for a rescued job, in vain."""
+        if not was_still or not self._still() or any(claim.jobs for claim in found):
+            self._empty, self._looked = 0, set()
+            return
+        self._empty += 1
+        self._looked.update(claim.crew for claim in found if not claim.bounded)
+        if self._empty >= len(self._crews) == len(self._looked):
+            self.idle.set()
 
     def _without_poison(self, letter: Letter, error: Exception) -> Letter:
         """What is left to write of a letter that the database refused: one outcome must not hold up the others."""

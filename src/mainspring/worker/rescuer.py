@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections import Counter
@@ -19,18 +20,36 @@ from mainspring.worker.service import Service, log
 BEAT = 10.0
 
 
+async def reachable(conn: psycopg.AsyncConnection[Any]) -> None:
+    """Ask whether the database answers."""
+    await conn.execute("select 1")
+
+
 class Rescuer(Service):
-    """Every worker rescues for all; no leader is needed, because a rescue takes only what is expired."""
+    """Every worker rescues for all; no leader is needed, because a rescue takes only what is expired.
+
+    An outage of the database expires the leases of workers that live: after one, they have the time of a renewal to
+    keep or give back what they hold, before it counts as a crash.
+    """
 
     def __init__(
         self, line: Line, sql: Sql, config: WorkerConfig, counts: Counter[str], woke: Callable[[], None]
     ) -> None:
         super().__init__(config.rescue_every.total_seconds())
         self._line, self._sql, self._counts, self._woke = line, sql, counts, woke
+        self._mercy = config.renew_every.total_seconds()
+        self._not_before = 0.0
 
     async def tick(self) -> None:
         """Rescue expired leases, then free jobs held behind one that has ended."""
+        spared = asyncio.get_running_loop().time() < self._not_before
+        try:
+            await (self._line.use(reachable) if spared else self._rescue())
+        except Exception:  # still away, or away again
+            self._not_before = asyncio.get_running_loop().time() + self._mercy
+            raise
 
+    async def _rescue(self) -> None:
         async def rescue(conn: psycopg.AsyncConnection[Any]) -> list[Any]:
             rows = await (await conn.execute(self._sql["rescue"], [1000, CRASH_BUDGET])).fetchall()
             await conn.execute(self._sql["release_held"])
