@@ -333,7 +333,7 @@ async def listen_claim_roundtrip(dsn: str, n: int) -> float:
         for _ in range(n + 1):
             async with asyncio.TaskGroup() as group:
                 waiting, job = group.create_task(pick_up()), one()
-                await asyncio.sleep(0.002)  # the listener is asleep by now
+                await asyncio.sleep(0.02)  # the listener is asleep by now
                 start = time.perf_counter()
                 await writer.execute(INSERT_ONE_AND_NOTIFY, job)
                 end, epoch = await waiting

@@ -24,6 +24,7 @@ select * from mainspring.enqueue_many(json_build_array(json_build_object('id', g
   'payload', json_build_object('user', 1, 'email', 'a', 'subject', 'b', 'copies', json_build_array(1)))))
 """
 
+REST = 0.02  # seconds between two jobs, as in the floor
 tasks = ms.Registry("pickup")
 _started: list[float] = []
 _entered: dict[int, float] = {}
@@ -47,8 +48,9 @@ async def _pickup(dsn: str, n: int, enqueue: Callable[[], Awaitable[float]]) -> 
     await worker.start()
     taken = []
     try:
+        await asyncio.sleep(0.5)
         for _ in range(n + 2):
-            await asyncio.sleep(0.12)  # the worker has polled and sleeps
+            await asyncio.sleep(REST)  # the worker sleeps
             _started.clear()
             begun = await enqueue()
             while not _started:

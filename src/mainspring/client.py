@@ -67,7 +67,8 @@ class _Common:
 
     def _tries(self, wanted: Sequence[NewJob]) -> Iterator[tuple[Flow[list[Enqueued]], float | None]]:
         """An enqueue and its repetitions after the connection was lost, each with the pause that follows, if any."""
-        yield jobs.enqueue_many(self._sql, wanted), TRIES[0]
+        first = jobs.enqueue_one(self._sql, wanted[0]) if len(wanted) == 1 else jobs.enqueue_many(self._sql, wanted)
+        yield first, TRIES[0]
         for pause in (*TRIES[1:], None):
             yield jobs.enqueue_again(self._sql, wanted), pause
 

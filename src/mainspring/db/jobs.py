@@ -11,10 +11,10 @@ import msgspec
 
 from mainspring.checks import LAST_YEAR, LONGEST_DELAY, MAX_KEY, MAX_NAME, text_problem
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Row, Statement, ask, scalar
+from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
 from mainspring.envelope import encode
 from mainspring.errors import JobNotFound, TransitionRefused, ValidationError
-from mainspring.job import DEFAULT_ORG, ActorType, Enqueued, Job, NewJob
+from mainspring.job import DEFAULT_ORG, SYSTEM, ActorType, Enqueued, Job, NewJob
 from mainspring.states import FINISHED, State
 
 CancelOutcome = Literal["cancelled", "cancel_requested", "already_finished", "not_cancellable", "not_found"]
@@ -67,6 +67,32 @@ def enqueue_many(sql: Sql, jobs: Sequence[NewJob], *, batch: int = BATCH) -> Flo
         params = {"jobs": encode(jobs[start : start + batch])}
         answers += yield from ask(Statement(sql["enqueue_many"], params, _answers))
     return answers
+
+
+def enqueue_one(sql: Sql, job: NewJob) -> Flow[list[Enqueued]]:
+    """Insert one completed and checked job that is due now and has no key; any other goes to enqueue_many."""
+    if job.key or job.scheduled_for or job.delay or job.created_at or job.wait or job.id is None:
+        return (yield from enqueue_many(sql, [job]))
+    job_id = str(job.id)
+    params: dict[str, str | int | None] = {
+        "id": job_id,
+        "org_id": job.org_id or DEFAULT_ORG,
+        "task": job.task,
+        "queue": job.queue,
+        "priority": job.priority,
+        "max_attempts": job.max_attempts,
+        "cancellable": job.cancellable,
+        "payload": bytes(job.payload).decode(),
+        "project_id": str(job.project_id) if job.project_id else None,
+        "actor_type": job.actor_type or "system",
+        "actor_id": job.actor_id or SYSTEM,
+        "request_id": job.request_id or job_id,
+        "correlation_id": job.correlation_id or job_id,
+        "parent_id": str(job.parent_id) if job.parent_id else None,
+        "traceparent": job.traceparent,
+    }
+    yield from ask(Statement(sql["enqueue_one"], params, nothing))
+    return [Enqueued(job.id, "created", "ready")]
 
 
 def enqueue_again(sql: Sql, jobs: Sequence[NewJob]) -> Flow[list[Enqueued]]:

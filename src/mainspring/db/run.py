@@ -60,7 +60,7 @@ def psycopg_door(conn: psycopg.Connection[Any]) -> Door:
     def execute(statement: Statement[Any]) -> Sequence[Row]:
         with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
             cursor.execute(statement.sql, statement.params)
-            return cursor.fetchall() if cursor.description else ()
+            return cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else ()
 
     return execute
 
@@ -71,6 +71,6 @@ def async_psycopg_door(conn: psycopg.AsyncConnection[Any]) -> AsyncDoor:
     async def execute(statement: Statement[Any]) -> Sequence[Row]:
         async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
             await cursor.execute(statement.sql, statement.params)
-            return await cursor.fetchall() if cursor.description else ()
+            return await cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else ()
 
     return execute

@@ -51,8 +51,7 @@ begin
       insert into "mainspring".finished (id, org_id, state, attempt, crashes, snoozes, finished_at, error)
       values (w.id, w.org_id, 'cancelled', w.attempt, w.crashes, w.snoozes, "mainspring".now(),
               "mainspring".cancelled(p_reason) || jsonb_build_object('attempt', w.attempt, 'at', "mainspring".now()));
-      update "mainspring".waiting x set due_at = greatest(x.due_then, "mainspring".now()), after = null, due_then = null
-      where x.after = p_id and x.after is not null;
+      perform "mainspring".release_behind(p_id);
       if w.after is not null then  -- the key goes back to the job that this one waited for
         update "mainspring".idempotency i set job_id = b.id, fingerprint = "mainspring".fingerprint(b.task, b.payload)
         from "mainspring".job b
@@ -192,7 +191,8 @@ begin
     from g
   ), h as (  -- a job of the same key may wait behind
     update "mainspring".waiting w set due_at = greatest(w.due_then, "mainspring".now()), after = null, due_then = null
-    where w.after = any(array(select g.id from g)) and w.after is not null
+    where exists (select from "mainspring".waiting x where x.after is not null)  -- asked once a batch; rarely true
+      and w.after = any(array(select g.id from g)) and w.after is not null
   ), late as (  -- success wins over a cancellation that came too late
     insert into "mainspring".audit (org_id, at, event, job_id, task, attempt, project_id, actor_type, actor_id, request_id,
                                 correlation_id)
@@ -206,11 +206,22 @@ end $$;
 
 CREATE FUNCTION mainspring.complete_one(p_worker text, p_epoch bigint, p_result jsonb) RETURNS void
     LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
     AS $$
+declare
+  r "mainspring".running;
 begin
-  perform "mainspring".complete(p_worker, array[p_epoch], case when p_result is not null then array[p_result] end);
+  delete from "mainspring".running x where x.epoch = p_epoch and x.worker = p_worker returning * into r;
   if not found then
     raise exception 'the lease of epoch % is lost', p_epoch using errcode = 'MS005';
+  end if;
+  insert into "mainspring".finished (id, org_id, state, attempt, crashes, snoozes, worker, epoch, started_at, finished_at, result)
+  values (r.id, r.org_id, 'succeeded', r.attempt, r.crashes, r.snoozes, r.worker, r.epoch, r.started_at, "mainspring".now(), p_result);
+  if exists (select from "mainspring".waiting w where w.after = r.id and w.after is not null) then
+    perform "mainspring".release_behind(r.id);
+  end if;
+  if r.cancel_requested_at is not null then
+    perform "mainspring".record('job.cancel_too_late', r.id, r.attempt, null);
   end if;
 end $$;
 
@@ -610,6 +621,13 @@ CREATE FUNCTION mainspring.record(p_event text, p_job uuid, p_attempt smallint, 
   from "mainspring".job j where j.id = p_job
 $$;
 
+CREATE FUNCTION mainspring.release_behind(p_id uuid) RETURNS void
+    LANGUAGE sql
+    AS $$
+  update "mainspring".waiting w set due_at = greatest(w.due_then, "mainspring".now()), after = null, due_then = null
+  where w.after = p_id and w.after is not null
+$$;
+
 CREATE FUNCTION mainspring.release_held() RETURNS integer
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -743,8 +761,7 @@ begin
       insert into "mainspring".finished (id, org_id, state, attempt, crashes, snoozes, worker, epoch, started_at, finished_at, error)
       values (r.id, r.org_id, state, r.attempt, r.crashes + 1, r.snoozes, r.worker, r.epoch, r.started_at, "mainspring".now(),
               problem || case when state = 'cancelled' then "mainspring".cancelled(asked ->> 'reason') else '{}' end);
-      update "mainspring".waiting w set due_at = greatest(w.due_then, "mainspring".now()), after = null, due_then = null
-      where w.after = r.id and w.after is not null;
+      perform "mainspring".release_behind(r.id);
       perform "mainspring".record(case state when 'dead' then 'job.deadlettered' else 'job.cancelled' end, r.id, r.attempt, asked);
     else
       insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at, attempt, crashes, snoozes, suspect)
@@ -789,7 +806,7 @@ begin
   end if;
   insert into "mainspring".audit (org_id, at, event, actor_type, actor_id, detail)
   values ('SYSTEM', "mainspring".now(), 'queue.resumed', p_actor_type, p_actor_id, jsonb_build_object('queue', p_queue));
-  perform "mainspring".wake();
+  perform pg_notify('mainspring', '');  -- rare, so it is not coalesced with the hints of enqueues
   return true;
 end $$;
 
@@ -825,8 +842,7 @@ begin
       insert into "mainspring".finished (id, org_id, state, attempt, crashes, snoozes, worker, epoch, started_at, finished_at, error)
       values (r.id, r.org_id, case m.verb when 'reject' then 'failed' when 'bury' then 'dead' else 'cancelled' end,
               r.attempt, r.crashes, r.snoozes, r.worker, r.epoch, r.started_at, "mainspring".now(), m.error);
-      update "mainspring".waiting w set due_at = greatest(w.due_then, "mainspring".now()), after = null, due_then = null
-      where w.after = r.id and w.after is not null;
+      perform "mainspring".release_behind(r.id);
     end if;
     if m.verb in ('fail', 'reject', 'bury', 'stop') then
       insert into "mainspring".attempt (org_id, job_id, epoch, attempt, worker, started_at, ended_at, outcome, error)

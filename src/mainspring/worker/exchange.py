@@ -30,6 +30,7 @@ from mainspring.worker.service import backoff, log
 SHORTEST_POLL = 0.05
 LATEST_FLUSH = 0.005  # an outcome waits so long for company
 SOONEST_TIMER = 0.002  # timers closer together than this are claimed together
+FLOOD = 20  # so many jobs in one poll are a flood: polls are enough
 EVERY_OLDEST = 8  # every eighth claim takes the oldest job whatever its priority
 
 _json = msgspec.json.Encoder().encode
@@ -63,6 +64,7 @@ class Exchange:
             crew.freed = self._event.set  # something ended: there may be something to write, and there is room
         self._poll = SHORTEST_POLL
         self._poll_at = 0.0
+        self._flooded = False  # the last poll found so much that hints are not needed
         self._flush_at = 0.0
         self._rescued_in_flight = 0  # held, or being asked for
         self._rescuers = list(crews)  # whose turn it is to ask for a rescued job
@@ -107,6 +109,8 @@ class Exchange:
         """A hint: there is work. It asks for a bare claim: a poll would say more, and be slower."""
         for crew in self._crews:
             crew.hungry = True
+        self._poll = SHORTEST_POLL  # hints are coalesced: what committed a moment later sent none, a poll finds it
+        self._poll_at = min(self._poll_at, self._loop.time() + SHORTEST_POLL)
         self._event.set()
 
     def rescued_ended(self) -> None:
@@ -270,6 +274,7 @@ class Exchange:
         for claim in found:
             self._learn(claim, due, now, ended)
         if polling:
+            self._flooded = sum(len(claim.jobs) for claim in found) >= FLOOD
             self._rest(any(claim.jobs for claim in found), due, ended)
             self._look_idle(found, was_still)
         for claim in found:
@@ -296,7 +301,8 @@ class Exchange:
             say.append(("complete_with", [worker, list(epochs), list(results)]))
         if letter.moves:
             say.append(("settle", [worker, _json(letter.moves).decode()]))
-        if polling and self._config.wakeups:
+        if polling and self._config.wakeups and not self._flooded:
+            # While much keeps coming, polls find it, and hints would only cost.
             # The flag first, then the claim: a job that comes between is seen by one of them.
             longest = min(self._poll * 2, self._config.poll_interval.total_seconds())
             say.append(("raise_idle", [int(longest * 1200) + 500]))  # until the next poll at the latest

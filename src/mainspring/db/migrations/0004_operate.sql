@@ -28,8 +28,7 @@ begin
       insert into {schema}.finished (id, org_id, state, attempt, crashes, snoozes, finished_at, error)
       values (w.id, w.org_id, 'cancelled', w.attempt, w.crashes, w.snoozes, {schema}.now(),
               {schema}.cancelled(p_reason) || jsonb_build_object('attempt', w.attempt, 'at', {schema}.now()));
-      update {schema}.waiting x set due_at = greatest(x.due_then, {schema}.now()), after = null, due_then = null
-      where x.after = p_id and x.after is not null;
+      perform {schema}.release_behind(p_id);
       if w.after is not null then  -- the key goes back to the job that this one waited for
         update {schema}.idempotency i set job_id = b.id, fingerprint = {schema}.fingerprint(b.task, b.payload)
         from {schema}.job b
@@ -203,7 +202,7 @@ begin
   end if;
   insert into {schema}.audit (org_id, at, event, actor_type, actor_id, detail)
   values ('SYSTEM', {schema}.now(), 'queue.resumed', p_actor_type, p_actor_id, jsonb_build_object('queue', p_queue));
-  perform {schema}.wake();
+  perform pg_notify({channel}, '');  -- rare, so it is not coalesced with the hints of enqueues
   return true;
 end $$;
 

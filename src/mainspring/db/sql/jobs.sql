@@ -4,6 +4,22 @@
 -- Every enqueue, of one job or a thousand; in the caller's transaction where there is one.
 select job_id, answer, state from {schema}.enqueue_many(%(jobs)s::text::json)
 
+-- name: enqueue_one
+-- A single enqueue without a key, the most frequent of all. The same rows as enqueue_many writes, by plain inserts:
+-- measured, half the server's time. The defaults are the client's here.
+with written as (
+  insert into {schema}.job (id, org_id, task, queue, priority, max_attempts, cancellable, payload, project_id, actor_type,
+                            actor_id, request_id, correlation_id, parent_id, traceparent, created_at)
+  values (%(id)s::uuid, %(org_id)s, %(task)s, %(queue)s, %(priority)s, %(max_attempts)s, %(cancellable)s,
+          %(payload)s::jsonb, %(project_id)s::uuid, %(actor_type)s, %(actor_id)s, %(request_id)s, %(correlation_id)s,
+          %(parent_id)s::uuid, %(traceparent)s, {schema}.now())
+), ticketed as (
+  insert into {schema}.waiting (id, org_id, task, queue, priority, due_at)
+  values (%(id)s::uuid, %(org_id)s, %(task)s, %(queue)s, %(priority)s, {schema}.now())
+)
+select case when (select last_value from {schema}.idle_until) > extract(epoch from clock_timestamp()) * 1000
+            then {schema}.wake() end
+
 -- name: wake
 -- After the commit of a caller's transaction that enqueued, where a hook lets us act.
 select {schema}.wake()
