@@ -20,7 +20,7 @@ from mainspring.envelope import complete
 from mainspring.errors import LeaseLost, MainspringError, ValidationError
 from mainspring.job import NewJob
 from mainspring.worker.run import Run
-from mainspring.worker.transactions import Transactions
+from mainspring.worker.transactions import JobConnection, Transactions
 
 
 def encode_result(result: Any) -> str | None:
@@ -99,13 +99,13 @@ class JobContext(_Held, Context):
             self._run.committing = False
             await self._transactions.give(conn)
 
-    async def _end(self, conn: AsyncConnection[Any]) -> None:
+    async def _end(self, conn: JobConnection) -> None:
         """Complete and commit. Without a result both go out in one message: a round trip less for every job."""
         if self.result is None:
-            await conn.execute(self._sql["complete_and_commit"].format(worker=self._worker, epoch=self.job.epoch))
+            await conn.command(self._sql["complete_and_commit"].format(worker=self._worker, epoch=self.job.epoch))
         else:
             await conn.execute(self._sql["complete_one"], self._ending())
-            await conn.execute("commit")
+            await conn.command("commit")
 
 
 class ThreadContext(_Held, SyncContext):
