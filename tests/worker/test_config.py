@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from mainspring.config import WorkerConfig, database, worker_config
+from mainspring.config import _WORKER, WorkerConfig, database, worker_config
 from mainspring.errors import ConfigurationError
 
 
@@ -91,3 +91,11 @@ def test_the_address_of_the_database_is_found_where_it_is_said_first() -> None:
     assert database(None, env) == "one"
     assert database(None, {"DATABASE_URL": "two"}) == "two"
     assert database(None, {}) is None
+
+
+@pytest.mark.rule("ENG-11.08")
+def test_no_setting_gives_an_organisation_another_priority() -> None:
+    settings = {*WorkerConfig.__dataclass_fields__, *(name for names, _ in _WORKER.values() for name in names)}
+
+    assert len(settings) > 15
+    assert not [name for name in settings if any(word in name.lower() for word in ("priorit", "org_", "tenant"))]
