@@ -258,3 +258,17 @@ async def test_a_reused_key_names_the_job_that_has_it(client: Any) -> None:
 
     assert (caught.value.job_id, caught.value.code) == (first.id, "IDEMPOTENCY_KEY_REUSED")
     assert isinstance(caught.value.job_id, UUID)
+
+
+async def test_a_single_enqueue_writes_what_a_batch_writes(client: Any, sql: Sql) -> None:
+    Clock(sql).set(datetime(2026, 3, 1, 12, tzinfo=UTC))
+    full = greet.job(name="Zoë", times=3).with_priority(1).on_queue("q:exports").by("u-7", "api_key").for_org("acme")
+    full = full.in_project(uuid4()).traced(request_id="r-1", correlation_id="c-1", traceparent=TRACE)
+    for job in (greet.job(), full):
+        single = await client.enqueue(job)
+        first, _ = await client.enqueue_many([job, greet.job()])
+        assert (single.answer, single.state) == (first.answer, first.state)
+        for table in ("job", "waiting"):
+            query = "select replace(to_jsonb(t)::text, t.id::text, 'its id') from mainspring.{} t where id = %s"
+            rows = [sql.execute(query.format(table), [answer.id]).fetchone() for answer in (single, first)]
+            assert rows[0] == rows[1] != (None,)

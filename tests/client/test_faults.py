@@ -20,6 +20,7 @@ from mainspring.uuid7 import uuid7
 
 pytestmark = pytest.mark.anyio
 Sql = psycopg.Connection[TupleRow]
+ENQUEUE = b"ticketed as"  # what the statement of a single enqueue says
 
 
 def ids(sql: Sql) -> set[UUID]:
@@ -32,7 +33,7 @@ async def test_an_enqueue_whose_answer_is_lost_makes_exactly_one_job(
     with proxied(database.dsn) as proxy:
         client = connect(proxy.dsn)
         await client.now()
-        proxy.fatal = [b"enqueue_many"] * 3
+        proxy.fatal = [ENQUEUE] * 3
 
         answer = await client.enqueue(greet.job())
 
@@ -92,7 +93,7 @@ async def _until(sql: Sql, question: str) -> None:
 async def test_connections_lost_again_and_again_make_one_job(connect: Connect, database: Database, sql: Sql) -> None:
     with proxied(database.dsn) as proxy:
         client = connect(proxy.dsn)
-        proxy.fatal = [b"enqueue_many", b"unnest", b"unnest"]  # the enqueue, then the question what became of it
+        proxy.fatal = [ENQUEUE, b"unnest", b"unnest"]  # the enqueue, then the question what became of it
 
         answer = await client.enqueue(greet.job())
 
@@ -137,7 +138,7 @@ async def test_when_the_database_stays_away_the_outcome_is_said_to_be_unknown(
     with proxied(database.dsn) as proxy:
         client = connect(proxy.dsn, timeout=0.3)
         await client.now()
-        proxy.fatal, proxy.down = [b"enqueue_many"], True
+        proxy.fatal, proxy.down = [ENQUEUE], True
 
         with pytest.raises(DatabaseUnavailable) as caught:
             await client.enqueue(greet.job())

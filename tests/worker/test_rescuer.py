@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from tests.worker.cpu import double
 from tests.worker.cpu import tasks as cpu_tasks
 from tests.worker.stage import Stage
 
-from mainspring import Registry
+from mainspring import Registry, WorkerConfig
+from mainspring.db.schema import Sql
+from mainspring.worker.line import Line
+from mainspring.worker.rescuer import Rescuer
 
 pytestmark = pytest.mark.anyio
 
@@ -185,3 +190,28 @@ async def test_a_stopping_worker_says_so_and_heartbeats_of_the_long_gone_are_for
     assert [row.id for row in await stage.client.workers()] == [worker.id]
     go.set()
     await stopping
+
+
+async def test_after_an_outage_living_workers_have_the_time_of_a_renewal(stage: Stage, tasks: Registry) -> None:
+    @tasks.task
+    async def work() -> None: ...
+
+    job = await stage.enqueue(work.job())
+    stage.claim("alive", "work")
+    stage.clock.advance(seconds=61)
+    config = WorkerConfig(renew_every=timedelta(seconds=30))
+    line = Line(stage.dsn, "rescuer", prepare=True)
+    rescuer = Rescuer(line, Sql(), config, Counter(), lambda: None)
+    away = Line("host=/nowhere", "rescuer", prepare=True)
+    rescuer._line = away
+    with pytest.raises(psycopg.OperationalError):
+        await rescuer.tick()
+
+    rescuer._line = line
+    await rescuer.tick()
+    assert await stage.state(job) == "running", "it counts as nobody's crash yet"
+
+    rescuer._not_before -= 30
+    await rescuer.tick()
+    assert await stage.state(job) == "ready"
+    await line.close()

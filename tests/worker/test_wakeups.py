@@ -91,7 +91,8 @@ async def test_enqueuers_are_asked_for_hints_until_the_next_poll_at_the_latest(s
     async with stage.work(tasks, **FAR) as worker:
         await sleeps(stage, worker)
         worker._exchange._poll = 12.0
-        worker._exchange.wake()
+        worker._exchange._poll_at = 0.0
+        worker._exchange._event.set()
         await stage.until(lambda: worker._exchange._poll > 12.0)
 
         def asked() -> float:
