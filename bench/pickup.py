@@ -166,7 +166,7 @@ async def enqueuers(server: Server, clients: int, seconds: int, *, wakeups: bool
     arguments = [sys.executable, "-m", "bench.pickup", dsn, "on" if wakeups else "off"]
     worker = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
     try:
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(1.0)
         with tempfile.TemporaryDirectory() as folder:
             script = Path(folder) / "enqueue.sql"
             script.write_text(ENQUEUE.strip().replace("\n", " ") + ";\n")

@@ -274,7 +274,9 @@ class Exchange:
         for claim in found:
             self._learn(claim, due, now, ended)
         if polling:
-            self._flooded = sum(len(claim.jobs) for claim in found) >= FLOOD
+            flooded, self._flooded = self._flooded, sum(len(claim.jobs) for claim in found) >= FLOOD
+            if self._flooded and not flooded and self._config.wakeups:
+                await self._say(conn, [("lower_idle", [])])
             self._rest(any(claim.jobs for claim in found), due, ended)
             self._look_idle(found, was_still)
         for claim in found:

@@ -49,6 +49,10 @@ select {schema}.next_due(%s), {schema}.now()
 -- name: raise_idle
 select {schema}.raise_idle(%s)
 
+-- name: lower_idle
+-- A worker that met a flood: hints are not needed. Who sleeps all the same raises it again with its next poll.
+select setval('{schema}.idle_until', 0)
+
 -- name: beat
 -- Every heartbeat.
 insert into {schema}.worker (id, host, pid, version, queues, concurrency, started_at, seen_at, running, stopping)
