@@ -236,6 +236,7 @@ class Exchange:
         if letter and (self._alone or self._singly):
             asks = []
         polling = polling and bool(asks)
+        was_flooded = self._flooded
         was_still = self._still()
         self._flush_at = 0.0
         if not letter and not asks:
@@ -274,14 +275,14 @@ class Exchange:
         for claim in found:
             self._learn(claim, due, now, ended)
         if polling:
-            flooded, self._flooded = self._flooded, sum(len(claim.jobs) for claim in found) >= FLOOD
-            if self._flooded and not flooded and self._config.wakeups:
-                await self._say(conn, [("lower_idle", [])])
+            self._flooded = sum(len(claim.jobs) for claim in found) >= FLOOD
             self._rest(any(claim.jobs for claim in found), due, ended)
             self._look_idle(found, was_still)
         for claim in found:
             if claim.jobs:
                 self._accept(claim.jobs, claim.crew, now)
+        if polling and self._flooded and not was_flooded and self._config.wakeups:
+            await self._say(conn, [("lower_idle", [])])
 
     async def _talk(
         self,
