@@ -51,6 +51,7 @@ class Coalescer:
             while self._pending:
                 batch, self._pending = self._pending[:MOST], self._pending[MOST:]
                 await self._send_batch(batch)
+                await asyncio.sleep(0)  # who was answered may ask again: their next jobs go out together as well
         except BaseException as error:  # the loop is ending: nobody may be left waiting
             _fail(self._pending, error)
             self._pending = []

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec.structs import replace
 
-from mainspring.caller import Caller, current
+from mainspring.caller import NOBODY, Caller, current
 from mainspring.checks import check_job, clean_traceparent, payload_key
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG, NewJob
@@ -29,6 +29,8 @@ def complete(jobs: Sequence[NewJob], defaults: Caller) -> list[NewJob]:
 
 def _merged(caller: Caller, defaults: Caller) -> Caller:
     """The calling context, and where it says nothing, the client's defaults."""
+    if caller is NOBODY:
+        return defaults
     actor = caller if caller.actor_id is not None or caller.actor_type is not None else defaults
     return Caller(
         org_id=defaults.org_id if caller.org_id is None else caller.org_id,
@@ -43,8 +45,25 @@ def _merged(caller: Caller, defaults: Caller) -> Caller:
 
 
 def _complete(job: NewJob, caller: Caller) -> NewJob:
+    if caller is NOBODY:  # a bare script or a single tenant: nothing to take over
+        job = replace(job, id=job.id or uuid7(), traceparent=job.traceparent and clean_traceparent(job.traceparent))
+    else:
+        job = _taken_over(job, caller)
+    if job.by_payload and job.key is None:
+        job = replace(job, key=payload_key(job.task, job.org_id or DEFAULT_ORG, job.project_id, job.payload))
+    check_job(job)
+    if job.scheduled_for is not None or job.created_at is not None:
+        job = replace(
+            job,
+            scheduled_for=_utc("scheduled_for", job.scheduled_for),
+            created_at=_utc("created_at", job.created_at),
+        )
+    return job
+
+
+def _taken_over(job: NewJob, caller: Caller) -> NewJob:
     actor = job if job.actor_id is not None or job.actor_type is not None else caller
-    job = replace(
+    return replace(
         job,
         id=job.id or uuid7(),
         org_id=caller.org_id if job.org_id is None else job.org_id,
@@ -56,16 +75,6 @@ def _complete(job: NewJob, caller: Caller) -> NewJob:
         parent_id=job.parent_id or caller.parent_id,
         traceparent=clean_traceparent(job.traceparent or caller.traceparent),
     )
-    if job.by_payload and job.key is None:
-        job = replace(job, key=payload_key(job.task, job.org_id or DEFAULT_ORG, job.project_id, job.payload))
-    check_job(job)
-    if job.scheduled_for is not None or job.created_at is not None:
-        job = replace(
-            job,
-            scheduled_for=_utc("scheduled_for", job.scheduled_for),
-            created_at=_utc("created_at", job.created_at),
-        )
-    return job
 
 
 def _utc(field: str, at: datetime | None) -> datetime | None:

@@ -67,10 +67,10 @@ def psycopg_door(conn: psycopg.Connection[Any]) -> Door:
 
 def async_psycopg_door(conn: psycopg.AsyncConnection[Any]) -> AsyncDoor:
     """A door to an async psycopg connection."""
+    cursor = psycopg.AsyncCursor(conn, row_factory=tuple_row)
 
     async def execute(statement: Statement[Any]) -> Sequence[Row]:
-        async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
-            await cursor.execute(statement.sql, statement.params)
-            return await cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else ()
+        await cursor.execute(statement.sql, statement.params)
+        return await cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else ()
 
     return execute
