@@ -51,7 +51,8 @@ def altered(conn: Conn, function: str, *changes: tuple[str, str, int]) -> None:
 
 def unfenced_effect(conn: Conn) -> None:
     """A handler's transaction commits though its completion found nothing to complete."""
-    altered(conn, "complete_one", ("if not found then", "if false then", 1))
+    lost = "raise exception 'the lease of epoch % is lost', p_epoch using errcode = 'MS005';"
+    altered(conn, "complete_one", (lost, "return;", 1))
 
 
 def completion_by_job(conn: Conn) -> None:
