@@ -86,14 +86,14 @@ async def pickups(report: Report, postgres: Server, quick: bool) -> None:
         )
         report.compare(f"wakeups_{clients}", pairs, "commits/s", ours="hints", theirs="polling")
     say("timers")
-    late = await pickup.timers(dsn, *((2_000, 6.0) if quick else (10_000, 30.0)))
+    late = await pickup.timers(dsn, *((1_000, 3.0) if quick else (10_000, 30.0)))
     report.add("timers_early", late["early"])
     report.add("timer_late_p99_ms", late["p99"])
     report.absolute["timers"] = {"unit": "ms late", **late}
 
 
 async def costs(report: Report, postgres: Server, quick: bool) -> None:
-    many, rounds = (100_000, 20) if quick else (1_000_000, 40)
+    many, rounds = (50_000, 16) if quick else (1_000_000, 40)
     dsn = postgres.database()
     for key, label, beside in (
         ("claim_1m_timers", "timers", {"timers": many}),
