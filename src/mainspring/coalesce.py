@@ -26,12 +26,17 @@ class Coalescer:
         self._busy = False
         self._flushing: asyncio.Task[None] | None = None
 
-    async def enqueue(self, job: NewJob) -> Enqueued:
-        """Enqueue one job."""
-        if self._busy:
-            future: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
-            self._pending.append((job, future))
-            return await future
+    def enqueue(self, job: NewJob) -> Awaitable[Enqueued]:
+        """Enqueue one job: with the others if some are under way, else at once."""
+        if not self._busy:
+            return self._lead(job)
+        future: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
+        self._pending.append((job, future))
+        return future
+
+    async def _lead(self, job: NewJob) -> Enqueued:
+        if self._busy:  # somebody came between the call and its first step
+            return await self.enqueue(job)
         self._busy = True
         try:
             return (await self._send([job]))[0]
