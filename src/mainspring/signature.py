@@ -81,7 +81,7 @@ def aware(hint: Any) -> Any:
     changed = tuple(aware(arg) for arg in args)
     if origin is Literal or changed == args:
         return hint
-    return Union[changed] if origin in (Union, UnionType) else origin[changed]  # noqa: UP007
+    return Union[changed] if origin in (Union, UnionType) else origin[changed]  # noqa: UP007 (built at run time)
 
 
 class Shape:
