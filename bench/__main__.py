@@ -60,7 +60,7 @@ async def enqueues(report: Report, postgres: Server, quick: bool) -> None:
 
 
 async def pickups(report: Report, postgres: Server, quick: bool) -> None:
-    n, seconds = (20, 2) if quick else (60, 6)
+    n, seconds = (30, 1) if quick else (60, 6)
     dsn, theirs = postgres.database(), postgres.database()
     say("pickup")
     pairs = await interleave(lambda: pickup.pickup(dsn, n), lambda: floor.listen_claim_roundtrip(theirs, n))
