@@ -17,7 +17,7 @@
     │   ├── TransitionRefused     the job's state does not allow it; carries verb and state
     │   ├── ResultUnavailable     the job ended without success; carries state and error
     │   └── LeaseLost             the worker no longer owns the job
-    ├── SchemaError               SchemaMissing  SchemaOutdated  SchemaTooNew
+    ├── SchemaError               SchemaMissing  SchemaOutdated  SchemaChanged  SchemaTooNew
     └── DatabaseUnavailable       try again later
 
 What a handler raises to steer its job (Permanent, RetryAfter, Snooze) lives in `mainspring.outcome`.
@@ -133,6 +133,10 @@ class SchemaMissing(SchemaError):
 
 class SchemaOutdated(SchemaError):
     """The schema is older than this version needs: run `mainspring schema migrate`."""
+
+
+class SchemaChanged(SchemaError):
+    """A migration that is applied already has changed since."""
 
 
 class SchemaTooNew(SchemaError):

@@ -13,7 +13,7 @@ from tests.client.tasks import greet
 from tests.databases import Database
 
 from mainspring import AsyncClient, DatabaseUnavailable, Enqueued, KeyReused, NewJob
-from mainspring.coalesce import Coalescer
+from mainspring.client.coalesce import Coalescer
 
 pytestmark = pytest.mark.anyio
 Sql = psycopg.Connection[TupleRow]

@@ -11,7 +11,7 @@ import pytest
 from tests.databases import Database
 
 from mainspring.db.migrate import Line, Migration, check, engine_line, migrate, status
-from mainspring.errors import DeclarationError, SchemaMissing, SchemaOutdated, SchemaTooNew
+from mainspring.errors import DeclarationError, SchemaChanged, SchemaMissing, SchemaOutdated, SchemaTooNew
 
 ALL = [migration.number for migration in engine_line().migrations]
 
@@ -58,6 +58,15 @@ def test_migration_that_fails_leaves_nothing_and_is_tried_again(empty: Database,
         assert conn.execute(left).fetchone() == (True, False)
         line = lines(tmp_path, m0002_b="create table {schema}.b ();")
         assert migrate(conn, line=line) == [2]
+
+
+def test_migration_that_changed_after_it_was_applied_is_refused(empty: Database, tmp_path: Path) -> None:
+    line = lines(tmp_path, m0001_a="create table {schema}.a ();")
+    with empty.connect() as conn:
+        migrate(conn, line=line)
+        line = lines(tmp_path, m0001_a="create table {schema}.a (n integer);")
+        with pytest.raises(SchemaChanged, match="migration 1 of shop was applied in another form"):
+            migrate(conn, line=line)
 
 
 def test_application_brings_its_own_line_through_the_same_runner(empty: Database, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -17,9 +18,10 @@ from typing import Any
 import psycopg
 
 from mainspring.db.schema import DEFAULT_SCHEMA, render
-from mainspring.errors import DeclarationError, SchemaMissing, SchemaOutdated, SchemaTooNew
+from mainspring.errors import DeclarationError, SchemaChanged, SchemaMissing, SchemaOutdated, SchemaTooNew
 
 ENGINE = "mainspring"
+CHANGED = "was applied in another form, before it was released: make a new database (for `mainspring up`: remove .data)"
 
 # org_id as in every table: 'SYSTEM' is the engine's own.
 MIGRATION_TABLE = """
@@ -30,6 +32,7 @@ create table if not exists {schema}.migration (
   number     integer not null,
   name       text not null,
   breaking   boolean not null,
+  digest     text not null default '',
   applied_at timestamptz not null default statement_timestamp(),
   primary key (org_id, line, number)
 );
@@ -49,6 +52,11 @@ class Migration:
         """Whether workers of an older version must stop once it is applied."""
         head = re.match(r"(--[^\n]*\n)*", self.text)
         return head is not None and "-- breaking" in head.group()
+
+    @property
+    def digest(self) -> str:
+        """Tells whether a file changed after it was applied, which only an unreleased one does."""
+        return sha256(self.text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +95,27 @@ def migrate(
             conn.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"mainspring migrate {schema}"])
             conn.execute("set local client_min_messages = warning")  # "already exists, skipping" is no news
             conn.execute(render(MIGRATION_TABLE, schema))
-            if (migration.number, migration.name) in _applied(conn, schema, line.name):
+            applied = _applied(conn, schema, line.name).get(migration.number)
+            if applied is not None:
+                if applied != migration.digest:
+                    raise SchemaChanged(f"migration {migration.number} of {line.name} {CHANGED}")
                 continue
             conn.execute("set local check_function_bodies = off")  # functions may name what a later file creates
             conn.execute(render(migration.text, schema))
             conn.execute(
-                render("insert into {schema}.migration (line, number, name, breaking) values (%s, %s, %s, %s)", schema),
-                [line.name, migration.number, migration.name, migration.breaking],
+                render(
+                    "insert into {schema}.migration (line, number, name, breaking, digest) values (%s, %s, %s, %s, %s)",
+                    schema,
+                ),
+                [line.name, migration.number, migration.name, migration.breaking, migration.digest],
             )
         done.append(migration.number)
     return done
 
 
-def _applied(conn: psycopg.Connection[Any], schema: str, line: str) -> list[tuple[int, str]]:
-    query = render("select number, name from {schema}.migration where line = %s order by number", schema)
-    rows = conn.execute(query, [line]).fetchall()
-    return [(row[0], row[1]) for row in rows]
+def _applied(conn: psycopg.Connection[Any], schema: str, line: str) -> dict[int, str]:
+    query = render("select number, to_jsonb(m) ->> 'digest' from {schema}.migration m where line = %s", schema)
+    return {number: digest or "" for number, digest in conn.execute(query, [line]).fetchall()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1177,6 +1177,7 @@ CREATE TABLE mainspring.migration (
     number integer NOT NULL,
     name text NOT NULL,
     breaking boolean NOT NULL,
+    digest text DEFAULT ''::text NOT NULL,
     applied_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL
 );
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mainspring.db.migrate import MIGRATION_TABLE, Line, engine_line
 from mainspring.db.schema import DEFAULT_SCHEMA, render
 
-_RECORD = "insert into {schema}.migration (line, number, name, breaking) values"
+_RECORD = "insert into {schema}.migration (line, number, name, breaking, digest) values"
 
 
 def script(schema: str = DEFAULT_SCHEMA, line: Line | None = None) -> str:
@@ -13,6 +13,7 @@ def script(schema: str = DEFAULT_SCHEMA, line: Line | None = None) -> str:
     line = line or engine_line()
     parts = ["begin;", "set local check_function_bodies = off;", render(MIGRATION_TABLE, schema)]
     for migration in line.migrations:
-        values = f"('{line.name}', {migration.number}, '{migration.name}', {str(migration.breaking).lower()});"
+        m, breaking = migration, str(migration.breaking).lower()
+        values = f"('{line.name}', {m.number}, '{m.name}', {breaking}, '{m.digest}');"
         parts += [render(migration.text, schema), f"{render(_RECORD, schema)} {values}\n"]
     return "\n".join([*parts, "commit;"])

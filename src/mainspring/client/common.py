@@ -1,0 +1,90 @@
+"""What both colours of the client share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from psycopg_pool import PoolClosed
+
+from mainspring.caller import Caller, current
+from mainspring.db import jobs
+from mainspring.db.jobs import Who
+from mainspring.db.schema import Sql
+from mainspring.db.statement import Flow
+from mainspring.envelope import complete
+from mainspring.errors import ConfigurationError, DatabaseUnavailable, JobExists, ResultUnavailable
+from mainspring.job import SYSTEM, Enqueued, Job, NewJob
+from mainspring.states import FINISHED
+
+#: A heartbeat is every 10 s; three missed ones and the worker counts as gone.
+GONE_AFTER = timedelta(seconds=30)
+#: Pauses between tries of an enqueue whose connection was lost.
+TRIES = (0.05, 0.2, 1.0, 3.0)
+
+
+class Common:
+    """What both colours share: the statements, the caller's defaults, how a result is read."""
+
+    def __init__(self, dsn: str, *, schema: str, caller: Caller) -> None:
+        self.dsn = dsn
+        self._sql = Sql(schema)
+        self._caller = caller
+
+    def _who(self, org: str | None = None) -> Who:
+        """Who acts, for verbs that are audited; without an organisation a job id may be anybody's."""
+        caller = current()
+        who = caller if caller.actor_id is not None else self._caller
+        # An empty organisation was said, and is refused: it must not mean all of them.
+        org = next((said for said in (org, caller.org_id) if said is not None), self._caller.org_id)
+        return Who(org, who.actor_type or "system", SYSTEM if who.actor_id is None else who.actor_id)
+
+    def _complete(self, wanted: Sequence[NewJob]) -> list[NewJob]:
+        return complete(wanted, self._caller)
+
+    def _joined(self, wanted: Sequence[NewJob]) -> Flow[list[Enqueued]]:
+        """In a caller's hands: one statement, because their connection may commit each by itself."""
+        return jobs.enqueue_many(self._sql, wanted, batch=len(wanted) or 1)
+
+    def _tries(self, wanted: Sequence[NewJob]) -> Iterator[tuple[Flow[list[Enqueued]], float | None]]:
+        """An enqueue and its repetitions after the connection was lost, each with the pause that follows, if any."""
+        first = jobs.enqueue_one(self._sql, wanted[0]) if len(wanted) == 1 else jobs.enqueue_many(self._sql, wanted)
+        yield first, TRIES[0]
+        for pause in (*TRIES[1:], None):
+            yield jobs.enqueue_again(self._sql, wanted), pause
+
+
+def result_of(job: Job) -> Any:
+    """What a succeeded job's handler returned; else the error that says how it stands."""
+    if job.state != "succeeded":
+        text = f"job {job.id} {'ended as' if job.state in FINISHED else 'has not ended, it is'} {job.state}"
+        raise ResultUnavailable(text, job_id=job.id, state=job.state, error=job.error)
+    return job.result
+
+
+@contextmanager
+def still_open() -> Iterator[None]:
+    """Say it clearly when a client is used after its end."""
+    try:
+        yield
+    except PoolClosed:
+        raise ConfigurationError("the client is closed") from None
+
+
+def pauses() -> Iterator[float]:
+    """How long to wait between looks at a job: short at first, a quarter of a second at last."""
+    pause = 0.005
+    while True:
+        yield pause
+        pause = min(pause * 1.5, 0.25)
+
+
+def is_final(error: DatabaseUnavailable | JobExists, pause: float | None, lost: bool) -> bool:
+    """Whether a failed try is the last: later ones follow only where one may have committed without our knowledge."""
+    if isinstance(error, DatabaseUnavailable):
+        again = error.sent and pause is not None
+        error.sent = error.sent or lost
+        return not again
+    return not lost or pause is None  # its id is taken: after a loss, by the try before, which was still under way

@@ -1,0 +1,203 @@
+"""The client for sync code."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import datetime, timedelta
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from mainspring.caller import NOBODY, Caller
+from mainspring.client.common import GONE_AFTER, Common, is_final, pauses, result_of, still_open
+from mainspring.config import DEFAULT_SCHEMA
+from mainspring.db import jobs, queues
+from mainspring.db.adopt import adopt
+from mainspring.db.connect import PATIENCE, pool, why_not
+from mainspring.db.jobs import Attempt, CancelOutcome
+from mainspring.db.queues import Queue, WorkerRow
+from mainspring.db.run import psycopg_door, run
+from mainspring.db.statement import Flow
+from mainspring.db.translate import unavailable
+from mainspring.errors import DatabaseUnavailable, JobExists
+from mainspring.job import Enqueued, Job, NewJob
+from mainspring.states import FINISHED
+
+T = TypeVar("T")
+
+
+class Client(Common):
+    """Enqueues and manages jobs from sync code.
+
+    ::
+
+        client = ms.Client("postgresql://localhost/shop")
+        client.enqueue(send_welcome.job(user_id=7))
+        client.enqueue(send_welcome.job(user_id=8), conn=conn)  # part of conn's transaction
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        caller: Caller = NOBODY,
+        pool_size: int = 4,
+        timeout: float = PATIENCE,
+    ) -> None:
+        super().__init__(dsn, schema=schema, caller=caller)
+        self._pool = pool(dsn, size=pool_size, name="mainspring client", timeout=timeout)
+
+    def enqueue(self, job: NewJob, *, conn: Any = None) -> Enqueued:
+        """Enqueue one job."""
+        return self.enqueue_many([job], conn=conn)[0]
+
+    def enqueue_many(self, jobs_: Sequence[NewJob], *, conn: Any = None) -> list[Enqueued]:
+        """Enqueue jobs, all or none."""
+        wanted = self._complete(jobs_)
+        if conn is None:
+            return self._send(wanted) if wanted else []
+        return self._run(self._joined(wanted), conn)
+
+    def get(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Job:
+        """One job, or JobNotFound."""
+        return self._run(jobs.get(self._sql, job, self._who(org)), conn)
+
+    def jobs(
+        self,
+        *,
+        state: str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        before: UUID | None = None,
+        limit: int = 50,
+        org: str | None = None,
+        conn: Any = None,
+    ) -> list[Job]:
+        """Jobs by state, queue and task, newest first; `before` continues after the last one seen."""
+        filters: dict[str, Any] = {"state": state, "queue": queue, "task": task, "before": before, "limit": limit}
+        return self._run(jobs.select(self._sql, self._who(org), **filters), conn)
+
+    def attempts(self, job: UUID, *, org: str | None = None, conn: Any = None) -> list[Attempt]:
+        """The history of a job, oldest first."""
+        return self._run(jobs.attempts(self._sql, job, self._who(org)), conn)
+
+    def cancel(
+        self,
+        job: UUID | None = None,
+        *,
+        key: str | None = None,
+        org: str | None = None,
+        reason: str | None = None,
+        conn: Any = None,
+    ) -> CancelOutcome:
+        """Stop a job by id or key: at once while it waits, by its token while it runs."""
+        return self._run(jobs.cancel(self._sql, self._who(org), job=job, key=key, reason=reason), conn)
+
+    def reschedule(
+        self,
+        job: UUID | None = None,
+        *,
+        key: str | None = None,
+        org: str | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        conn: Any = None,
+    ) -> str:
+        """Move a job that waits, by id or key, and return its state."""
+        return self._run(jobs.reschedule(self._sql, self._who(org), job=job, key=key, at=at, delay=delay), conn)
+
+    def prioritize(self, job: UUID, priority: int, *, org: str | None = None, conn: Any = None) -> int:
+        """Change the priority of a job that waits and return the old one."""
+        return self._run(jobs.prioritize(self._sql, job, self._who(org), priority), conn)
+
+    def replay(self, job: UUID, *, reason: str | None = None, org: str | None = None, conn: Any = None) -> None:
+        """Make a failed or dead job ready again, attempts 0."""
+        return self._run(jobs.replay(self._sql, job, self._who(org), reason), conn)
+
+    def prune(self, states: Sequence[str], age: timedelta, *, limit: int = 1000, conn: Any = None) -> int:
+        """Remove at most `limit` jobs of these states that finished longer ago than `age`; returns how many."""
+        return self._run(jobs.prune(self._sql, states, age, limit), conn)
+
+    def pause(self, queue: str, *, reason: str | None = None, conn: Any = None) -> None:
+        """Stop claims from a queue; running jobs finish."""
+        return self._run(queues.pause(self._sql, queue, self._who(), reason), conn)
+
+    def resume(self, queue: str, *, conn: Any = None) -> bool:
+        """Start claims from a queue again; False when it was not paused."""
+        return self._run(queues.resume(self._sql, queue, self._who()), conn)
+
+    def queues(self, *, conn: Any = None) -> list[Queue]:
+        """Every queue that is declared, served or filled."""
+        return self._run(queues.listing(self._sql), conn)
+
+    def depth(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> int:
+        """How many jobs of a queue are ready, counted up to a limit."""
+        return self._run(queues.depth(self._sql, queue, limit), conn)
+
+    def workers(self, *, conn: Any = None) -> list[WorkerRow]:
+        """Worker processes, by their heartbeat."""
+        return self._run(queues.workers(self._sql, GONE_AFTER), conn)
+
+    def now(self, *, conn: Any = None) -> datetime:
+        """The engine's clock."""
+        return self._run(jobs.now(self._sql), conn)
+
+    def result(self, job: UUID, *, org: str | None = None, timeout: float = 60.0) -> Any:
+        """Wait until a job has ended and return what its handler returned."""
+        deadline = time.monotonic() + timeout
+        for pause in pauses():
+            found = self.get(job, org=org)
+            if found.state in FINISHED or time.monotonic() >= deadline:
+                return result_of(found)
+            time.sleep(pause)
+        return None
+
+    def close(self) -> None:
+        """Close the client's own connections."""
+        self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self, wanted: list[NewJob]) -> list[Enqueued]:
+        lost = False
+        for flow, pause in self._tries(wanted):
+            try:
+                return self._run(flow, atomic=len(wanted) > jobs.BATCH)
+            except (DatabaseUnavailable, JobExists) as error:
+                if is_final(error, pause, lost):
+                    raise
+                lost = True
+            time.sleep(pause or 0)
+        raise AssertionError
+
+    def _run(self, flow: Flow[T], conn: Any = None, *, atomic: bool = False) -> T:
+        if conn is not None:
+            with unavailable():
+                return run(adopt(conn, self._sql["wake"]), flow, joined=True)
+        with self._own() as own, own.transaction() if atomic else nullcontext():
+            return run(psycopg_door(own), flow)
+
+    @contextmanager
+    def _own(self) -> Iterator[psycopg.Connection[Any]]:
+        with still_open():
+            self._pool.open()
+            try:
+                own = self._pool.getconn()
+            except PoolTimeout:
+                raise DatabaseUnavailable(f"the database is unavailable: {why_not(self.dsn)}", sent=False) from None
+        try:
+            with unavailable():
+                yield own
+        finally:
+            if own.broken:  # the others of the pool are probably as lost
+                self._pool.drain()
+            self._pool.putconn(own)

@@ -1,0 +1,1 @@
+-- Long jobs: what an attempt remembers for the next one, and how far it is.

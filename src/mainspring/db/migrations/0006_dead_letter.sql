@@ -1,0 +1,1 @@
+-- Dead letters: what people decided about jobs that failed for good.

@@ -1,0 +1,1 @@
+-- The seal: a hash chain per organisation over the audit trail, made after the fact so that the hot path pays nothing.

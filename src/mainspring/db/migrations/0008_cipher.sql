@@ -1,0 +1,1 @@
+-- Payload encryption: one wrapped key per organisation; deleting it makes what it encrypted unreadable.
