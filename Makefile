@@ -5,7 +5,7 @@ PY    := $(VENV)/bin/python
 ARGS  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check fmt bench chaos bugs rules schema lock clean
+.PHONY: help setup up test check fmt bench chaos bugs failover rules docs schema lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -47,11 +47,18 @@ chaos: setup ## the full crash test: SIGKILL, SIGSTOP and a dying PostgreSQL und
 bugs: setup ## plant known bugs, one by one, and show that the tests catch each
 	@$(PY) -m tests.chaos.bugs $(ARGS)
 
+failover: setup ## kill the primary and promote its standby, five times, under load
+	@$(PY) -m tests.surroundings.failover $(ARGS)
+
 rules: setup ## per ledger: rules with a passing test / all rules, and the missing ones
 	@$(PY) tools/rules.py $(ARGS)
 
-schema: setup ## write src/mainspring/db/schema.sql anew from the migrations
-	@$(PY) tools/dump_schema.py
+docs: setup ## build the documentation into build/site
+	@$(PY) -m tools.site
+
+schema: setup ## write db/schema.sql and docs/schema.md anew from the migrations
+	@$(PY) -m tools.dump_schema
+	@$(PY) -m tools.schema_page
 
 lock: setup ## pin the requirements anew
 	@tools/lock

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -45,7 +47,9 @@ def dump(dsn: str, schema: str = "mainspring") -> str:
     return HEAD + re.sub(r"\n{3,}", "\n\n", NOISE.sub("", text)).strip() + "\n"
 
 
-def main() -> None:
+@contextmanager
+def migrated() -> Iterator[str]:
+    """A throw-away database with all migrations applied."""
     with tempfile.TemporaryDirectory(prefix="mainspring-schema-") as folder:
         Path(folder).chmod(0o755)  # for the account that runs PostgreSQL when we are root
         cluster = Cluster(Path(folder) / "cluster", version=VERSION, settings=VOLATILE)
@@ -53,9 +57,14 @@ def main() -> None:
             cluster.start()
             with psycopg.connect(cluster.dsn(), autocommit=True) as conn:
                 migrate(conn)
-            TARGET.write_text(dump(cluster.dsn()))
+            yield cluster.dsn()
         finally:
             cluster.remove()
+
+
+def main() -> None:
+    with migrated() as dsn:
+        TARGET.write_text(dump(dsn))
     print(f"{TARGET.name}: {len(TARGET.read_text().splitlines())} lines")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shlex
 import sys
@@ -18,10 +19,10 @@ import mainspring as ms
 from mainspring.cli import main
 
 RUNNABLE = [page for page in PAGES if any(block.language in {"python", "sql"} for block in blocks(page))]
-COMMANDS = [block for page in PAGES for block in blocks(page) if block.language == "bash"]
+COMMANDS = [block for page in PAGES for block in blocks(page) if block.language in {"bash", "ini", "dockerfile"}]
 TARGETS = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
 #: Programs of the reader's own machine.
-FOREIGN = {"kill", "export"}
+FOREIGN = {"kill", "export", "python3", "pip"}
 
 
 def run_page(page: Path, database: Database, module: ModuleType) -> dict[str, Any]:
@@ -77,13 +78,13 @@ async def _drain(app: ms.App) -> None:
 
 @pytest.mark.parametrize("block", COMMANDS, ids=str)
 def test_commands_exist_with_their_options(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
-    for line in block.code.splitlines():
+    for line in command_lines(block):
         words = shlex.split(line, comments=True)
         while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
             words = words[1:]
         if not words:
             continue
-        match words[0].removeprefix(".venv/bin/"):
+        match words[0].rpartition(".venv/bin/")[2]:
             case "make":
                 target, *options = words[1:]
                 assert target in TARGETS, line
@@ -97,10 +98,21 @@ def test_commands_exist_with_their_options(block: Block, capsys: pytest.CaptureF
                 assert program in FOREIGN, line
 
 
+def command_lines(block: Block) -> list[str]:
+    """The commands of a block: of a systemd unit what it starts, of a container what it runs."""
+    match block.language:
+        case "ini":
+            return re.findall(r"^ExecStart=(.*)$", block.code, re.MULTILINE)
+        case "dockerfile":
+            return [shlex.join(json.loads(command)) for command in re.findall(r"^CMD (.*)$", block.code, re.MULTILINE)]
+        case _:
+            return block.code.splitlines()
+
+
 def check_command(*words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Ask the command for its help, and look there for every option of the line."""
     path = list(words[:1])
-    if path and path[0] != "up":
+    if path and path[0] not in {"up", "top", "doctor", "completion"}:
         path += words[1:2]
     assert main([*path, "--help"]) == 0, line
     help_text = capsys.readouterr().out
