@@ -1,11 +1,13 @@
-"""Error codes: stable names, each retryable or permanent, with a text for operators."""
+"""Error codes: stable names, each retryable or permanent, with a text and an action plan for operators."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from mainspring.errors import DeclarationError
+from mainspring.plans import DEFAULTS, PLANS, Plan
 
 ErrorClass = Literal["retryable", "permanent"]
 
@@ -17,21 +19,35 @@ class Code:
     name: str
     error_class: ErrorClass
     text: str
+    plan: Plan
 
 
 CODES: Final[dict[str, Code]] = {}
 
 
-def register(name: str, error_class: ErrorClass, text: str) -> Code:
+def register(name: str, error_class: ErrorClass, text: str, plan: Plan | None = None) -> Code:
     """Declare an error code of an application; the same name cannot mean two things.
 
-    >>> register("CARD_EXPIRED", "permanent", "The card has expired: ask the customer for another one.").error_class
-    'permanent'
+    Without a plan of its own it has that of its class.
+
+    >>> register("CARD_EXPIRED", "permanent", "The card has expired: ask the customer for another one.").plan.advised
+    'fix-forward'
     """
-    code = Code(name, error_class, text)
+    code = Code(name, error_class, text, plan or PLANS.get(name) or DEFAULTS[error_class])
     if CODES.setdefault(name, code) != code:
-        raise DeclarationError(f"error code {name} is already registered with another class or text")
+        raise DeclarationError(f"error code {name} is already registered with another class, text or plan")
     return code
+
+
+def explained(error: Mapping[str, Any]) -> Code:
+    """What the code of a stored error means, and what to do; one that nobody registered has the plan of its class.
+
+    >>> explained({"code": "ODD", "class": "retryable"}).plan.advised
+    'replay'
+    """
+    name = str(error.get("code"))
+    error_class: ErrorClass = "permanent" if error.get("class") == "permanent" else "retryable"
+    return CODES.get(name) or Code(name, error_class, "Nobody registered this code.", DEFAULTS[error_class])
 
 
 for _name, _text in {
@@ -60,5 +76,7 @@ for _name, _text in {
     "UNKNOWN_JOB_TYPE": "No task has this name.",
     "SNOOZED_TOO_LONG": "The job was put off for longer than its task allows.",
     "CANCELLED": "The job was cancelled.",
+    "PAYLOAD_UNREADABLE": "What the job carries was changed, or belongs to another job or organisation.",
+    "PAYLOAD_ERASED": "The organisation was erased: nobody can read what the job carries.",
 }.items():
     register(_name, "permanent", _text)

@@ -17,6 +17,9 @@
     │   ├── TransitionRefused     the job's state does not allow it; carries verb and state
     │   ├── ResultUnavailable     the job ended without success; carries state and error
     │   └── LeaseLost             the worker no longer owns the job
+    ├── NotPermitted              another organisation's, or not this role's to do
+    ├── Unreadable                an encrypted value was changed, or belongs elsewhere
+    │   └── Erased                its key no longer exists: the organisation was erased
     ├── SchemaError               SchemaMissing  SchemaOutdated  SchemaChanged  SchemaTooNew
     └── DatabaseUnavailable       try again later
 
@@ -121,6 +124,24 @@ class LeaseLost(JobError):
     """The worker no longer owns the job; nothing it writes can commit."""
 
     code = "LEASE_EXPIRED"
+
+
+class NotPermitted(MainspringError):
+    """The database refused: it belongs to another organisation, or is not this role's to do."""
+
+    code = "OWNERSHIP_VIOLATION"
+
+
+class Unreadable(MainspringError):
+    """An encrypted value was changed, or belongs to another job or organisation."""
+
+    code = "PAYLOAD_UNREADABLE"
+
+
+class Erased(Unreadable):
+    """The key that encrypted this no longer exists: the organisation was erased."""
+
+    code = "PAYLOAD_ERASED"
 
 
 class SchemaError(MainspringError):

@@ -104,6 +104,7 @@ class Error:
     error_class: ErrorClass
     message: str
     stack: str | None = None
+    sealed: str | None = None  # message and stack, encrypted, where the message itself says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,9 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The worker stops before the handler ended."""
+    """The worker stops before the handler ended, or before it was entered."""
+
+    started: bool = False
 
 
 Outcome = Succeeded | Failed | Snoozed | Stopped | Interrupted
@@ -155,6 +158,7 @@ class Move:
     verb: str
     delay: timedelta | None = None
     error: Error | None = None
+    started: bool = False  # of a release: the handler was entered, so the trail shows it
 
 
 class Attempted(Protocol):
@@ -196,8 +200,8 @@ def decide(
             return Move("snooze", after)
         case Stopped():
             return Move("stop")
-        case Interrupted():
-            return Move("release")
+        case Interrupted(started):
+            return Move("release", started=started)
         case Failed(error) if error.error_class == "permanent":
             return Move("bury" if job.suspect else "reject", error=error)
         case Failed(error) if job.attempt >= job.max_attempts:

@@ -6,7 +6,10 @@ Masking looks for names (`password=…`) and for shapes (`sk_live_…`), so it m
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
 
 LIMIT: Final = 8192  # bytes
 MASK: Final = "***"
@@ -57,13 +60,43 @@ def sanitize(text: str, limit: int = LIMIT) -> str:
     """
     # Looking through a huge text costs time. What is left out here lies far inside what is cut below.
     text = _cut(text, 16 * limit)
-    text = _UNFIT.sub("�", text)
+    text = mask(_UNFIT.sub("�", text))
+    text = _EMAIL.sub(rf"\1{MASK}@\2", text)
+    return _cut(text, limit)
+
+
+def mask(text: str) -> str:
+    """The text with secrets masked, else as it is.
+
+    >>> mask("jane@example.com asked https://ada:pw@example.com")
+    'jane@example.com asked https://ada:***@example.com'
+    """
     text = CREDENTIAL.sub(MASK, text)
     text = _LOGIN.sub(rf"\1:{MASK}@", text)
     text = _SCHEME.sub(rf"\1 {MASK}", text)
-    text = _NAMED.sub(rf"\1\2{MASK}", text)
-    text = _EMAIL.sub(rf"\1{MASK}@\2", text)
-    return _cut(text, limit)
+    return _NAMED.sub(rf"\1\2{MASK}", text)
+
+
+def masked(value: Any) -> Any:
+    """A value as JSON holds it, with secrets masked: fields by their names, texts by their shapes.
+
+    >>> masked({"user": "ada", "api_key": "xyz", "note": "use sk_live_0123456789"})
+    {'user': 'ada', 'api_key': '***', 'note': 'use ***'}
+    """
+    match value:
+        case str():
+            return mask(value)
+        case Mapping():
+            return {
+                name: MASK if names_secret(str(name)) and inner not in (None, "") else masked(inner)
+                for name, inner in value.items()
+            }
+        case list() | tuple():
+            return [masked(inner) for inner in value]
+        case None | bool() | int() | float():
+            return value
+        case _:
+            return masked(msgspec.to_builtins(value, str_keys=True))
 
 
 def _cut(text: str, limit: int) -> str:

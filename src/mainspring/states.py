@@ -43,7 +43,7 @@ TRANSITIONS: Final[dict[str, tuple[frozenset[State | None], frozenset[State | No
     "rescue": (frozenset({S.RUNNING}), frozenset({S.READY, S.DEAD, S.CANCELLED})),
     "cancel": (WAITING, frozenset({S.CANCELLED})),
     "reschedule": (WAITING, frozenset({S.SCHEDULED, S.READY, S.RETRYING})),
-    "replay": (frozenset({S.FAILED, S.DEAD}), frozenset({S.READY})),
+    "replay": (frozenset({S.FAILED, S.DEAD}), frozenset({S.READY, S.SCHEDULED})),
     "reset": (frozenset({S.FAILED, S.DEAD, S.CANCELLED}), frozenset({S.SCHEDULED, S.READY})),
     "prune": (FINISHED, frozenset({None})),
 }

@@ -20,7 +20,7 @@ from mainspring.uuid7 import uuid7
 LEASE = timedelta(seconds=60)
 ERROR = {"code": "INTERNAL_ERROR", "class": "retryable", "message": "no answer"}
 ALL = ("succeeded", "failed", "dead", "cancelled")
-TABLES = ("job", "waiting", "running", "finished", "attempt", "idempotency", "audit", "queue")
+TABLES = ("job", "waiting", "running", "finished", "attempt", "idempotency", "resolution", "audit", "queue")
 
 _job = msgspec.json.Decoder(Job).decode
 _attempt = msgspec.json.Decoder(Attempt).decode
@@ -113,7 +113,7 @@ class Engine:
         return dict(self.ask("renew", [worker, lease, list(epochs)]))
 
     def rescue(self, limit: int = 1000, budget: int = CRASH_BUDGET) -> list[tuple[UUID, str, str]]:
-        return self.ask("rescue", [limit, budget])
+        return [row[:3] for row in self.ask("rescue", [limit, budget])]
 
     # -- people's verbs
 
@@ -121,16 +121,21 @@ class Engine:
         return str(self.value("cancel", self._named(job, org) | {"reason": reason}))
 
     def reschedule(self, job: UUID, at: datetime, *, org: str | None = None) -> str | None:
-        answer: str | None = self.value("reschedule", self._named(job, org) | {"at": at.isoformat(), "delay": None})
+        answer: str | None = self.value(
+            "reschedule", self._named(job, org) | {"at": at.isoformat(), "delay": None, "reason": None}
+        )
         return answer
 
     def prioritize(self, job: UUID, priority: int, *, org: str | None = None) -> int | None:
-        answer: int | None = self.value("prioritize", self._named(job, org) | {"priority": priority})
+        answer: int | None = self.value("prioritize", self._named(job, org) | {"priority": priority, "reason": None})
         return answer
 
-    def replay(self, job: UUID, *, org: str | None = None, reason: str | None = None) -> tuple[bool, UUID | None]:
+    def replay(self, job: UUID, *, org: str | None = None, reason: str = "again") -> tuple[bool, UUID | None]:
         moved, in_the_way = self.ask("replay", self._named(job, org) | {"reason": reason})[0]
         return moved, in_the_way
+
+    def discard(self, job: UUID, *, org: str | None = None, reason: str = "not needed") -> bool:
+        return bool(self.value("discard", self._named(job, org) | {"reason": reason}))
 
     def prune(self, states: Sequence[str] = ALL, *, age: str = "0 s", limit: int = 1000) -> int:
         return int(self.value("prune", {"states": "{" + ",".join(states) + "}", "age": age, "limit": limit}))
@@ -140,7 +145,7 @@ class Engine:
         self.ask("claims_seen")
 
     def resume(self, queue: str = "q:default") -> bool:
-        return bool(self.value("resume", {"queue": queue, "actor_type": "user", "actor_id": "ada"}))
+        return bool(self.value("resume", {"queue": queue, "actor_type": "user", "actor_id": "ada", "reason": None}))
 
     # -- what is seen
 
@@ -156,7 +161,7 @@ class Engine:
 
     def events(self, job: UUID) -> list[str]:
         """The trail of a job, oldest first."""
-        return [row[0] for row in self.rows("select event from mainspring.trail where job_id = %s order by at", job)]
+        return [row[0] for row in self.rows("select event from mainspring.trail where job_id = %s order by place", job)]
 
     def status(self, key: str, org: str = "default") -> tuple[Any, ...]:
         """Status, expiry, result and error reference of a key."""
@@ -172,7 +177,9 @@ class Engine:
     def clear(self) -> None:
         """Forget all jobs, as if the database were new."""
         tables = ", ".join(f"mainspring.{table}" for table in TABLES if table != "queue")
+        self.conn.execute("alter table mainspring.audit disable trigger user")  # it refuses to be emptied
         self.conn.execute(f"truncate {tables}".encode())
+        self.conn.execute("alter table mainspring.audit enable trigger user")
         self.conn.execute("update mainspring.queue set paused_at = null, paused_by = null, pause_reason = null")
 
     @staticmethod

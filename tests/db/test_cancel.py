@@ -147,7 +147,8 @@ def test_a_job_that_waits_can_be_moved_in_time(engine: Engine, state: str) -> No
 
     moved = engine.rows("select detail from mainspring.audit where event = 'job.rescheduled' order by id")
     assert [row[0]["by"] for row in moved] == ["ada", "ada"]
-    assert moved[1][0]["from"] == later.isoformat()
+    assert moved[1][0]["before"] == {"due_at": later.isoformat()}
+    assert moved[1][0]["after"] == {"due_at": NOON.isoformat()}
 
 
 def test_moving_a_timer_by_its_key_keeps_its_id(engine: Engine) -> None:
@@ -168,7 +169,13 @@ def test_the_priority_of_a_job_that_waits_can_be_changed_and_is_audited(engine: 
     assert engine.claim(n=1)[0].id == id_
     assert engine.prioritize(id_, 2) is None
     (event,) = engine.rows("select detail from mainspring.audit where event = 'job.prioritized'")
-    assert event[0] == {"by": "ada", "by_type": "user", "from": 3, "to": 0}
+    assert event[0] == {
+        "by": "ada",
+        "by_type": "user",
+        "reason": None,
+        "before": {"priority": 3},
+        "after": {"priority": 0},
+    }
 
 
 @pytest.mark.rule("ENG-11.03")

@@ -11,7 +11,8 @@ import pytest
 from tests.db.conftest import NOON
 from tests.db.engine import Engine
 
-from mainspring.checks import MAX_BYTES, check_job
+from mainspring.checks import check_job
+from mainspring.document import MAX_BYTES
 from mainspring.errors import ValidationError
 from mainspring.job import NewJob
 from mainspring.uuid7 import uuid7

@@ -39,7 +39,7 @@ def test_a_job_is_written_once(engine: Engine, change: str) -> None:
 @pytest.mark.rule("ENG-2.14")
 def test_even_a_reset_changes_only_the_payload_and_its_limits_and_never_while_it_runs(engine: Engine) -> None:
     claim = engine.started(payload={"n": 1})
-    for verb in ("reset", "replace", "fix"):
+    for verb in ("reset", "replace"):
         engine.conn.execute(f"set mainspring.verb = '{verb}'".encode())
         assert refused(engine, "update mainspring.job set payload = '{}'") == "MS004"
         assert refused(engine, "update mainspring.job set org_id = 'b'") == "MS004"

@@ -78,7 +78,7 @@ VERBS: dict[str, Callable[[Engine, Target], object]] = {
     "reschedule": lambda engine, job: engine.reschedule(job.id, NOON + timedelta(hours=2)),
     "replay": lambda engine, job: engine.replay(job.id),
     "reset": reset,
-    "prune": lambda engine, job: engine.prune(age="-1 s"),
+    "prune": lambda engine, job: (engine.discard(job.id), engine.prune(age="-1 s")),  # open dead letters stay
 }
 
 

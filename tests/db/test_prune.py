@@ -23,6 +23,7 @@ def tried(engine: Engine, last: str, **fields: Any) -> Claim:
     (claim,) = engine.claim("w3")
     engine.clock.advance(seconds=1)
     assert engine.end(claim, last, "w3")
+    assert engine.discard(claim.id) is (last in ("reject", "bury"))
     return claim
 
 
@@ -52,6 +53,7 @@ def test_a_key_remembers_how_its_job_ended_once_that_is_pruned(engine: Engine, v
     engine.end(claim, verb)
     before = engine.status("k")
     assert before[0] == status
+    engine.discard(claim.id)
     engine.clock.advance(days=1)
 
     engine.prune()
@@ -88,6 +90,7 @@ def test_only_states_that_are_named_and_old_enough_go_in_bounded_batches(engine:
 def test_a_failed_key_can_be_enqueued_anew_after_its_job_is_pruned(engine: Engine) -> None:
     claim = engine.started(key="k", mode="reset_failed")
     engine.end(claim, "reject")
+    engine.discard(claim.id)
     engine.clock.advance(days=1)
     engine.prune()
 

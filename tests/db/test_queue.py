@@ -78,10 +78,13 @@ def test_a_paused_queue_gives_no_jobs_and_lets_running_ones_finish(engine: Engin
     assert engine.resume("q:default") is True
     assert engine.resume("q:default") is False
     assert len(engine.claim()) == 1
-    events = engine.rows("select event, actor_id, detail from mainspring.audit order by id")
+    before_and_after = "detail #>> '{before,paused_by}', detail #>> '{after,paused_by}'"
+    events = engine.rows(
+        f"select event, by, detail ->> 'reason', {before_and_after} from mainspring.trail where id > 0"
+    )
     assert events == [
-        ("queue.paused", "ada", {"queue": "q:default", "reason": "migration"}),
-        ("queue.resumed", "ada", {"queue": "q:default"}),
+        ("queue.paused", "ada", "migration", None, "ada"),
+        ("queue.resumed", "ada", None, "ada", None),
     ]
 
 

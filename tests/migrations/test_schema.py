@@ -7,11 +7,12 @@ import pytest
 from tests.databases import Database
 from tests.migrations.conftest import LIFE, live_through
 from tools.dump_schema import TARGET, dump
+from tools.schema_page import PAGE, PUBLIC, comments, page
 
 from mainspring import Client, ConfigurationError, NewJob
-from mainspring.checks import read_payload
 from mainspring.db.migrate import check, engine_line, migrate, status
 from mainspring.db.script import script
+from mainspring.document import read_payload
 
 VERSIONS = ("empty15", "empty16", "empty")
 
@@ -20,6 +21,14 @@ def test_dump_is_what_the_migrations_produce(empty: Database) -> None:
     with empty.connect() as conn:
         migrate(conn)
     assert dump(empty.dsn) == TARGET.read_text(), "run `make schema`"
+
+
+def test_page_of_the_schema_is_what_the_migrations_produce(empty: Database) -> None:
+    with empty.connect() as conn:
+        migrate(conn)
+        assert page(conn) == PAGE.read_text(), "run `make schema`"
+        views = conn.execute("select viewname from pg_views where schemaname = 'mainspring'").fetchall()
+    assert {name for (name,) in views} | PUBLIC <= comments().keys(), "what is public says what it is for"
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -74,6 +74,7 @@ ACTIONS: dict[str, tuple[int, st.SearchStrategy[dict[str, Any]]]] = {
     "reschedule": (1, st.builds(dict, i=index, span=spans)),
     "prioritize": (1, st.builds(dict, i=index, priority=st.integers(0, 3))),
     "replay": (2, st.builds(dict, i=index)),
+    "discard": (2, st.builds(dict, i=index)),
     "pause": (1, st.builds(dict, queue=st.sampled_from(QUEUES))),
     "resume": (2, st.builds(dict, queue=st.sampled_from(QUEUES))),
     "prune": (

@@ -243,6 +243,12 @@ class Machine(World):
         assert self.engine.replay(id_) == expected, "I16: replay was accepted or refused wrongly"
         self.free |= {id_} if expected[0] else set()
 
+    def discard(self, i: int) -> None:
+        broken = [id_ for id_, job in self.model.jobs.items() if job.place in ("failed", "dead")]
+        id_ = _pick(broken, i) if broken and i % 4 else self._job(i)[0]
+        job = self.model.jobs.get(id_)
+        assert self.engine.discard(id_) is (self.model.discard(job) if job else False)
+
     def pause(self, queue: str) -> None:
         self.engine.pause(queue)
         self.model.paused.add(queue)

@@ -81,6 +81,7 @@ class Job:
     retrying: bool = False
     suspect: bool = False
     after: UUID | None = None
+    discarded: bool = False
     started: bool = False  # since it was enqueued, replayed or reset
     worker: str | None = None
     epoch: int | None = None
@@ -309,12 +310,21 @@ class Model:
             self.keys[job.want.org, job.want.key] = Key(job.want.id, (job.want.task, job.n), key.ttl)
         return True, None
 
+    def discard(self, job: Job) -> bool:
+        if job.discarded or job.place not in ("failed", "dead"):
+            return False
+        job.discarded = True
+        return True
+
     def prune(self, states: Sequence[str], age: timedelta) -> list[UUID]:
         """Remove what finished longer ago than `age`; keys remember how it ended."""
         gone = [
             job.want.id
             for job in self.jobs.values()
-            if job.finished_at is not None and job.place in states and job.finished_at < self.now - age
+            if job.finished_at is not None
+            and job.place in states
+            and job.finished_at < self.now - age
+            and (job.discarded or job.place in ("succeeded", "cancelled"))
         ]
         for id_ in gone:
             job = self.jobs.pop(id_)

@@ -24,7 +24,7 @@ log = logging.getLogger("mainspring")
 
 def adopt(conn: Any, hint: str) -> Door:
     """A door to a caller's sync connection; `hint` is the statement that wakes workers after the commit."""
-    match _library(conn):
+    match origin(conn):
         case "psycopg", "Connection":
             return psycopg_door(conn)
         case "psycopg2", "connection":
@@ -50,7 +50,7 @@ def adopt(conn: Any, hint: str) -> Door:
 
 async def adopt_async(conn: Any, hint: str) -> AsyncDoor:
     """A door to a caller's async connection."""
-    match _library(conn):
+    match origin(conn):
         case "psycopg", "AsyncConnection":
             return async_psycopg_door(conn)
         case "asyncpg", _:
@@ -85,7 +85,8 @@ _KINDS = {
 }
 
 
-def _library(conn: Any) -> tuple[str, str]:
+def origin(conn: Any) -> tuple[str, str]:
+    """The library that a connection comes from, and what it calls it there."""
     for base in type(conn).__mro__:
         library = base.__module__.partition(".")[0]
         if base.__name__ in _KINDS.get(library, ()):

@@ -1,11 +1,21 @@
-"""How we connect: in both colours, with limits on how long a lost network can go unnoticed."""
+"""How we connect: in both colours, to a server that the fence admits, with limits on how long a loss goes unnoticed."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Self
 
 import psycopg
+from psycopg.errors import ConnectionTimeout
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from mainspring.db.fence import FENCE, TRIES, Place, Refused, Route, Server
+from mainspring.db.schema import Sql
+from mainspring.db.translate import is_transient
 
 #: How long a caller waits for a connection: long enough for a database to restart.
 PATIENCE = 10.0
@@ -22,23 +32,164 @@ OPTIONS: dict[str, Any] = {
 def options(dsn: str, name: str, *, prepare: bool = True) -> dict[str, Any]:
     """Connection arguments for a DSN; what it states itself wins. Autocommit: a statement is a transaction."""
     given = psycopg.conninfo.conninfo_to_dict(dsn)
-    chosen = {key: value for key, value in OPTIONS.items() if key not in given}
-    chosen |= {} if "application_name" in given else {"application_name": name}
+    wanted = OPTIONS | {"application_name": name}
+    if "," in str(given.get("host", "")) + str(given.get("hostaddr", "")):
+        wanted["target_session_attrs"] = "read-write"
+    chosen = {key: value for key, value in wanted.items() if key not in given}
     return chosen | {"autocommit": True, "prepare_threshold": 5 if prepare else None}
+
+
+class _Met:
+    """What a connection of ours knows of its server."""
+
+    server = Server()
+    pooled = False  # a pooler stands between: no state of a session outlives a transaction
+
+    @property
+    def stale(self) -> bool:
+        """Whether it leads to a server that was replaced, as this process has learned since."""
+        return self.server.stale
+
+
+class Connection(_Met, psycopg.Connection[Any]):
+    """A connection to a server that may be written to."""
+
+    @classmethod
+    def connect(cls, conninfo: str = "", **kwargs: Any) -> Self:
+        """Connect to the first host that is up and is not refused."""
+        route = Route(conninfo)
+        while True:
+            try:
+                conn = super().connect(route.dsn, **kwargs)
+            except psycopg.Error as error:
+                raise route.failed(error) from None
+            try:
+                place = Place.of(conn)
+                _meet(conn, _ask(conn))
+                for other in route.others(place):
+                    _ask_other(other)
+                FENCE.admit(conn.server, place)
+            except Refused as refused:
+                conn.close()
+                route.leave_out(place, refused)
+            except BaseException:
+                conn.close()
+                raise
+            else:
+                return conn
+
+
+class AsyncConnection(_Met, psycopg.AsyncConnection[Any]):
+    """The same for asyncio."""
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", **kwargs: Any) -> Self:
+        """Connect to the first host that is up and is not refused."""
+        route = Route(conninfo)
+        while True:
+            try:
+                conn = await super().connect(route.dsn, **kwargs)
+            except psycopg.Error as error:
+                raise route.failed(error) from None
+            try:
+                place = Place.of(conn)
+                _meet(conn, await _ask_async(conn))
+                for other in route.others(place):
+                    await _ask_other_async(other)
+                FENCE.admit(conn.server, place)
+            except Refused as refused:
+                await conn.close()
+                route.leave_out(place, refused)
+            except BaseException:
+                await conn.close()
+                raise
+            else:
+                return conn
+
+
+def _ask(conn: psycopg.Connection[Any]) -> Server:
+    try:
+        row = conn.execute(Sql()["server"], prepare=False).fetchone()
+    except psycopg.Error as error:
+        return _untold(error)
+    assert row is not None
+    return FENCE.learn(row)
+
+
+async def _ask_async(conn: psycopg.AsyncConnection[Any]) -> Server:
+    try:
+        row = await (await conn.execute(Sql()["server"], prepare=False)).fetchone()
+    except psycopg.Error as error:
+        return _untold(error)
+    assert row is not None
+    return FENCE.learn(row)
+
+
+def _ask_other(dsn: str) -> None:
+    """Learn the timeline of another host, if somebody is there; one that is lost meanwhile is asked again."""
+    for _ in range(TRIES):
+        try:
+            with psycopg.connect(dsn, autocommit=True) as other:
+                _ask(other)
+            break
+        except ConnectionTimeout:
+            FENCE.silent(dsn)
+            break
+        except psycopg.Error:
+            continue
+
+
+async def _ask_other_async(dsn: str) -> None:
+    for _ in range(TRIES):
+        try:
+            async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as other:
+                await _ask_async(other)
+            break
+        except ConnectionTimeout:
+            FENCE.silent(dsn)
+            break
+        except psycopg.Error:
+            continue
+
+
+def _untold(error: psycopg.Error) -> Server:
+    """A server that does not tell (some managed services) is believed; one that is lost is an error."""
+    if is_transient(error):
+        raise error
+    return Server()
+
+
+def _meet(conn: Connection | AsyncConnection, server: Server) -> None:
+    conn.server = server
+    # A pooler announces a process number of its own making. Prepared statements would be lost, or meet a stranger's.
+    if server.pid is not None and server.pid != conn.pgconn.backend_pid:
+        conn.pooled, conn.prepare_threshold = True, None
 
 
 def pool(
     dsn: str, *, size: int, name: str, prepare: bool = True, timeout: float = PATIENCE
 ) -> ConnectionPool[psycopg.Connection[Any]]:
     """A small pool that opens on first use."""
-    return ConnectionPool(dsn, **_pool_options(dsn, size, name, prepare, timeout))
+    given = _pool_options(dsn, size, name, prepare, timeout)
+    return ConnectionPool(dsn, connection_class=Connection, check=refuse_stale, **given)
 
 
 def async_pool(
     dsn: str, *, size: int, name: str, prepare: bool = True, timeout: float = PATIENCE
-) -> AsyncConnectionPool[psycopg.AsyncConnection[Any]]:
+) -> AsyncConnectionPool[AsyncConnection]:
     """The same for asyncio."""
-    return AsyncConnectionPool(dsn, **_pool_options(dsn, size, name, prepare, timeout))
+    given = _pool_options(dsn, size, name, prepare, timeout)
+    return AsyncConnectionPool(dsn, connection_class=AsyncConnection, check=_refuse_stale, **given)
+
+
+def refuse_stale(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """No question to the server: only whether we have learned since that it was replaced."""
+    if isinstance(conn, _Met) and conn.stale:
+        raise Refused("the server was replaced")
+
+
+async def _refuse_stale(conn: AsyncConnection) -> None:
+    refuse_stale(conn)
 
 
 def _pool_options(dsn: str, size: int, name: str, prepare: bool, timeout: float) -> dict[str, Any]:
@@ -58,7 +209,23 @@ def _pool_options(dsn: str, size: int, name: str, prepare: bool, timeout: float)
 def why_not(dsn: str) -> str:
     """Why a pool ran out of time, which it does not say itself: asks the database once more."""
     try:
-        psycopg.connect(dsn, connect_timeout=2).close()
+        Connection.connect(dsn, **options(dsn, "mainspring") | {"connect_timeout": 2}).close()
     except psycopg.Error as error:
         return str(error)
     return "no connection was free in time"
+
+
+@contextmanager
+def answered_within(seconds: float, conn: psycopg.AsyncConnection[Any]) -> Iterator[None]:
+    """Hang up on a server that takes longer: what is silent but not closed would never give an error by itself."""
+    timer = asyncio.get_running_loop().call_later(seconds, _hang_up, conn)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _hang_up(conn: psycopg.AsyncConnection[Any]) -> None:
+    """Shut the socket, so that whoever waits for it reads its end. A cancelled wait would ask the server first."""
+    with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(conn.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
 
-from mainspring.checks import LAST_YEAR, LONGEST_DELAY, MAX_KEY, MAX_NAME, text_problem
+from mainspring.checks import LOWEST_PRIORITY, check_instant, check_number, check_span
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
 from mainspring.envelope import encode
 from mainspring.errors import JobNotFound, TransitionRefused, ValidationError
 from mainspring.job import DEFAULT_ORG, SYSTEM, ActorType, Enqueued, Job, NewJob
+from mainspring.sanitize import mask
 from mainspring.states import FINISHED, State
+from mainspring.texts import MAX_KEY, MAX_NAME, MAX_REASON, text_problem
 
 CancelOutcome = Literal["cancelled", "cancel_requested", "already_finished", "not_cancellable", "not_found"]
 _decode_job = msgspec.json.Decoder(Job).decode
+
+
+def read_job(text: str) -> Job:
+    """A job of the view; a number put in by hand that none of Python's can hold is read as text."""
+    try:
+        return _decode_job(text)
+    except msgspec.ValidationError:
+        return msgspec.convert(json.loads(text, parse_int=_number, parse_float=_number), Job, strict=False)
+
+
+def _number(text: str) -> Any:
+    try:
+        return int(text)
+    except ValueError:  # a fraction, or more digits than Python turns into a number
+        value = float(text)
+        return value if "." in text and math.isfinite(value) else text
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +68,12 @@ class Who(msgspec.Struct, frozen=True):
         check_texts(MAX_NAME, org=self.org_id, actor_id=self.actor_id)
 
 
+def why(reason: str | None) -> str | None:
+    """A reason as it is kept: one that can be read, and tells no secret."""
+    check_texts(MAX_REASON, reason=reason)
+    return reason and mask(reason)
+
+
 def check_texts(limit: int, **texts: str | None) -> None:
     """Refuse a text that no job can have, or that the database cannot hold, by its name."""
     for field, text in texts.items():
@@ -56,17 +83,25 @@ def check_texts(limit: int, **texts: str | None) -> None:
 
 #: So many jobs go into one statement; more gain nothing.
 BATCH = 1000
-#: The longest reason for what somebody does to a job or a queue.
-MAX_REASON = 1000
 
 
-def enqueue_many(sql: Sql, jobs: Sequence[NewJob], *, batch: int = BATCH) -> Flow[list[Enqueued]]:
+def enqueue_many(sql: Sql, jobs: Sequence[NewJob], *, batch: int = BATCH, by_org: bool = False) -> Flow[list[Enqueued]]:
     """Insert completed and checked jobs; all or none when the flow runs in one transaction, or is one batch."""
     answers: list[Enqueued] = []
-    for start in range(0, len(jobs), batch):
-        params = {"jobs": encode(jobs[start : start + batch])}
-        answers += yield from ask(Statement(sql["enqueue_many"], params, _answers))
+    for some in batches(jobs, batch, by_org):
+        org = some[0].org_id or DEFAULT_ORG
+        answers += yield from ask(Statement(sql["enqueue_many"], {"jobs": encode(some)}, _answers, org=org))
     return answers
+
+
+def batches(jobs: Sequence[NewJob], batch: int, by_org: bool) -> Iterator[Sequence[NewJob]]:
+    """Jobs in the portions of one statement; on a secured schema a statement is of one organisation."""
+    if by_org:
+        for _, same in groupby(jobs, lambda job: job.org_id or DEFAULT_ORG):
+            yield from batches(list(same), batch, False)
+    else:
+        for start in range(0, len(jobs), batch):
+            yield jobs[start : start + batch]
 
 
 def enqueue_one(sql: Sql, job: NewJob) -> Flow[list[Enqueued]]:
@@ -95,13 +130,15 @@ def enqueue_one(sql: Sql, job: NewJob) -> Flow[list[Enqueued]]:
     return [Enqueued(job.id, "created", "ready")]
 
 
-def enqueue_again(sql: Sql, jobs: Sequence[NewJob]) -> Flow[list[Enqueued]]:
+def enqueue_again(sql: Sql, jobs: Sequence[NewJob], *, by_org: bool = False) -> Flow[list[Enqueued]]:
     """The same after a connection was lost on the way: what did commit is not inserted twice, the ids tell.
 
     A job that is not there has either not committed, or its key was taken: both are answered by asking once more.
     """
-    states = yield from known(sql, jobs)
-    rest = iter((yield from enqueue_many(sql, [job for job in jobs if job.id not in states])))
+    states: dict[UUID, str] = {}
+    for some in batches(jobs, len(jobs), by_org):
+        states |= yield from known(sql, some)
+    rest = iter((yield from enqueue_many(sql, [job for job in jobs if job.id not in states], by_org=by_org)))
     return [
         Enqueued(job.id, "created", states[job.id]) if job.id is not None and job.id in states else next(rest)
         for job in jobs
@@ -119,15 +156,21 @@ def _uuid(value: Any) -> UUID:
 def known(sql: Sql, jobs: Sequence[NewJob]) -> Flow[dict[UUID, str]]:
     """The state of those of these jobs that exist: asked after a connection was lost during their enqueue."""
     ids = "{" + ",".join(str(job.id) for job in jobs) + "}"
-    return (yield from ask(Statement(sql["known_jobs"], {"ids": ids}, lambda rows: {_uuid(r[0]): r[1] for r in rows})))
+    org = jobs[0].org_id or DEFAULT_ORG
+    return (
+        yield from ask(
+            Statement(sql["known_jobs"], {"ids": ids}, lambda rows: {_uuid(r[0]): r[1] for r in rows}, org=org)
+        )
+    )
 
 
 def get(sql: Sql, job_id: UUID, who: Who) -> Flow[Job]:
     """One job, or JobNotFound."""
-    text = yield from ask(Statement(sql["get_job"], {"id": str(job_id), "org": who.org_id}, scalar))
+    params = {"id": str(check_id(job_id)), "org": who.org_id}
+    text = yield from ask(Statement(sql["get_job"], params, scalar))
     if text is None:
         raise JobNotFound(f"there is no job {job_id}", job_id=job_id)
-    return _decode_job(text)
+    return read_job(text)
 
 
 def select(
@@ -152,8 +195,8 @@ def select(
         "task": task,
         "limit": limit,
     }
-    params["before"] = str(before) if before else None
-    return (yield from ask(Statement(sql["list_jobs"], params, lambda rows: [_decode_job(r[0]) for r in rows])))
+    params["before"] = None if before is None else str(check_id(before, "before"))
+    return (yield from ask(Statement(sql["list_jobs"], params, lambda rows: [read_job(r[0]) for r in rows])))
 
 
 def attempts(sql: Sql, job_id: UUID, who: Who) -> Flow[list[Attempt]]:
@@ -168,7 +211,7 @@ def find(sql: Sql, who: Who, job: UUID | None, key: str | None) -> Flow[UUID | N
     if (job is None) == (key is None):
         raise ValidationError("job: give either a job's id or a key", field="job")
     if job is not None:
-        return job
+        return check_id(job)
     check_texts(MAX_KEY, key=key)
     params = {"org": who.org_id or DEFAULT_ORG, "key": key}
     return (
@@ -180,11 +223,11 @@ def cancel(
     sql: Sql, who: Who, *, job: UUID | None = None, key: str | None = None, reason: str | None = None
 ) -> Flow[CancelOutcome]:
     """Stop a job: at once while it waits, by its token while it runs."""
-    check_texts(MAX_REASON, reason=reason)
+    reason = why(reason)
     job_id = yield from find(sql, who, job, key)
     if job_id is None:
         return "not_found"
-    outcome: CancelOutcome = yield from ask(Statement(sql["cancel"], _named(job_id, who) | {"reason": reason}, scalar))
+    outcome: CancelOutcome = yield from ask(Statement(sql["cancel"], named(job_id, who) | {"reason": reason}, scalar))
     return outcome
 
 
@@ -196,18 +239,21 @@ def reschedule(
     key: str | None = None,
     at: datetime | None = None,
     delay: timedelta | None = None,
+    reason: str | None = None,
 ) -> Flow[str]:
     """Move a job that waits to another time and return its state."""
+    reason = why(reason)
     if (at is None) == (delay is None):
         raise ValidationError("at: give either an instant or a delay", field="at")
-    if at is not None and (at.utcoffset() is None or at.year > LAST_YEAR):
-        raise ValidationError(f"at: is not a time with a time zone up to the year {LAST_YEAR}", field="at")
-    if delay is not None and not timedelta(0) <= delay <= LONGEST_DELAY:
-        raise ValidationError("delay: is not a time span from 0 to 10 years", field="delay")
+    if at is not None:
+        check_instant("at", at)
+    instant = utc("at", at) if at is not None else None
+    if delay is not None:
+        check_span("delay", delay)
     job_id = yield from find(sql, who, job, key)
     if job_id is None:
         raise JobNotFound("there is no job under this key")
-    params = _named(job_id, who) | {"at": at.astimezone(UTC).isoformat() if at else None}
+    params = named(job_id, who) | {"at": instant, "reason": reason}
     params["delay"] = f"{delay.total_seconds()} s" if delay is not None else None
     state: str | None = yield from ask(Statement(sql["reschedule"], params, scalar))
     if state is None:
@@ -215,36 +261,23 @@ def reschedule(
     return state
 
 
-def prioritize(sql: Sql, job_id: UUID, who: Who, priority: int) -> Flow[int]:
+def prioritize(sql: Sql, job_id: UUID, who: Who, priority: int, reason: str | None = None) -> Flow[int]:
     """Change the priority of a job that waits and return the old one."""
-    if priority not in range(4):
-        raise ValidationError("priority: is not 0, 1, 2 or 3", field="priority")
+    reason = why(reason)
+    check_number("priority", priority, 0, LOWEST_PRIORITY)
     before: int | None = yield from ask(
-        Statement(sql["prioritize"], _named(job_id, who) | {"priority": priority}, scalar)
+        Statement(sql["prioritize"], named(job_id, who) | {"priority": priority, "reason": reason}, scalar)
     )
     if before is None:
         raise (yield from _why_not(sql, "prioritize", job_id, who))
     return before
 
 
-def replay(sql: Sql, job_id: UUID, who: Who, reason: str | None = None) -> Flow[None]:
-    """Make a failed or dead job ready again, attempts 0."""
-    check_texts(MAX_REASON, reason=reason)
-    params = _named(job_id, who) | {"reason": reason}
-    moved, in_the_way = yield from ask(Statement(sql["replay"], params, lambda rows: rows[0]))
-    if in_the_way is not None:
-        text = f"job {job_id} cannot be replayed while job {in_the_way} of its key is not finished"
-        raise TransitionRefused(text, verb="replay", state=None, job_id=job_id)
-    if not moved:
-        raise (yield from _why_not(sql, "replay", job_id, who))
-
-
 def prune(sql: Sql, states: Sequence[str], age: timedelta, limit: int) -> Flow[int]:
     """Remove at most `limit` jobs of these states that finished longer ago than `age`; returns how many."""
-    if not states or not FINISHED.issuperset(states):
+    if not states or not isinstance(states, Sequence) or any(state not in FINISHED for state in states):
         raise ValidationError(f"states: are not among {', '.join(sorted(FINISHED))}", field="states")
-    if age < timedelta(0):
-        raise ValidationError("age: is negative", field="age")
+    check_span("age", age)
     check_limit(limit, 100_000)
     params: dict[str, str | int | None] = {"states": "{" + ",".join(states) + "}", "limit": limit}
     params["age"] = f"{age.total_seconds()} s"
@@ -254,8 +287,24 @@ def prune(sql: Sql, states: Sequence[str], age: timedelta, limit: int) -> Flow[i
 
 def check_limit(limit: int, most: int) -> None:
     """Refuse a limit that is none."""
-    if not 1 <= limit <= most:
+    if type(limit) is not int or not 1 <= limit <= most:
         raise ValidationError(f"limit: is not between 1 and {most}", field="limit")
+
+
+def check_id(value: object, field: str = "job") -> UUID:
+    """The id of a job; what is none is refused."""
+    try:
+        return value if isinstance(value, UUID) else UUID(value)  # type: ignore[arg-type]  # a text may be one
+    except (TypeError, ValueError, AttributeError):
+        raise ValidationError(f"{field}: is not a UUID", field=field) from None
+
+
+def utc(field: str, at: datetime) -> str:
+    """An instant as every server reads it, whatever its zone."""
+    try:
+        return at.astimezone(UTC).isoformat()
+    except OverflowError:  # the first hours of year 1
+        raise ValidationError(f"{field}: lies before the year 1", field=field) from None
 
 
 def now(sql: Sql) -> Flow[datetime]:
@@ -264,8 +313,9 @@ def now(sql: Sql) -> Flow[datetime]:
     return at
 
 
-def _named(job_id: UUID, who: Who) -> dict[str, str | int | None]:
-    return {"id": str(job_id), "org": who.org_id, "actor_type": who.actor_type, "actor_id": who.actor_id}
+def named(job_id: UUID, who: Who) -> dict[str, str | int | None]:
+    """The parameters of a verb: which job, and who acts."""
+    return {"id": str(check_id(job_id)), "org": who.org_id, "actor_type": who.actor_type, "actor_id": who.actor_id}
 
 
 def _why_not(sql: Sql, verb: str, job_id: UUID, who: Who) -> Flow[Exception]:

@@ -7,20 +7,24 @@ from typing import Any
 
 import msgspec
 
-from mainspring.checks import MAX_QUEUE
-from mainspring.db.jobs import MAX_REASON, Who, check_limit, check_texts
+from mainspring.db.jobs import Who, check_limit, check_texts, why
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Statement, ask, nothing, scalar
+from mainspring.texts import MAX_QUEUE
+
+#: A heartbeat is every 10 s; three missed ones and the worker counts as gone.
+GONE_AFTER = timedelta(seconds=30)
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """A lane, whether it is paused, and how late its oldest ready job is."""
+    """A lane, whether it is paused, how many jobs are ready (up to 10,000), and how late the oldest of them is."""
 
     name: str
     paused_at: datetime | None
     paused_by: str | None
     pause_reason: str | None
     start_target_s: float | None
+    ready: int
     oldest_age_s: float | None
 
     @property
@@ -37,11 +41,13 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     version: str
     queues: list[str]
+    tasks: list[str]
     concurrency: int
     started_at: datetime
     seen_at: datetime
     running: int
     stopping: bool
+    leases: int
     gone: bool
 
 
@@ -73,16 +79,17 @@ def pause(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Flow[Non
     In a caller's transaction it holds from their commit on, except for claims that are under way just then.
     """
     check_texts(MAX_QUEUE, queue=queue)
-    check_texts(MAX_REASON, reason=reason)
+    reason = why(reason)
     params = {"queue": queue, "actor_type": who.actor_type, "actor_id": who.actor_id, "reason": reason}
     yield from ask(Statement(sql["pause"], params, nothing))
     yield from ask(Statement(sql["claims_seen"], {}, nothing, alone=True))
 
 
-def resume(sql: Sql, queue: str, who: Who) -> Flow[bool]:
+def resume(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Flow[bool]:
     """Start claims from a queue again; False when it was not paused."""
     check_texts(MAX_QUEUE, queue=queue)
-    params = {"queue": queue, "actor_type": who.actor_type, "actor_id": who.actor_id}
+    reason = why(reason)
+    params = {"queue": queue, "actor_type": who.actor_type, "actor_id": who.actor_id, "reason": reason}
     resumed: bool = yield from ask(Statement(sql["resume"], params, scalar))
     return resumed
 

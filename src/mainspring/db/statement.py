@@ -26,6 +26,12 @@ class Statement(Generic[T]):
     params: Mapping[str, str | int | None]
     read: Callable[[Sequence[Row]], T]
     alone: bool = False  # in a transaction of its own, after what came before has committed; else left out
+    org: str | None = None  # the organisation that it concerns, where its parameters do not say
+
+    @property
+    def organisation(self) -> str | None:
+        """The one organisation that it concerns; None: any, or none."""
+        return self.org or str(self.params.get("org") or "") or None
 
 
 Flow: TypeAlias = Generator[Statement[Any], Any, T]

@@ -14,6 +14,7 @@ from mainspring.errors import (
     KeyReused,
     LeaseLost,
     MainspringError,
+    NotPermitted,
     PayloadTooLarge,
     SchemaMissing,
     TransitionRefused,
@@ -24,19 +25,35 @@ from mainspring.errors import (
 _UNAVAILABLE = ("08", "53", "57", "58")
 #: Serialisation failure, deadlock, lock not available, read-only server (a standby).
 _TRANSIENT = {"40001", "40P01", "55P03", "25006"}
+#: Refused for the server's own reasons: read-only, disk, memory or connections used up, starting or stopping.
+_REFUSED = {"25006", "53100", "53200", "53300", "57P03"}
 
 
 def is_transient(error: BaseException) -> bool:
     """Whether trying again later can help: the connection is gone, or the database said so."""
     state, _ = _diagnose(error)
+    if isinstance(error, DatabaseUnavailable):
+        return True
     if state is None:
         return any(c.__name__ in {"OperationalError", "InterfaceError", "PoolTimeout"} for c in type(error).__mro__)
     return state.startswith(_UNAVAILABLE) or state in _TRANSIENT
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether the database could not be written to at all: nothing has happened, and no job is at fault."""
+    if isinstance(error, DatabaseUnavailable) and not error.sent:
+        return True
+    return type(error).__name__ == "PoolTimeout" or _diagnose(error)[0] in _REFUSED
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Whether the server takes no writes: another one may, so that it is better to connect anew."""
+    return _diagnose(error)[0] == "25006"
+
+
 @contextmanager
-def unavailable() -> Iterator[None]:
-    """Turn a lost or refused connection into DatabaseUnavailable."""
+def unavailable(*, sent: bool = True) -> Iterator[None]:
+    """Turn a lost or refused connection into DatabaseUnavailable; `sent` says whether something may have happened."""
     try:
         yield
     except MainspringError:
@@ -44,6 +61,8 @@ def unavailable() -> Iterator[None]:
     except Exception as error:
         if (ours := translate(error)) is None:
             raise
+        if isinstance(ours, DatabaseUnavailable):
+            ours.sent = sent
         raise ours from error
 
 
@@ -63,8 +82,15 @@ def translate(error: BaseException) -> MainspringError | None:
             return LeaseLost(message)
         case "23505" if diagnosis.get("constraint") in {"job_pkey", "waiting_pkey"}:
             return JobExists("id: another job has this id", job_id=_uuid(detail))
-        case "23514" | "22P02" | "22P05" | "23502":
-            return ValidationError(message, field=diagnosis.get("column") or diagnosis.get("constraint") or "job")
+        case "23514" | "23502":
+            field = diagnosis.get("column") or diagnosis.get("constraint") or "job"
+            field = field.removeprefix("job_").removesuffix("_check")
+            return ValidationError(f"{field}: is missing, or none that a job can have", field=field)
+        case "22P02" | "22P05" | "22003" | "22007" | "22008" | "22021":  # PostgreSQL's own words repeat the value
+            return ValidationError("job: has a value that the database cannot read or store", field="job")
+        case "42501":
+            hint = "on a secured schema a transaction names its organisation (mainspring.org), and a login has its role"
+            return NotPermitted(f"the database refused: {message}; {hint}")
         case "3F000" | "42883" | "42P01":  # our statements name nothing but our own schema
             return SchemaMissing()
     if is_transient(error):

@@ -17,7 +17,7 @@ create sequence {schema}.epoch as bigint;
 create unlogged sequence {schema}.idle_until as bigint minvalue 0 start 0;
 create unlogged sequence {schema}.woken_at as bigint minvalue 0 start 0;
 
--- The whole contract of a job, written once. A trigger refuses updates outside reset, replace and fix-forward.
+-- The whole contract of a job, written once. A trigger refuses updates outside reset and replace.
 create table {schema}.job (
   id             uuid primary key,
   org_id         text not null,
@@ -36,7 +36,10 @@ create table {schema}.job (
   traceparent    text,
   key            text,
   created_at     timestamptz not null,
-  scheduled_for  timestamptz
+  scheduled_for  timestamptz,
+  -- Times that no client can read would make every claim of them fail, with all that is claimed beside them.
+  constraint created_at check (created_at > '0001-01-02Z' and created_at < '9999-01-01Z'),
+  constraint scheduled_for check (scheduled_for > '0001-01-02Z' and scheduled_for < '9999-01-01Z')
 );
 
 -- Scheduled, ready and retrying jobs. A job held behind another of its key has due_at 'infinity' and `after`.
@@ -54,7 +57,8 @@ create table {schema}.waiting (
   suspect  boolean not null default false,  -- failed permanently before and was replayed
   after    uuid,                            -- held until this job is finished
   due_then timestamptz,                     -- due_at once it is no longer held
-  check ((after is null) = (due_then is null))
+  check ((after is null) = (due_then is null)),
+  constraint due_at check (due_at > '0001-01-02Z')
 ) with (autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
 
 create index waiting_claim on {schema}.waiting (queue, priority, due_at, id);
@@ -116,6 +120,9 @@ create table {schema}.attempt (
   primary key (org_id, job_id, epoch)
 );
 
+-- What failed of late, for people who watch. Cheap: only failures are written here.
+create index attempt_ended on {schema}.attempt (ended_at);
+
 -- Keys outlive their jobs. Status, expiry and references are written when the job is pruned; until then they are read
 -- through the job (view `keys`), so that the hot path pays nothing.
 create table {schema}.idempotency (
@@ -135,10 +142,13 @@ create table {schema}.idempotency (
 
 create index idempotency_expiry on {schema}.idempotency (expires_at) where expires_at is not null;
 
--- Append-only. Events that the tickets already prove (enqueued, started, succeeded) are shown by a view instead.
+-- Append-only. Events that the tickets already prove (enqueued, started, succeeded) are shown by a view instead; where
+-- such a ticket goes without a trace, its event is copied here first. Ids and epochs are of one sequence, so that the
+-- starts and the stored events of a job have one order, whatever its clock does. A transaction has its number before it
+-- draws an id: the seal rests on that.
 create table {schema}.audit (
   org_id         text not null,
-  id             bigint generated always as identity,
+  id             bigint not null default case when pg_current_xact_id() is not null then nextval('{schema}.epoch') end,
   at             timestamptz not null,
   event          text not null,
   job_id         uuid,
@@ -147,12 +157,14 @@ create table {schema}.audit (
   project_id     uuid,
   actor_type     text not null,
   actor_id       text not null,
-  request_id     text,
-  correlation_id text,
+  request_id     text not null default gen_random_uuid()::text,
+  correlation_id text not null default gen_random_uuid()::text,
   detail         jsonb not null default '{}',
+  epoch          bigint,  -- of the start that was copied here
   primary key (org_id, id)
 );
 
+create index audit_id on {schema}.audit (id);
 create index audit_job on {schema}.audit (job_id) where job_id is not null;
 
 -- Lanes. A queue works without a row here; a row pauses it, names its target or lists it.
@@ -178,6 +190,7 @@ create table {schema}.worker (
   pid         integer not null,
   version     text not null,
   queues      text[] not null,
+  tasks       text[] not null default '{}',
   concurrency integer not null,
   started_at  timestamptz not null,
   seen_at     timestamptz not null,
@@ -199,8 +212,8 @@ begin
     end if;
     return old;
   end if;
-  if {schema}.verb() not in ('reset', 'replace', 'fix') then
-    raise exception 'a job is written once: only reset, replace and fix-forward may change its payload'
+  if {schema}.verb() not in ('reset', 'replace') then
+    raise exception 'a job is written once: only reset and replace may change its payload'
       using errcode = 'MS004';
   end if;
   if (to_jsonb(new) - '{payload,scheduled_for,max_attempts}'::text[])
@@ -236,3 +249,6 @@ end $$;
 
 create trigger audit_guard before update or delete on {schema}.audit
   for each row execute function {schema}.guard_append_only();
+
+create trigger audit_guard_truncate before truncate on {schema}.audit
+  for each statement execute function {schema}.guard_append_only();

@@ -5,6 +5,216 @@
 -- SQLSTATEs of our own: MS001 validation (detail: the field), MS002 key reused (detail: the job), MS004 refused
 -- by a trigger, MS005 lease lost.
 
+-- Refuse what is wrong with a field; its value is not repeated.
+create function {schema}.refuse(p_field text, p_problem text, p_code text default 'VALIDATION_ERROR') returns void
+language plpgsql immutable as $$
+begin
+  raise exception '%: %', p_field, p_problem using errcode = 'MS001', detail = p_field, hint = p_code;
+end $$;
+
+-- A name, an id, a key, a reason: as mainspring.texts says it.
+create function {schema}.check_text(p_field text, p_value text, p_limit integer) returns void
+language plpgsql immutable as $$
+begin
+  if p_value is null then
+    perform {schema}.refuse(p_field, 'is missing');
+  elsif p_value ~ '^[\s\u001c-\u001f\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*$' then
+    perform {schema}.refuse(p_field, 'is empty');
+  elsif length(p_value) > p_limit then
+    perform {schema}.refuse(p_field, format('is longer than %s characters', p_limit));
+  elsif p_value ~ '[\u0001-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]' then
+    perform {schema}.refuse(p_field, 'has a control character');
+  end if;
+end $$;
+
+-- A payload holds references to secrets, never the secrets: as mainspring.document says it. The fields of p_allowed may.
+create function {schema}.check_secrets(p_value jsonb, p_path text, p_allowed text[]) returns void
+language plpgsql immutable as $$
+declare
+  name text;
+  item jsonb;
+  field text;
+begin
+  if jsonb_typeof(p_value) = 'object' then
+    for name, item in select * from jsonb_each(p_value) loop
+      field := p_path || '.' || case when length(name) > 40 then left(name, 40) || '…' else name end;
+      field := regexp_replace(field, '[\u0001-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]', '�', 'g');
+      continue when name = any(p_allowed);
+      if name ~* '(password|passwd|passphrase|pwd|secret|token|credentials?|(api|access|private|secret|signing|encryption)[_-]?key)$' then
+        perform {schema}.refuse(field, 'looks like a secret: pass a reference to it instead');
+      end if;
+      perform {schema}.check_secrets(item, field, p_allowed);
+    end loop;
+  elsif jsonb_typeof(p_value) = 'array' then
+    for item, name in select e, n - 1 from jsonb_array_elements(p_value) with ordinality x(e, n) loop
+      perform {schema}.check_secrets(item, format('%s[%s]', p_path, name), p_allowed);
+    end loop;
+  elsif jsonb_typeof(p_value) = 'string' and p_value #>> '{}' ~
+      '(?<![A-Za-z0-9])([sr]k_(live|test)_|whsec_)[A-Za-z0-9+/=_-]{8,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|\mAKIA[0-9A-Z]{16}\M|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----' then
+    perform {schema}.refuse(p_path, 'looks like a secret: pass a reference to it instead');
+  end if;
+end $$;
+
+create function {schema}.check_payload(p_payload jsonb, p_allowed text[]) returns void language plpgsql immutable as $$
+begin
+  if p_payload is null or jsonb_typeof(p_payload) <> 'object' then
+    perform {schema}.refuse('payload', 'is not a JSON object');
+  elsif octet_length(p_payload::text) > 262144 then
+    perform {schema}.refuse('payload', 'is larger than 256 KiB', 'PAYLOAD_TOO_LARGE');
+  elsif jsonb_path_exists(p_payload, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")') then
+    perform {schema}.refuse('payload', 'is nested deeper than 64 levels');
+  elsif octet_length(p_payload::text) > 4300 and exists (
+      select from jsonb_path_query(p_payload, 'strict $.** ? (@.type() == "number")') n where length(n::text) > 4300) then
+    perform {schema}.refuse('payload', 'holds a number that is too large');
+  end if;
+  if p_payload::text ~* 'secret|token|passw|passphrase|pwd|credential|key"|_live_|_test_|whsec_|eyj|private key|akia' then
+    perform {schema}.check_secrets(p_payload, 'payload', coalesce(p_allowed, '{}'));
+  end if;
+end $$;
+
+create function {schema}.check_instant(p_field text, p_text text) returns void language plpgsql stable as $$
+declare
+  at timestamptz;
+begin
+  if p_text ~ '(Z|[+-]\d\d(:?\d\d)?)$' then
+    begin
+      at := p_text::timestamptz;
+    exception when data_exception then
+      null;
+    end;
+  end if;
+  if at is null or not isfinite(at) then
+    perform {schema}.refuse(p_field, 'is not a time with a time zone');
+  elsif at >= '2201-01-01Z' then
+    perform {schema}.refuse(p_field, 'lies after the year 2200');
+  elsif at < '0001-01-03Z' then
+    perform {schema}.refuse(p_field, 'lies before the year 1');
+  end if;
+end $$;
+
+create function {schema}.check_span(p_field text, p_text text) returns void language plpgsql stable as $$
+declare
+  span interval;
+begin
+  begin
+    span := p_text::interval;
+  exception when data_exception then
+    null;
+  end;
+  if span is null or span not between interval '0' and interval '3653 days' then
+    perform {schema}.refuse(p_field, 'is not a time span from 0 to 10 years');
+  end if;
+end $$;
+
+-- The wire format of mainspring.job.NewJob as somebody else than the client wrote it: each field by its name and kind.
+create function {schema}.check_job(p_job json) returns void language plpgsql stable as $$
+declare
+  field text;
+  item json;
+  value text;
+  kind text;
+  allowed text[];
+begin
+  if json_typeof(p_job) is distinct from 'object' then
+    perform {schema}.refuse('jobs', 'is not an array of objects');
+  end if;
+  begin
+    perform from json_each_text(p_job);
+  exception when data_exception then  -- NUL or half a surrogate pair, escaped: name the field that it stands in
+    field := substring(p_job::text from '"(\w{1,40})"\s*:\s*"(?:[^"\\]|\\.)*?\\u(?:0000|[dD][89a-fA-F])');
+    field := case when field in ('task', 'queue', 'org_id', 'actor_type', 'actor_id', 'request_id', 'correlation_id', 'key')
+             then field else 'payload' end;
+    perform {schema}.refuse(field, 'has a character that cannot be stored');
+  end;
+  if json_typeof(p_job -> 'allow_secrets') = 'array' then
+    allowed := array(select json_array_elements_text(p_job -> 'allow_secrets'));
+  end if;
+  foreach field in array array['id', 'task', 'payload'] loop
+    if p_job -> field is null then
+      perform {schema}.refuse(field, 'is missing');
+    end if;
+  end loop;
+  for field, item in select * from json_each(p_job) loop
+    kind := json_typeof(item);
+    value := item #>> '{}';
+    if (select count(*) from json_object_keys(p_job) k where k = field) > 1 then
+      perform {schema}.refuse(left(field, 40), 'appears twice');
+    end if;
+    continue when kind = 'null' and field not in ('id', 'task', 'payload', 'queue', 'priority', 'max_attempts',
+                                                  'cancellable', 'org_id', 'actor_type', 'actor_id', 'reset');
+    case field
+      when 'task', 'queue', 'org_id', 'actor_id', 'request_id', 'correlation_id', 'key' then
+        if kind not in ('string', 'null') then
+          perform {schema}.refuse(field, 'is not a text');
+        end if;
+        perform {schema}.check_text(field, value, case field when 'queue' then 63 when 'key' then 512 else 200 end);
+      when 'id', 'project_id', 'parent_id' then
+        if value is null or value !~* '^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$' then
+          perform {schema}.refuse(field, 'is not a UUID');
+        end if;
+      when 'priority' then
+        if kind <> 'number' or value !~ '^[0-3]$' then
+          perform {schema}.refuse(field, 'is not a whole number from 0 to 3');
+        end if;
+      when 'max_attempts' then
+        if kind <> 'number' or value !~ '^([1-9]\d{0,2}|1000)$' then
+          perform {schema}.refuse(field, 'is not a whole number from 1 to 1000');
+        end if;
+      when 'cancellable', 'reset', 'project_scoped', 'schedulable', 'by_payload' then
+        if kind <> 'boolean' then
+          perform {schema}.refuse(field, 'is not true or false');
+        end if;
+      when 'actor_type' then
+        if value is null or value not in ('user', 'system', 'api_key') then
+          perform {schema}.refuse(field, 'is not one of user, system, api_key');
+        end if;
+      when 'mode' then
+        if value not in ('live', 'keep', 'window', 'reset_failed', 'replace', 'debounce') then
+          perform {schema}.refuse(field, 'is not one of live, keep, window, reset_failed, replace, debounce');
+        end if;
+      when 'created_at', 'scheduled_for' then
+        perform {schema}.check_instant(field, case kind when 'string' then value end);
+      when 'delay', 'wait', 'ttl' then
+        perform {schema}.check_span(field, case kind when 'string' then value end);
+      when 'traceparent' then
+        if value !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then
+          perform {schema}.refuse(field, 'is not a trace context');
+        end if;
+      when 'payload' then
+        begin
+          perform item::jsonb;
+        exception when data_exception then
+          perform {schema}.refuse(field, 'has a character or a number that cannot be stored');
+        end;
+        perform {schema}.check_payload(item::jsonb, allowed);
+      when 'allow_secrets' then
+        null;
+      else
+        perform {schema}.check_text('jobs', field, 63);
+        perform {schema}.refuse(field, 'is not a field of a job');
+    end case;
+  end loop;
+  if p_job ->> 'queue' = 'q:deadletter' then
+    perform {schema}.refuse('queue', 'q:deadletter holds dead jobs; nothing is enqueued to it');
+  elsif (p_job ->> 'actor_id' is null) <> (p_job ->> 'actor_type' is null) then
+    perform {schema}.refuse(case when p_job ->> 'actor_id' is null then 'actor_id' else 'actor_type' end, 'is missing');
+  elsif p_job ->> 'key' is null and (p_job ->> 'mode' is not null or p_job ->> 'reset' = 'true') then
+    perform {schema}.refuse('key', 'is missing: ' || coalesce(p_job ->> 'mode', 'reset') || ' needs one');
+  elsif p_job ->> 'mode' = 'debounce' and p_job ->> 'wait' is null then
+    perform {schema}.refuse('wait', 'is missing');
+  elsif p_job ->> 'delay' is not null and p_job ->> 'scheduled_for' is not null then
+    perform {schema}.refuse('delay', 'is given together with scheduled_for');
+  end if;
+end $$;
+
+create function {schema}.check_jobs(p_jobs json) returns void language plpgsql stable as $$
+begin
+  if json_typeof(p_jobs) is distinct from 'array' then
+    perform {schema}.refuse('jobs', 'is not an array of objects');
+  end if;
+  perform {schema}.check_job(j) from json_array_elements(p_jobs) j;
+end $$;
+
 -- A UUID of version 7, for callers that bring none (PostgreSQL has uuidv7() only from 18 on).
 create function {schema}.uuid7() returns uuid language sql volatile
   return encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
@@ -74,9 +284,10 @@ create function {schema}.envelopes(p_jobs json) returns setof {schema}.envelope 
     correlation_id, parent_id, traceparent, key, created_at, scheduled_for, delay, mode, ttl, wait, reset, ord)
 $$;
 
--- The same task and payload under one key have the same fingerprint, whatever the order of the payload's fields.
+-- The same task and payload under one key have the same fingerprint, whatever the order of the payload's fields. Of an
+-- encrypted payload, which is never the same twice, the envelope brings one.
 create function {schema}.fingerprint(p_task text, p_payload jsonb) returns bytea language sql immutable
-  return sha256(convert_to(p_task || p_payload::text, 'utf8'));
+  return sha256(convert_to(p_task || coalesce(p_payload #>> '{$mainspring,fingerprint}', p_payload::text), 'utf8'));
 
 -- Write a job and its ticket; `p_after` holds it behind another job of its key.
 create function {schema}.write_job(e {schema}.envelope, p_after uuid) returns void
@@ -101,6 +312,8 @@ begin
   end if;
   update {schema}.job j set payload = e.payload, scheduled_for = e.scheduled_for, max_attempts = e.max_attempts
   where j.id = p_id;
+  perform {schema}.forget(array[p_id]);  -- its steps were done for another payload
+  delete from {schema}.resolution r where r.org_id = e.org_id and r.job_id = p_id;  -- it was discarded, and is wanted again
   insert into {schema}.waiting (id, org_id, task, queue, priority, due_at)
   select j.id, j.org_id, j.task, j.queue, j.priority, e.due_at from {schema}.job j where j.id = p_id;
   insert into {schema}.audit (org_id, at, event, job_id, task, attempt, project_id, actor_type, actor_id, request_id, correlation_id)
@@ -114,8 +327,11 @@ end $$;
 -- A job that has not started takes over a new payload and due time. The ticket is locked first, so no claim starts it.
 create function {schema}.replace_job(p_id uuid, e {schema}.envelope) returns boolean
 language plpgsql as $$
+declare
+  before timestamptz;
 begin
   perform set_config('mainspring.verb', 'replace', true);
+  select coalesce(w.due_then, w.due_at) into before from {schema}.waiting w where w.id = p_id for update;
   update {schema}.waiting w
   set due_at = case when w.after is null then e.due_at else w.due_at end,
       due_then = case when w.after is not null then e.due_at end
@@ -127,6 +343,13 @@ begin
   update {schema}.job j set payload = e.payload, scheduled_for = e.scheduled_for, max_attempts = e.max_attempts
   where j.id = p_id;
   perform set_config('mainspring.verb', '', true);
+  perform {schema}.forget(array[p_id]);  -- put off or given back after some steps: they were done for another payload
+  insert into {schema}.audit (org_id, at, event, job_id, task, attempt, project_id, actor_type, actor_id, request_id,
+                              correlation_id, detail)
+  select j.org_id, {schema}.now(), 'job.replaced', j.id, j.task, 0, j.project_id, e.actor_type, e.actor_id, e.request_id,
+         e.correlation_id, jsonb_build_object('before', jsonb_build_object('due_at', before),
+                                              'after', jsonb_build_object('due_at', e.due_at))
+  from {schema}.job j where j.id = p_id;
   return true;
 end $$;
 
@@ -207,8 +430,9 @@ begin
 end $$;
 
 -- Who: every client, every enqueue, in the caller's transaction where there is one. Answers one row a job, in order.
-create function {schema}.enqueue_many(p_jobs json) returns table (job_id uuid, answer text, state text)
-language plpgsql as $$
+-- p_checked: by the client, so that a batch is not checked twice.
+create function {schema}.enqueue_many(p_jobs json, p_checked boolean default false)
+returns table (job_id uuid, answer text, state text) language plpgsql as $$
 #variable_conflict use_column
 declare
   ids     uuid[];
@@ -217,6 +441,9 @@ declare
   e       {schema}.envelope;
   again   record;
 begin
+  if p_checked is not true then
+    perform {schema}.check_jobs(p_jobs);
+  end if;
   if strpos(p_jobs::text, '"key"') = 0 then  -- nothing to deduplicate: measured at half the cost of what follows
     return query
     with x as materialized (
@@ -272,7 +499,8 @@ begin
   end if;
 end $$;
 
--- Who: triggers, psql and other languages. The same checks as the Python client, then enqueue_many.
+-- Who: triggers, psql and other languages, in their own transaction; checked as the Python client checks. The fields of
+-- p_allow_secrets may hold what looks like a secret.
 create function {schema}.enqueue(
   task text, payload jsonb default '{}', queue text default 'q:default', priority integer default 2,
   org_id text default 'default', key text default null, mode text default null, scheduled_for timestamptz default null,
@@ -280,44 +508,10 @@ create function {schema}.enqueue(
   actor_id text default 'SYSTEM', request_id text default null, correlation_id text default null,
   parent_id uuid default null, traceparent text default null, max_attempts integer default 5,
   cancellable boolean default true, ttl interval default null, wait interval default null, reset boolean default false,
-  id uuid default null
+  id uuid default null, allow_secrets text[] default '{}'
 ) returns table (job_id uuid, answer text, state text) language plpgsql as $$
 #variable_conflict use_variable
-declare
-  bad text;
-  longest constant interval := '3653 days';
 begin
-  bad := case
-    when coalesce(task, '') = '' or length(task) > 200 then 'task: must have 1 to 200 characters'
-    when payload is null or jsonb_typeof(payload) <> 'object' then 'payload: must be a JSON object'
-    when octet_length(payload::text) > 262144 then 'payload: larger than 256 KiB'
-    when jsonb_path_exists(payload, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")')
-      then 'payload: nested deeper than 64 levels'
-    when coalesce(queue, '') = '' or length(queue) > 63 then 'queue: must have 1 to 63 characters'
-    when queue = 'q:deadletter' then 'queue: nothing is enqueued to q:deadletter'
-    when priority is null or priority not between 0 and 3 then 'priority: must be 0, 1, 2 or 3'
-    when coalesce(org_id, '') = '' or length(org_id) > 200 then 'org_id: must have 1 to 200 characters'
-    when actor_type is null or actor_type not in ('user', 'system', 'api_key')
-      then 'actor_type: must be user, system or api_key'
-    when coalesce(actor_id, '') = '' or length(actor_id) > 200 then 'actor_id: must have 1 to 200 characters'
-    when request_id = '' or length(request_id) > 200 then 'request_id: must have 1 to 200 characters'
-    when correlation_id = '' or length(correlation_id) > 200 then 'correlation_id: must have 1 to 200 characters'
-    when max_attempts is null or max_attempts not between 1 and 1000 then 'max_attempts: must be between 1 and 1000'
-    when key = '' or length(key) > 512 then 'key: must have 1 to 512 characters'
-    when mode not in ('live', 'keep', 'window', 'reset_failed', 'replace', 'debounce') then 'mode: unknown'
-    when key is null and (mode is not null or reset) then 'key: ' || coalesce(mode, 'reset') || ' needs one'
-    when mode = 'debounce' and wait is null then 'wait: debounce needs it'
-    when wait not between interval '0' and longest then 'wait: must be between 0 and 10 years'
-    when ttl not between interval '0' and longest then 'ttl: must be between 0 and 10 years'
-    when delay not between interval '0' and longest then 'delay: must be between 0 and 10 years'
-    when delay is not null and scheduled_for is not null then 'delay: give either a delay or scheduled_for'
-    when not isfinite(scheduled_for) or scheduled_for >= '2201-01-01Z' then 'scheduled_for: lies after the year 2200'
-  end;
-  if bad is not null then
-    raise exception '%', bad
-      using errcode = 'MS001', detail = split_part(bad, ':', 1),
-            hint = case when bad like 'payload: larger%' then 'PAYLOAD_TOO_LARGE' else 'VALIDATION_ERROR' end;
-  end if;
   if traceparent !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then
     traceparent := null;
   end if;
@@ -326,5 +520,5 @@ begin
     'org_id', org_id, 'key', key, 'mode', mode, 'scheduled_for', scheduled_for, 'delay', delay, 'project_id', project_id,
     'actor_type', actor_type, 'actor_id', actor_id, 'request_id', request_id, 'correlation_id', correlation_id,
     'parent_id', parent_id, 'traceparent', traceparent, 'max_attempts', max_attempts, 'cancellable', cancellable,
-    'ttl', ttl, 'wait', wait, 'reset', reset)));
+    'ttl', ttl, 'wait', wait, 'reset', reset, 'allow_secrets', allow_secrets)));
 end $$;

@@ -144,6 +144,15 @@ language sql as $$
   from {schema}.job j where j.id = p_job
 $$;
 
+-- An attempt that leaves no row in `attempt` leaves its start here.
+create function {schema}.record_start(r {schema}.running) returns void language sql as $$
+  insert into {schema}.audit (org_id, at, event, job_id, task, attempt, project_id, actor_type, actor_id, request_id,
+                              correlation_id, epoch)
+  select r.org_id, r.started_at, 'job.started', r.id, r.task, r.attempt, j.project_id, j.actor_type, j.actor_id,
+         j.request_id, j.correlation_id, r.epoch
+  from {schema}.job j where j.id = r.id
+$$;
+
 -- Who asked for the cancellation of a running job, and why, as its request was recorded.
 create function {schema}.cancellation(p_job uuid) returns jsonb language sql stable
   return coalesce((select a.detail from {schema}.audit a
@@ -154,10 +163,10 @@ create function {schema}.cancelled(p_reason text) returns jsonb language sql sta
   return jsonb_build_object('code', 'CANCELLED', 'class', 'permanent',
                             'message', coalesce(p_reason, 'The job was cancelled.'));
 
--- Who: the exchange, for attempts that ended otherwise. p_moves: [{epoch, verb, delay, error}], the verbs of
--- mainspring.states. Fenced like complete; answers the epochs that were ours. An attempt whose cancellation was asked
--- for is not tried again: `fail`, `snooze` and `release` of it become `stop`.
-create function {schema}.settle(p_worker text, p_moves json) returns setof bigint language plpgsql
+-- Who: the exchange, for attempts that ended otherwise. p_moves: [{epoch, verb, delay, error, started}], the verbs of
+-- mainspring.states. Fenced like complete; answers the epochs that were ours, each with the verb that was done: an attempt
+-- whose cancellation was asked for is not tried again, and `fail`, `snooze` and `release` of it become `stop`.
+create function {schema}.settle(p_worker text, p_moves json) returns table (epoch bigint, verb text) language plpgsql
   set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -165,7 +174,7 @@ declare
   r {schema}.running;
   asked jsonb;
 begin
-  for m in select * from json_to_recordset(p_moves) as (epoch bigint, verb text, delay interval, error jsonb) loop
+  for m in select * from json_to_recordset(p_moves) as (epoch bigint, verb text, delay interval, error jsonb, started boolean) loop
     delete from {schema}.running x where x.epoch = m.epoch and x.worker = p_worker returning * into r;
     continue when not found;
     if m.verb not in ('fail', 'reject', 'bury', 'snooze', 'release', 'stop') then
@@ -198,12 +207,19 @@ begin
       perform {schema}.record('job.failed', r.id, r.attempt,
                               jsonb_build_object('final', m.verb <> 'fail', 'code', m.error -> 'code'));
     end if;
-    if m.verb <> 'reject' and m.verb <> 'release' then
+    -- A job that was claimed and given back before its handler was entered leaves no trace: nothing happened.
+    if m.verb = 'snooze' or (m.verb = 'release' and m.started) then
+      perform {schema}.record_start(r);
+    end if;
+    if m.verb in ('fail', 'bury', 'snooze', 'stop') or (m.verb = 'release' and m.started) then
       perform {schema}.record(case m.verb when 'fail' then 'job.retried' when 'bury' then 'job.deadlettered'
-                                          when 'snooze' then 'job.deferred' else 'job.cancelled' end,
+                                          when 'snooze' then 'job.deferred' when 'release' then 'job.released'
+                                          else 'job.cancelled' end,
                               r.id, r.attempt, coalesce(asked, jsonb_build_object('delay', m.delay)));
     end if;
-    return next m.epoch;
+    epoch := m.epoch;
+    verb := m.verb;
+    return next;
   end loop;
 end $$;
 
@@ -219,8 +235,10 @@ $$;
 -- Who: each worker, every few seconds. Takes back jobs whose lease expired; needs no back-off, counts the crash, and
 -- ends a job that has no attempt left or used up its crash budget, or whose cancellation was asked for.
 -- Index: running_lease.
-create function {schema}.rescue(p_limit integer, p_crash_budget integer) returns table (job_id uuid, worker text, state text)
-language plpgsql set enable_seqscan = off as $$
+create function {schema}.rescue(p_limit integer, p_crash_budget integer) returns table (
+  job_id uuid, worker text, state text, task text, queue text, org_id text, project_id uuid, request_id text,
+  correlation_id text, attempt smallint
+) language plpgsql set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
   r {schema}.running;
@@ -234,7 +252,8 @@ begin
       order by y.lease_expires_at limit p_limit for update skip locked)
     returning *
   loop
-    select j.max_attempts into max_attempts from {schema}.job j where j.id = r.id;
+    select j.max_attempts, j.project_id, j.request_id, j.correlation_id
+    into max_attempts, project_id, request_id, correlation_id from {schema}.job j where j.id = r.id;
     problem := jsonb_build_object('code', 'LEASE_EXPIRED', 'class', 'retryable', 'attempt', r.attempt, 'at', {schema}.now(),
       'message', format('Worker %s stopped renewing its lease.', r.worker));
     insert into {schema}.attempt (org_id, job_id, epoch, attempt, worker, started_at, ended_at, outcome, error)
@@ -255,6 +274,10 @@ begin
     end if;
     job_id := r.id;
     worker := r.worker;
+    task := r.task;
+    queue := r.queue;
+    org_id := r.org_id;
+    attempt := r.attempt;
     return next;
   end loop;
 end $$;
@@ -286,7 +309,9 @@ as $$
 $$;
 
 -- Who: a worker before it sleeps: until then (milliseconds from now) enqueues should send a hint.
+-- On a standby promoted before its first restartpoint an unlogged sequence may be void, and setval an error: no row, no hint.
 create function {schema}.raise_idle(p_millis integer) returns void language sql as $$
   select setval('{schema}.idle_until',
-                greatest((select last_value from {schema}.idle_until), (extract(epoch from clock_timestamp()) * 1000)::bigint + p_millis))
+                greatest(last_value, (extract(epoch from clock_timestamp()) * 1000)::bigint + p_millis))
+  from {schema}.idle_until
 $$;

@@ -5,6 +5,17 @@
 create function {schema}.job_of(p_org text, p_key text) returns uuid language sql stable
   return (select i.job_id from {schema}.idempotency i where i.org_id = p_org and i.key = p_key);
 
+-- Whoever changes something is named; why is said where it is asked for, and where it is said it can be read.
+create function {schema}.check_actor(p_actor_type text, p_actor_id text, p_reason text) returns void
+language plpgsql immutable as $$
+begin
+  if p_actor_type is null or p_actor_type not in ('user', 'system', 'api_key') then
+    raise exception 'actor_type: must be user, system or api_key' using errcode = 'MS001', detail = 'actor_type';
+  end if;
+  perform {schema}.check_text('actor_id', p_actor_id, 200);
+  perform {schema}.check_text('reason', coalesce(p_reason, '-'), 1000);
+end $$;
+
 -- Answers cancelled, cancel_requested, already_finished, not_cancellable or not_found. Twice is harmless.
 create function {schema}.cancel(p_id uuid, p_org text, p_actor_type text, p_actor_id text, p_reason text) returns text
 language plpgsql as $$
@@ -13,8 +24,10 @@ declare
   w {schema}.waiting;
   r {schema}.running;
   ended text;
-  who constant jsonb := jsonb_build_object('by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason);
+  was text;
+  who jsonb := jsonb_build_object('by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason);
 begin
+  perform {schema}.check_actor(p_actor_type, p_actor_id, p_reason);
   select * into j from {schema}.job x where x.id = p_id and (p_org is null or x.org_id = p_org);
   if not found then
     return 'not_found';
@@ -34,6 +47,9 @@ begin
         from {schema}.job b
         where i.org_id = j.org_id and i.key = j.key and i.job_id = p_id and b.id = w.after;
       end if;
+      was := case when w.due_at <= {schema}.now() then 'ready' when w.retrying then 'retrying' else 'scheduled' end;
+      who := who || jsonb_build_object('before', jsonb_build_object('state', was),
+                                       'after', jsonb_build_object('state', 'cancelled'));
       perform {schema}.record('job.cancel_requested', p_id, w.attempt, who);
       perform {schema}.record('job.cancelled', p_id, w.attempt, who);
       return 'cancelled';
@@ -45,6 +61,8 @@ begin
       end if;
       if r.cancel_requested_at is null then
         update {schema}.running x set cancel_requested_at = {schema}.now() where x.id = p_id;
+        who := who || jsonb_build_object('before', jsonb_build_object('state', 'running'),
+                                         'after', jsonb_build_object('state', 'cancelled'));
         perform {schema}.record('job.cancel_requested', p_id, r.attempt, who);
         perform pg_notify({channel}, '');  -- rare: workers look for cancelled jobs when woken
       end if;
@@ -61,35 +79,45 @@ begin
 end $$;
 
 -- Move a job that waits to another time. Answers the new state, or null when it does not wait.
-create function {schema}.reschedule(p_id uuid, p_org text, p_at timestamptz, p_actor_type text, p_actor_id text) returns text
+create function {schema}.reschedule(p_id uuid, p_org text, p_at timestamptz, p_actor_type text, p_actor_id text,
+                                    p_reason text default null) returns text
 language plpgsql as $$
 declare
   w {schema}.waiting;
   before timestamptz;
+  due constant timestamptz := greatest(p_at, {schema}.now());
 begin
-  select coalesce(x.due_then, x.due_at) into before from {schema}.waiting x where x.id = p_id for update;
+  perform {schema}.check_actor(p_actor_type, p_actor_id, p_reason);
+  if p_at is null or not isfinite(p_at) or p_at >= '2201-01-01Z' then
+    perform {schema}.refuse('at', 'is not a time up to the year 2200');
+  end if;
+  select coalesce(x.due_then, x.due_at) into before from {schema}.waiting x
+  where x.id = p_id and (p_org is null or x.org_id = p_org) for update;
   update {schema}.waiting x
-  set due_at = case when x.after is null then greatest(p_at, {schema}.now()) else x.due_at end,
-      due_then = case when x.after is not null then greatest(p_at, {schema}.now()) end
+  set due_at = case when x.after is null then due else x.due_at end,
+      due_then = case when x.after is not null then due end
   where x.id = p_id and (p_org is null or x.org_id = p_org) returning * into w;
   if not found then
     return null;
   end if;
-  perform {schema}.record('job.rescheduled', p_id, w.attempt,
-                          jsonb_build_object('by', p_actor_id, 'by_type', p_actor_type, 'from', before, 'to', p_at));
+  perform {schema}.record('job.rescheduled', p_id, w.attempt, jsonb_build_object(
+    'by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason,
+    'before', jsonb_build_object('due_at', before), 'after', jsonb_build_object('due_at', due)));
   perform {schema}.wake();
   return case when w.due_at <= {schema}.now() then 'ready' when w.retrying then 'retrying' else 'scheduled' end;
 end $$;
 
 -- Change the priority of one job that waits; audited with the old and the new value. Answers the old one, or null.
-create function {schema}.prioritize(p_id uuid, p_org text, p_priority integer, p_actor_type text, p_actor_id text) returns integer
+create function {schema}.prioritize(p_id uuid, p_org text, p_priority integer, p_actor_type text, p_actor_id text,
+                                    p_reason text default null) returns integer
 language plpgsql as $$
 declare
   before integer;
   attempt smallint;
 begin
+  perform {schema}.check_actor(p_actor_type, p_actor_id, p_reason);
   if p_priority is null or p_priority not between 0 and 3 then
-    raise exception 'priority: must be 0, 1, 2 or 3' using errcode = 'MS001', detail = 'priority';
+    perform {schema}.refuse('priority', 'is not 0, 1, 2 or 3');
   end if;
   select w.priority, w.attempt into before, attempt from {schema}.waiting w
   where w.id = p_id and (p_org is null or w.org_id = p_org) for update;
@@ -97,64 +125,102 @@ begin
     return null;
   end if;
   update {schema}.waiting w set priority = p_priority where w.id = p_id;
-  perform {schema}.record('job.prioritized', p_id, attempt,
-                          jsonb_build_object('by', p_actor_id, 'by_type', p_actor_type, 'from', before, 'to', p_priority));
+  perform {schema}.record('job.prioritized', p_id, attempt, jsonb_build_object(
+    'by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason,
+    'before', jsonb_build_object('priority', before), 'after', jsonb_build_object('priority', p_priority)));
   return before;
 end $$;
 
--- A failed or dead job back to its queue, attempts 0, same payload and key. Its attempts stay in the history.
--- Refused (answers the job in the way) while another job of the key lives: two must never run at once.
+-- Lock the key of a job, and answer the other job that lives under it, if one does: two must never run at once.
+create function {schema}.lock_key(j {schema}.job) returns uuid language plpgsql as $$
+begin
+  if j.key is null then
+    return null;
+  end if;
+  perform from {schema}.idempotency i where i.org_id = j.org_id and i.key = j.key for update;
+  return (select i.job_id from {schema}.idempotency i, {schema}.state_of(i.job_id) s
+          where i.org_id = j.org_id and i.key = j.key and i.job_id <> j.id
+            and s.state in ('scheduled', 'ready', 'retrying', 'running'));
+end $$;
+
+-- The key points at this job from now on, as if it had just been enqueued under it.
+create function {schema}.take_key(j {schema}.job) returns void language sql as $$
+  update {schema}.idempotency i
+  set job_id = j.id, fingerprint = {schema}.fingerprint(j.task, j.payload), status = null, expires_at = null,
+      result_ref = null, error_ref = null
+  where i.org_id = j.org_id and i.key = j.key
+$$;
+
+-- A failed or dead job back to its queue, attempts 0, same payload and key. Its attempts stay in the history; that it
+-- was discarded is forgotten. Refused (answers the job in the way) while another job of the key lives, and for one that
+-- was fixed forward: its successor does the work. p_due and p_bulk: one of many, see replay_many.
 create function {schema}.replay(p_id uuid, p_org text, p_actor_type text, p_actor_id text, p_reason text,
+                                p_due timestamptz default null, p_bulk uuid default null,
                                 out moved boolean, out in_the_way uuid)
 language plpgsql as $$
 declare
   j {schema}.job;
   f {schema}.finished;
+  decided text;
+  due constant timestamptz := greatest(p_due, {schema}.now());
 begin
   moved := false;
+  perform {schema}.check_actor(p_actor_type, p_actor_id, coalesce(p_reason, ''));  -- whoever decides says why
   select * into j from {schema}.job x where x.id = p_id and (p_org is null or x.org_id = p_org);
   if not found then
     return;
   end if;
-  if j.key is not null then
-    perform from {schema}.idempotency i where i.org_id = j.org_id and i.key = j.key for update;
-    select i.job_id into in_the_way from {schema}.idempotency i, {schema}.state_of(i.job_id) s
-    where i.org_id = j.org_id and i.key = j.key and i.job_id <> p_id
-      and s.state in ('scheduled', 'ready', 'retrying', 'running');
-    if found then
-      return;
-    end if;
-  end if;
-  perform set_config('mainspring.verb', 'replay', true);
-  delete from {schema}.finished x where x.id = p_id and x.state in ('failed', 'dead') returning * into f;
-  moved := found;
-  perform set_config('mainspring.verb', '', true);
-  if not moved then
+  in_the_way := {schema}.lock_key(j);
+  if in_the_way is not null then
     return;
   end if;
-  update {schema}.idempotency i
-  set job_id = p_id, fingerprint = {schema}.fingerprint(j.task, j.payload), status = null, expires_at = null,
-      result_ref = null, error_ref = null
-  where i.org_id = j.org_id and i.key = j.key;
+  select * into f from {schema}.finished x where x.id = p_id and x.state in ('failed', 'dead') for update;
+  if not found then
+    return;
+  end if;
+  select r.resolution into decided from {schema}.resolution r where r.org_id = j.org_id and r.job_id = p_id;
+  if decided = 'fixed_forward' then
+    return;
+  end if;
+  moved := true;
+  delete from {schema}.resolution r where r.org_id = j.org_id and r.job_id = p_id;
+  perform set_config('mainspring.verb', 'replay', true);
+  delete from {schema}.finished x where x.id = p_id;
+  perform set_config('mainspring.verb', '', true);
+  perform {schema}.take_key(j);
   insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, suspect)
-  values (j.id, j.org_id, j.task, j.queue, j.priority, {schema}.now(), f.state = 'failed');
-  perform {schema}.record('job.replayed', p_id, f.attempt, jsonb_build_object(
-    'by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason, 'from', f.state, 'error', f.error));
+  values (j.id, j.org_id, j.task, j.queue, j.priority, due, f.state = 'failed');
+  perform {schema}.record('job.replayed', p_id, f.attempt, jsonb_strip_nulls(jsonb_build_object(
+    'by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason, 'bulk', p_bulk,
+    'before', jsonb_build_object('state', f.state, 'attempt', f.attempt, 'resolution', decided, 'error', f.error),
+    'after', jsonb_build_object('state', case when due > {schema}.now() then 'scheduled' else 'ready' end,
+                                'attempt', 0, 'due_at', due))));
   perform {schema}.wake();
 end $$;
 
--- Who: clean-up, in bounded batches. Removes jobs finished before an instant, except open dead letters, and leaves what
--- outlives them: the status of the key, and the events that only their tickets proved.
+-- Who: clean-up, in bounded batches. Removes jobs finished before an instant, except open dead letters: failed and dead
+-- jobs that nobody has decided about. Leaves what outlives them: the status of the key, and the events that only their
+-- tickets proved.
 create function {schema}.prune(p_states text[], p_before timestamptz, p_limit integer) returns integer
 language plpgsql as $$
 declare
   gone uuid[];
 begin
+  if p_states is null or not p_states <@ '{succeeded,failed,dead,cancelled}' then
+    perform {schema}.refuse('states', 'are not among cancelled, dead, failed, succeeded');
+  elsif p_before is null then
+    perform {schema}.refuse('before', 'is missing');
+  elsif p_limit is null or p_limit not between 1 and 100000 then
+    perform {schema}.refuse('limit', 'is not between 1 and 100000');
+  end if;
   perform set_config('mainspring.verb', 'prune', true);
   with f as (
     delete from {schema}.finished x where x.id in (
       select y.id from {schema}.finished y
-      where y.finished_at < p_before and y.state = any(p_states) limit p_limit for update skip locked)
+      where y.finished_at < p_before and y.state = any(p_states)
+        and (y.state in ('succeeded', 'cancelled')
+             or exists (select from {schema}.resolution r where r.org_id = y.org_id and r.job_id = y.id))
+      limit p_limit for update skip locked)
     returning *
   ), keys as (
     update {schema}.idempotency i
@@ -164,47 +230,80 @@ begin
         error_ref = case when f.state <> 'succeeded' then f.id::text end
     from f join {schema}.job j on j.id = f.id where i.org_id = j.org_id and i.key = j.key and i.job_id = f.id
   ), trail as (
-    insert into {schema}.audit (org_id, at, event, job_id, task, attempt, project_id, actor_type, actor_id, request_id, correlation_id)
-    select j.org_id, e.at, e.event, j.id, j.task, e.attempt, j.project_id, j.actor_type, j.actor_id, j.request_id, j.correlation_id
+    insert into {schema}.audit (org_id, at, event, job_id, task, attempt, project_id, actor_type, actor_id, request_id,
+                                correlation_id, epoch)
+    select j.org_id, e.at, e.event, j.id, j.task, e.attempt, j.project_id, j.actor_type, j.actor_id, j.request_id,
+           j.correlation_id, e.epoch
     from f join {schema}.job j on j.id = f.id
     cross join lateral (
-      select 'job.enqueued' as event, j.created_at as at, 0::smallint as attempt
-      union all select 'job.started', a.started_at, a.attempt from {schema}.attempt a where a.org_id = j.org_id and a.job_id = j.id
-      union all select 'job.started', f.started_at, f.attempt where f.state = 'succeeded'
-      union all select 'job.succeeded', f.finished_at, f.attempt where f.state = 'succeeded') e
+      select 'job.enqueued' as event, j.created_at as at, 0::smallint as attempt, null::bigint as epoch
+      union all select 'job.started', a.started_at, a.attempt, a.epoch
+                from {schema}.attempt a where a.org_id = j.org_id and a.job_id = j.id
+      union all select 'job.started', f.started_at, f.attempt, f.epoch where f.state = 'succeeded'
+      union all select 'job.succeeded', f.finished_at, f.attempt, null where f.state = 'succeeded') e
   )
   select array_agg(f.id) into gone from f;
   delete from {schema}.attempt a using {schema}.job j where j.id = any(gone) and a.org_id = j.org_id and a.job_id = j.id;
+  perform {schema}.forget(gone);
+  delete from {schema}.resolution r using {schema}.job j where j.id = any(gone) and r.org_id = j.org_id and r.job_id = j.id;
   delete from {schema}.job j where j.id = any(gone);
   perform set_config('mainspring.verb', '', true);
   return coalesce(cardinality(gone), 0);
 end $$;
 
--- Stop and start claims from a queue. Running jobs finish. `claims_seen` below completes a pause.
+-- Stop claims from a queue. Running jobs finish. `claims_seen` below completes a pause.
 create function {schema}.pause(p_queue text, p_actor_type text, p_actor_id text, p_reason text) returns void
-language sql as $$
+language plpgsql as $$
+declare
+  before {schema}.queue;
+  after {schema}.queue;
+begin
+  perform {schema}.check_actor(p_actor_type, p_actor_id, p_reason);
+  perform {schema}.check_text('queue', p_queue, 63);
+  select * into before from {schema}.queue q where q.org_id = 'SYSTEM' and q.name = p_queue for update;
   insert into {schema}.queue (name, paused_at, paused_by, pause_reason)
   values (p_queue, {schema}.now(), p_actor_id, p_reason)
   on conflict (org_id, name) do update
   set paused_at = coalesce({schema}.queue.paused_at, excluded.paused_at), paused_by = excluded.paused_by,
-      pause_reason = excluded.pause_reason;
-  insert into {schema}.audit (org_id, at, event, actor_type, actor_id, detail)
-  values ('SYSTEM', {schema}.now(), 'queue.paused', p_actor_type, p_actor_id, jsonb_build_object('queue', p_queue, 'reason', p_reason));
-$$;
+      pause_reason = excluded.pause_reason
+  returning * into after;
+  perform {schema}.record_queue('queue.paused', p_actor_type, p_actor_id, p_reason, p_queue, before, after);
+end $$;
 
-create function {schema}.resume(p_queue text, p_actor_type text, p_actor_id text) returns boolean
-language plpgsql as $$
+-- Start claims from a queue again; false when it was not paused.
+create function {schema}.resume(p_queue text, p_actor_type text, p_actor_id text, p_reason text default null)
+returns boolean language plpgsql as $$
+declare
+  before {schema}.queue;
+  after {schema}.queue;
 begin
-  update {schema}.queue q set paused_at = null, paused_by = null, pause_reason = null
-  where q.org_id = 'SYSTEM' and q.name = p_queue and q.paused_at is not null;
+  perform {schema}.check_actor(p_actor_type, p_actor_id, p_reason);
+  perform {schema}.check_text('queue', p_queue, 63);
+  select * into before from {schema}.queue q
+  where q.org_id = 'SYSTEM' and q.name = p_queue and q.paused_at is not null for update;
   if not found then
     return false;
   end if;
-  insert into {schema}.audit (org_id, at, event, actor_type, actor_id, detail)
-  values ('SYSTEM', {schema}.now(), 'queue.resumed', p_actor_type, p_actor_id, jsonb_build_object('queue', p_queue));
+  update {schema}.queue q set paused_at = null, paused_by = null, pause_reason = null
+  where q.org_id = 'SYSTEM' and q.name = p_queue returning * into after;
+  perform {schema}.record_queue('queue.resumed', p_actor_type, p_actor_id, p_reason, p_queue, before, after);
   perform pg_notify({channel}, '');  -- rare, so it is not coalesced with the hints of enqueues
   return true;
 end $$;
+
+-- What somebody did to a queue, with what it was before and is after.
+create function {schema}.record_queue(
+  p_event text, p_actor_type text, p_actor_id text, p_reason text, p_queue text, p_before {schema}.queue,
+  p_after {schema}.queue) returns void
+language sql as $$
+  insert into {schema}.audit (org_id, at, event, actor_type, actor_id, detail)
+  select 'SYSTEM', {schema}.now(), p_event, p_actor_type, p_actor_id, jsonb_build_object(
+    'queue', p_queue, 'by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason,
+    'before', jsonb_build_object('paused_at', p_before.paused_at, 'paused_by', p_before.paused_by,
+                                 'pause_reason', p_before.pause_reason),
+    'after', jsonb_build_object('paused_at', p_after.paused_at, 'paused_by', p_after.paused_by,
+                                'pause_reason', p_after.pause_reason))
+$$;
 
 -- Wait until every claim that began before now has ended. Run in a transaction of its own, after the pause committed:
 -- then no claim of the queue commits any more.

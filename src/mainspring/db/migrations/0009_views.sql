@@ -1,5 +1,6 @@
--- Monitoring is just SQL: one row a job, one row an attempt, one row a key.
+-- Monitoring is just SQL: one row a job, one row an attempt, one row a dead letter, one row a key.
 
+-- One row a job: its envelope, and where it stands.
 create view {schema}.jobs with (security_invoker = true) as
 select j.id, j.task,
        case
@@ -26,16 +27,32 @@ select j.id, j.task,
        coalesce(f.finished_at, r.started_at, last.ended_at, j.created_at) as updated_at,
        r.worker, r.epoch, r.lease_expires_at, r.cancel_requested_at, f.result,
        coalesce(f.error, last.error) as error,
+       decided.resolution, decided.successor as fixed_by, fixed.job_id as fixes,
+       case when p.job_id is not null then json_build_object(
+         'done', p.done, 'total', p.total, 'note', p.note, 'at', p.reported_at) end as progress,
        w.after as held_by
 from {schema}.job j
 left join {schema}.waiting w on w.id = j.id
 left join {schema}.running r on r.id = j.id
 left join {schema}.finished f on f.id = j.id
+left join {schema}.progress p on p.org_id = j.org_id and p.job_id = j.id
+left join {schema}.resolution decided on decided.org_id = j.org_id and decided.job_id = j.id
+left join {schema}.resolution fixed on fixed.org_id = j.org_id and fixed.successor = j.id
 left join lateral (
   select a.started_at, a.ended_at, a.error from {schema}.attempt a
   where a.org_id = j.org_id and a.job_id = j.id and (f.state is null or f.state <> 'succeeded')
   order by a.epoch desc limit 1) last on true;
 
+-- A job as a document that every reader can parse: a payload put in by hand may be nested deeper than parsers go.
+create function {schema}.readable(j {schema}.jobs) returns json language plpgsql stable as $$
+begin
+  if jsonb_path_exists(j.payload, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")') then
+    j.payload := '{"": "nested deeper than 64 levels"}';
+  end if;
+  return row_to_json(j);
+end $$;
+
+-- One row an attempt, also of the one that runs and of the one that succeeded.
 create view {schema}.attempts with (security_invoker = true) as
 select a.org_id, a.job_id, a.epoch, a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error
 from {schema}.attempt a
@@ -45,6 +62,26 @@ from {schema}.finished f where f.state = 'succeeded'
 union all
 select r.org_id, r.id, r.epoch, r.attempt, r.worker, r.started_at, null, 'running', null
 from {schema}.running r;
+
+-- The open dead letters: failed and dead jobs that nobody has decided about. Index: finished_open.
+create view {schema}.dead_letters with (security_invoker = true) as
+select f.id, f.org_id, j.task, f.state, j.queue, f.attempt, j.max_attempts, f.crashes, j.created_at, f.finished_at,
+       f.error ->> 'code' as code, f.error ->> 'message' as message,
+       {schema}.error_fingerprint(j.task, f.error) as fingerprint, {schema}.payload_hash(j.payload) as payload_hash, j.key
+from {schema}.finished f join {schema}.job j on j.id = f.id
+where f.state in ('failed', 'dead')
+  and not exists (select from {schema}.resolution r where r.org_id = f.org_id and r.job_id = f.id);
+
+-- Those that a person means; null: any. Inlined where it is used.
+create function {schema}.find_dead(
+  p_org text, p_task text, p_queue text, p_code text, p_fingerprint text, p_state text, p_since timestamptz,
+  p_until timestamptz) returns setof {schema}.dead_letters language sql stable as $$
+  select d.* from {schema}.dead_letters d
+  where (p_org is null or d.org_id = p_org) and (p_task is null or d.task = p_task)
+    and (p_queue is null or d.queue = p_queue) and (p_code is null or d.code = p_code)
+    and (p_fingerprint is null or d.fingerprint = p_fingerprint) and (p_state is null or d.state = p_state)
+    and (p_since is null or d.finished_at >= p_since) and (p_until is null or d.finished_at <= p_until)
+$$;
 
 -- A key's status follows its job; once the job is pruned, what was stored then. A job without a key has its id as key.
 create view {schema}.keys with (security_invoker = true) as
@@ -68,17 +105,23 @@ select j.org_id, j.id::text, j.id, j.created_at, j.created_at,
        case when s.state in ('failed', 'dead', 'cancelled') then j.id::text end
 from {schema}.job j cross join lateral {schema}.state_of(j.id) s where j.key is null;
 
--- The complete trail of events: the stored ones, and those that tickets prove.
+-- The complete trail of events: the stored ones, and those that tickets prove. The events of a job happened in the order
+-- of `place`, whatever clocks did meanwhile; `by` is who acted. `task` is what the rules call job_type.
 create view {schema}.trail with (security_invoker = true) as
-select a.org_id, a.at, a.event, a.job_id, a.task, a.attempt, a.project_id, a.actor_type, a.actor_id, a.request_id,
-       a.correlation_id, a.detail
+select a.org_id,
+       coalesce(a.epoch, case a.event when 'job.enqueued' then 0 when 'job.succeeded' then 9223372036854775807 else a.id end)
+         as place,
+       a.at, a.event, a.job_id, a.task, a.task as job_type, a.attempt, a.project_id, a.actor_type, a.actor_id, a.request_id,
+       a.correlation_id, a.detail, coalesce(a.detail ->> 'by', a.actor_id) as by, a.id
 from {schema}.audit a
 union all
-select j.org_id, e.at, e.event, j.id, j.task, e.attempt, j.project_id, j.actor_type, j.actor_id, j.request_id,
-       j.correlation_id, '{}'
+select j.org_id, e.place, e.at, e.event, j.id, j.task, j.task, e.attempt, j.project_id, j.actor_type, j.actor_id,
+       j.request_id, j.correlation_id, '{}', j.actor_id, null
 from {schema}.job j
 cross join lateral (
-  select 'job.enqueued' as event, j.created_at as at, 0::smallint as attempt
-  union all select 'job.started', a.started_at, a.attempt from {schema}.attempts a where a.org_id = j.org_id and a.job_id = j.id
-  union all select 'job.succeeded', f.finished_at, f.attempt from {schema}.finished f where f.id = j.id and f.state = 'succeeded'
+  select 'job.enqueued' as event, j.created_at as at, 0::smallint as attempt, 0::bigint as place
+  union all select 'job.started', a.started_at, a.attempt, a.epoch
+            from {schema}.attempts a where a.org_id = j.org_id and a.job_id = j.id
+  union all select 'job.succeeded', f.finished_at, f.attempt, 9223372036854775807
+            from {schema}.finished f where f.id = j.id and f.state = 'succeeded'
 ) e;

@@ -2,7 +2,7 @@
 
 -- name: enqueue_many
 -- Every enqueue, of one job or a thousand; in the caller's transaction where there is one.
-select job_id, answer, state from {schema}.enqueue_many(%(jobs)s::text::json)
+select job_id, answer, state from {schema}.enqueue_many(%(jobs)s::text::json, true)
 
 -- name: enqueue_one
 -- A single enqueue without a key, the most frequent of all. The same rows as enqueue_many writes, by plain inserts:
@@ -30,12 +30,12 @@ select id, answer.state from unnest(%(ids)s::text::uuid[]) id cross join lateral
 
 -- name: get_job
 -- A person or a program asks for one job. Index: the primary keys.
-select row_to_json(j)::text from {schema}.jobs j
+select {schema}.readable(j)::text from {schema}.jobs j
 where j.id = %(id)s::text::uuid and (%(org)s::text is null or j.org_id = %(org)s::text)
 
 -- name: list_jobs
 -- A person looks. By cursor, newest first: ids of version 7 sort by creation.
-select row_to_json(j)::text from {schema}.jobs j
+select {schema}.readable(j)::text from {schema}.jobs j
 where (%(org)s::text is null or j.org_id = %(org)s::text)
   and (%(state)s::text is null or j.state = %(state)s::text)
   and (%(queue)s::text is null or j.queue = %(queue)s::text)
@@ -59,10 +59,11 @@ select {schema}.cancel(%(id)s::text::uuid, %(org)s::text, %(actor_type)s::text, 
 -- name: reschedule
 select {schema}.reschedule(%(id)s::text::uuid, %(org)s::text,
                            coalesce(%(at)s::text::timestamptz, {schema}.now() + %(delay)s::text::interval),
-                           %(actor_type)s::text, %(actor_id)s::text)
+                           %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)
 
 -- name: prioritize
-select {schema}.prioritize(%(id)s::text::uuid, %(org)s::text, %(priority)s, %(actor_type)s::text, %(actor_id)s::text)
+select {schema}.prioritize(%(id)s::text::uuid, %(org)s::text, %(priority)s, %(actor_type)s::text, %(actor_id)s::text,
+                           %(reason)s::text)
 
 -- name: replay
 select moved, in_the_way from {schema}.replay(%(id)s::text::uuid, %(org)s::text, %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)

@@ -1,7 +1,8 @@
 -- What people do with queues.
 
 -- name: list_queues
--- A person looks. Names come from the table, from live workers, and from tickets by one probe a name.
+-- A person looks. Names come from the table, from live workers, and from tickets by one probe a name; what is ready is
+-- counted up to 10,000.
 with recursive lane(name) as (
   (select queue from {schema}.waiting order by queue limit 1)
   union all
@@ -13,22 +14,28 @@ with recursive lane(name) as (
 )
 select json_build_object('name', n.name, 'paused_at', q.paused_at, 'paused_by', q.paused_by,
                          'pause_reason', q.pause_reason, 'start_target_s', extract(epoch from q.start_target),
-                         'oldest_age_s', extract(epoch from {schema}.now() - oldest.due_at))::text
+                         'ready', lanes.ready, 'oldest_age_s', extract(epoch from {schema}.now() - lanes.oldest))::text
 from names n
 left join {schema}.queue q on q.org_id = 'SYSTEM' and q.name = n.name
-left join lateral (
-  select min(x.due_at) as due_at
+cross join lateral (
+  select least(count(*), 10000) as ready, min(x.due_at) as oldest
   from (values (0::smallint), (1::smallint), (2::smallint), (3::smallint)) p(priority)
   cross join lateral (
     select w.due_at from {schema}.waiting w
-    where w.queue = n.name and w.priority = p.priority and w.due_at <= {schema}.now() order by w.due_at limit 1) x
-) oldest on true
+    where w.queue = n.name and w.priority = p.priority and w.due_at <= {schema}.now() order by w.due_at limit 10000) x
+) lanes
 order by n.name
 
 -- name: queue_depth
 -- A person looks: how many jobs wait, counted up to a limit, because hot tables are never counted whole.
+-- Lane by lane, so that a million timers in the same queue are not passed on the way.
 select count(*) from (
-  select from {schema}.waiting where queue = %(queue)s::text and due_at <= {schema}.now() limit %(limit)s) w
+  select from generate_series(0, 3) p(priority)
+  cross join lateral (
+    select from {schema}.waiting w
+    where w.queue = %(queue)s::text and w.priority = p.priority and w.due_at <= {schema}.now()
+    order by w.due_at limit %(limit)s) w
+  limit %(limit)s) w
 
 -- name: pause
 select {schema}.pause(%(queue)s::text, %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)
@@ -38,4 +45,4 @@ select {schema}.pause(%(queue)s::text, %(actor_type)s::text, %(actor_id)s::text,
 select {schema}.claims_seen()
 
 -- name: resume
-select {schema}.resume(%(queue)s::text, %(actor_type)s::text, %(actor_id)s::text)
+select {schema}.resume(%(queue)s::text, %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)

@@ -21,7 +21,15 @@ select {schema}.complete_one(%s, %s, %s::jsonb)
 select {schema}.complete_one('{worker}', {epoch}, null); commit
 
 -- name: settle
-select {schema}.settle(%s, %s::json)
+select epoch, verb from {schema}.settle(%s, %s::json)
+
+-- name: recorded
+-- After outcomes were refused: what is written of these attempts, if only an answer was lost? Index: the primary keys.
+select a.epoch, coalesce(
+  (select t.outcome from {schema}.attempt t
+   where t.org_id = a.org_id and t.job_id = a.id and t.epoch = a.epoch and t.worker = w.id),
+  (select f.state from {schema}.finished f where f.id = a.id and f.epoch = a.epoch and f.worker = w.id))
+from unnest(%s::uuid[], %s::text[], %s::bigint[]) a(id, org_id, epoch) cross join (select %s::text as id) w
 
 -- name: renew
 -- Every renewal interval, all leases of the worker at once.
@@ -37,7 +45,7 @@ select epoch from {schema}.running where worker = %s and cancel_requested_at is 
 
 -- name: rescue
 -- Every few seconds.
-select job_id, worker, state from {schema}.rescue(%s, %s)
+select * from {schema}.rescue(%s, %s)
 
 -- name: release_held
 select {schema}.release_held()
@@ -51,12 +59,12 @@ select {schema}.raise_idle(%s)
 
 -- name: lower_idle
 -- A worker that met a flood: hints are not needed. Who sleeps all the same raises it again with its next poll.
-select setval('{schema}.idle_until', 0)
+select setval('{schema}.idle_until', 0) from {schema}.idle_until
 
 -- name: beat
 -- Every heartbeat.
-insert into {schema}.worker (id, host, pid, version, queues, concurrency, started_at, seen_at, running, stopping)
-values (%(id)s, %(host)s, %(pid)s, %(version)s, %(queues)s, %(concurrency)s, {schema}.now(), {schema}.now(), %(running)s, %(stopping)s)
+insert into {schema}.worker (id, host, pid, version, queues, tasks, concurrency, started_at, seen_at, running, stopping)
+values (%(id)s, %(host)s, %(pid)s, %(version)s, %(queues)s, %(tasks)s, %(concurrency)s, {schema}.now(), {schema}.now(), %(running)s, %(stopping)s)
 on conflict (org_id, id) do update
 set seen_at = excluded.seen_at, running = excluded.running, stopping = excluded.stopping
 
@@ -68,6 +76,11 @@ delete from {schema}.worker where id = %(id)s
 delete from {schema}.worker where seen_at < {schema}.now() - interval '1 day'
 
 -- name: list_workers
+-- A person looks. `leases` is what the database says it holds, `running` what it said itself.
+with held as materialized (
+  select r.worker, count(*) as leases from (select worker from {schema}.running limit 100000) r group by 1
+)
 select row_to_json(x)::text
-from (select w.*, w.seen_at < {schema}.now() - %(gone_after)s::text::interval as gone from {schema}.worker w) x
-order by x.started_at
+from (select w.*, coalesce(h.leases, 0) as leases, w.seen_at < {schema}.now() - %(gone_after)s::text::interval as gone
+      from {schema}.worker w left join held h on h.worker = w.id) x
+order by x.started_at, x.id

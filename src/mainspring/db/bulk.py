@@ -1,0 +1,91 @@
+"""Decisions about many dead letters, as a flow: counted first, then replayed or discarded batch by batch.
+
+A batch is a transaction of its own, and waits for nobody: what somebody else works on is left alone. So an act that was
+broken off is run again to take the rest, and two at once share the work.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+
+from mainspring.db import jobs
+from mainspring.db.dead import OPEN, Only, filters
+from mainspring.db.decisions import check_reason
+from mainspring.db.jobs import Who, check_limit
+from mainspring.db.schema import Sql
+from mainspring.db.statement import Flow, Statement, ask, nothing, scalar
+from mainspring.errors import ValidationError
+from mainspring.uuid7 import uuid7
+
+#: So many are replayed or discarded in one transaction.
+BATCH = 500
+#: Replays a second.
+SLOWEST, FASTEST = 0.001, 10_000
+
+
+class Bulk(msgspec.Struct, frozen=True, kw_only=True):
+    """How many dead letters were meant, moved, and left alone because their key or they were in use."""
+
+    matched: int
+    moved: int = 0
+    skipped: int = 0
+    dry_run: bool = False
+
+
+def act(
+    sql: Sql,
+    verb: Literal["replay", "discard"],
+    who: Who,
+    only: Only,
+    reason: str | None,
+    *,
+    rate: float | None = None,
+    limit: int | None = None,
+    dry_run: bool = False,
+) -> Flow[Bulk]:
+    """Replay or discard the dead letters that are meant, the oldest first; what dies meanwhile is not taken again.
+
+    `rate` spreads the due times of replayed jobs: so many a second. `limit` stops after so many.
+    """
+    wanted = filters(who, only)
+    if rate is not None and not SLOWEST <= rate <= FASTEST:
+        raise ValidationError(f"rate: is not between {SLOWEST} and {FASTEST} a second", field="rate")
+    if limit is not None:
+        check_limit(limit, 10_000_000)
+    if reason is not None or not dry_run:
+        reason = check_reason(reason)
+    matched: int = yield from ask(Statement(sql["count_dead"], wanted, scalar))
+    if dry_run or not matched:
+        return Bulk(matched=matched, dry_run=dry_run)
+    params: dict[str, Any] = {"actor_type": who.actor_type, "actor_id": who.actor_id, "reason": reason}
+    params["bulk"] = str(uuid7())
+    start = (yield from jobs.now(sql)).isoformat()
+    said = {name: value for name, value in wanted.items() if value is not None}
+    detail = {
+        "filter": said,
+        "matched": matched,
+        "rate": rate,
+        "limit": limit,
+        "bulk": params["bulk"],
+        "reason": reason,
+    }
+    about = {"event": f"dead_letters.{verb}", "org": who.org_id, "detail": msgspec.json.encode(detail).decode()}
+    yield from ask(Statement(sql["record_bulk"], params | about, nothing))
+    every = f"{1 / rate} s" if rate else None
+    seen = moved = 0
+    for state in [wanted["state"]] if wanted["state"] else OPEN:  # one at a time: the index goes by state and instant
+        last = {"last_at": "-infinity", "last_id": str(UUID(int=0))}
+        while room := BATCH if limit is None else min(BATCH, limit - moved):
+            place = wanted | last | {"state": state, "start": start, "limit": room}
+            found = yield from ask(Statement(sql["batch_dead"], place, list))
+            if not found:
+                break
+            last = {"last_at": found[-1][1], "last_id": str(found[-1][0])}
+            ids = "{" + ",".join(str(row[0]) for row in found) + "}"
+            batch = params | {"ids": ids, "start": start, "every": every, "moved": moved}
+            moved += yield from ask(Statement(sql[f"{verb}_many"], batch, scalar, org=who.org_id))
+            seen += len(found)
+    return Bulk(matched=matched, moved=moved, skipped=seen - moved)

@@ -1,0 +1,107 @@
+"""What monitoring reads from the database, in one bounded statement."""
+
+from __future__ import annotations
+
+import logging
+import time
+from threading import Lock
+from typing import Any
+
+import msgspec
+import psycopg
+
+from mainspring.db.connect import Connection, options
+from mainspring.db.queues import GONE_AFTER
+from mainspring.db.run import psycopg_door, run
+from mainspring.db.schema import DEFAULT_SCHEMA, Sql
+from mainspring.db.statement import Flow, Statement, ask, nothing, scalar
+
+log = logging.getLogger("mainspring.metrics")
+
+#: So many jobs of a queue are counted; what is more is shown as that many.
+CAP = 10_000
+
+
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits in a queue: due now and later, both counted up to the cap, and how old the oldest due job is."""
+
+    name: str
+    paused: bool
+    target_s: float | None
+    ready: int
+    later: int
+    oldest_s: float | None
+
+
+class Dead(msgspec.Struct, frozen=True, kw_only=True):
+    """Open dead letters, counted up to the cap, and the age of the oldest."""
+
+    open: int
+    oldest_s: float | None
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds the horizon of vacuum: a session, a prepared transaction, a slot or a standby."""
+
+    holder: str
+    seconds: float | None
+    transactions: int | None
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """A table by PostgreSQL's own statistics."""
+
+    name: str
+    live: int
+    dead: int
+    bytes: int
+    vacuumed_s: float | None
+
+
+class Gauges(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the engine at one moment."""
+
+    lanes: list[Lane]
+    workers: int
+    dead: Dead
+    horizon: list[Holder]
+    tables: list[Table]
+
+
+_decode = msgspec.json.Decoder(Gauges).decode
+
+
+def gauges(sql: Sql, *, cap: int = CAP) -> Flow[Gauges]:
+    """Read them; never longer than two seconds."""
+    yield from ask(Statement("set local statement_timeout = '2 s'", {}, nothing))
+    params: dict[str, Any] = {"cap": str(cap), "gone_after": f"{GONE_AFTER.total_seconds()} s"}
+    text: str = yield from ask(Statement(sql["gauges"], params, scalar))
+    return _decode(text)
+
+
+class Reader:
+    """Reads the gauges, and keeps them for a few seconds, so that many who look cost no more than one."""
+
+    def __init__(self, dsn: str, schema: str = DEFAULT_SCHEMA, *, keep: float = 5.0) -> None:
+        self._dsn, self._sql, self._keep = dsn, Sql(schema), keep
+        self._found: Gauges | None = None
+        self._read_at = float("-inf")
+        self._lock = Lock()
+
+    def __call__(self) -> Gauges | None:
+        """The gauges, or None while the database is away."""
+        with self._lock:
+            if time.monotonic() >= self._read_at + self._keep:
+                try:
+                    self._found = self._read()
+                except psycopg.Error as error:
+                    log.warning("the gauges could not be read: %s", error)
+                    self._found = None
+                self._read_at = time.monotonic()
+            return self._found
+
+    def _read(self) -> Gauges:
+        """By a connection that is closed at once: monitoring holds nothing."""
+        conn: psycopg.Connection[Any]
+        with Connection.connect(self._dsn, **options(self._dsn, "mainspring metrics")) as conn, conn.transaction():
+            return run(psycopg_door(conn), gauges(self._sql))

@@ -1,0 +1,132 @@
+"""Who may do what on a secured schema: the table that `mainspring schema secure` applies.
+
+A new table or function of the engine must be added here; a test fails until somebody has said who may use it. What is
+not named, such as an application's own tables in this schema, gets the policies and no rights: granting is its owner's.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, LiteralString, TypeAlias
+
+Role: TypeAlias = Literal["worker", "api", "operator"]
+ROLES: Final[tuple[Role, ...]] = ("worker", "api", "operator")
+
+#: What each role does with a table itself: worker, api, operator. Everything else goes through the verbs below.
+#: A lock (`for update`) needs the right to update; the triggers refuse the update of a job that has ended all the same.
+TABLES: Final[dict[str, tuple[str, str, str]]] = {
+    "job": ("select, delete", "select", "select"),
+    "waiting": ("select, insert, update, delete", "select", "select"),
+    "running": ("select, insert, update, delete", "select", "select"),
+    "finished": ("select, insert, update, delete", "select", "select"),
+    "attempt": ("select, insert, delete", "select", "select"),
+    "idempotency": ("select, update", "select", "select"),
+    "audit": ("select, insert", "select", "select"),
+    "seal": ("select, insert", "", "select"),
+    "resolution": ("select, delete", "select", "select"),
+    "step": ("select, insert, delete", "select", "select"),
+    "checkpoint": ("select, insert, update, delete", "select", "select"),
+    "progress": ("select, insert, update, delete", "select", "select"),
+    "cipher_key": ("select", "select", "select"),  # wrapped: worthless without the master key
+    "queue": ("select", "", "select"),
+    "worker": ("select, insert, update, delete", "", "select"),
+    "migration": ("select", "select", "select"),
+    "clock": ("select", "select", "select"),  # of test databases
+}
+
+#: Tables in which the engine's own rows, of the organisation SYSTEM, are seen beside those of the organisation, and by
+#: whom. Elsewhere SYSTEM is an organisation like any other.
+#: The audit of SYSTEM takes nothing from them but what is done to queues, which are everybody's.
+SHARED: Final[dict[str, tuple[str, ...]]] = {
+    "queue": ("worker", "operator", "owner"),
+    "worker": ("worker", "operator", "owner"),
+    "audit": ("operator", "owner"),
+    "seal": ("operator", "owner"),
+    "migration": ("worker", "api", "operator", "owner"),
+    "clock": ("worker", "api", "operator", "owner"),
+}
+
+WRITTEN: Final[dict[str, LiteralString]] = {"audit": "event like 'queue.%'"}
+
+SEQUENCES: Final[dict[str, tuple[str, str, str]]] = {
+    "epoch": ("usage", "", ""),
+    "idle_until": ("select, update", "", ""),
+    "woken_at": ("select", "", ""),
+}
+
+VIEWS: Final = ("jobs", "attempts", "keys", "trail", "dead_letters")  # by the right of who reads them
+
+EVERYBODY: Final[tuple[Role, ...]] = ROLES
+WORKER: Final[tuple[Role, ...]] = ("worker",)
+OPERATOR: Final[tuple[Role, ...]] = ("operator",)
+
+#: Verbs run as the owner of the schema, who is bound to the organisation of the transaction like everybody else: who
+#: may call them needs no right to write to a table, and reaches no other organisation by them.
+VERBS: Final[dict[str, tuple[Role, ...]]] = {
+    "enqueue": EVERYBODY,
+    "enqueue_many": EVERYBODY,
+    "wake": EVERYBODY,
+    "record_business": EVERYBODY,
+    "cancel": EVERYBODY,
+    "reschedule": EVERYBODY,
+    "prioritize": OPERATOR,
+    "replay": OPERATOR,
+    "replay_many": OPERATOR,
+    "discard": OPERATOR,
+    "discard_many": OPERATOR,
+    "fix_forward": OPERATOR,
+    "add_key": EVERYBODY,
+    "rotate_key": OPERATOR,
+    "erase": OPERATOR,
+    "record_bulk": OPERATOR,
+    "pause": OPERATOR,
+    "resume": OPERATOR,
+}
+
+#: These run by the rights of who calls them: readers of everybody, and what workers do, across organisations.
+CALLS: Final[dict[str, tuple[Role, ...]]] = {
+    "now": EVERYBODY,
+    "state_of": EVERYBODY,
+    "readable": EVERYBODY,
+    "job_of": EVERYBODY,
+    "error_fingerprint": EVERYBODY,
+    "payload_hash": EVERYBODY,
+    "find_dead": EVERYBODY,
+    "digest": ("worker", "operator"),
+    "seal_hash": ("worker", "operator"),
+    "claims_seen": OPERATOR,
+    "claim": WORKER,
+    "complete": WORKER,
+    "complete_one": WORKER,
+    "settle": WORKER,
+    "renew": WORKER,
+    "rescue": WORKER,
+    "release_held": WORKER,
+    "release_behind": WORKER,
+    "next_due": WORKER,
+    "raise_idle": WORKER,
+    "record": WORKER,
+    "record_start": WORKER,
+    "cancellation": WORKER,
+    "cancelled": WORKER,
+    "held": WORKER,
+    "remember": WORKER,
+    "save_checkpoint": WORKER,
+    "report": WORKER,
+    "forget": WORKER,
+    "prune": WORKER,
+    "seal": WORKER,
+    "verb": WORKER,
+}
+
+#: Parts of verbs, and triggers: nobody calls them.
+PARTS: Final = frozenset({
+    "uuid7", "plausible", "envelopes", "fingerprint", "write_job", "reset_job", "replace_job", "enqueue_again",
+    "refuse", "check_text", "check_actor", "check_secrets", "check_payload", "check_instant", "check_span", "check_job",
+    "check_jobs", "record_queue", "lock_key", "take_key", "seize",
+    "guard_job", "guard_finished", "guard_append_only",
+})  # fmt: skip
+
+
+def rights(kind: dict[str, tuple[str, str, str]], name: str) -> dict[Role, str]:
+    """What each role may do with a table or a sequence."""
+    return dict(zip(ROLES, kind.get(name, ("", "", "")), strict=True))

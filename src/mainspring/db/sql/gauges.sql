@@ -1,0 +1,68 @@
+-- What monitoring reads.
+
+-- name: gauges
+-- Every worker process with a metrics port, at most every few seconds. No count is proportional to the number of jobs:
+-- lanes are counted by index waiting_claim up to a cap, dead letters by finished_open, tables by their statistics.
+with recursive lane(name) as (
+  (select w.queue from {schema}.waiting w order by w.queue limit 1)
+  union all
+  select (select w.queue from {schema}.waiting w where w.queue > lane.name order by w.queue limit 1)
+  from lane where lane.name is not null
+), names as (
+  select q.name from {schema}.queue q where q.name <> 'q:deadletter'
+  union (select l.name from lane l where l.name is not null limit 100)
+), lanes as (
+  select n.name, q.paused_at is not null as paused, extract(epoch from q.start_target) as target_s,
+         (select count(*) from (
+            select from generate_series(0, 3) p(priority)
+            cross join lateral (
+              select from {schema}.waiting w
+              where w.queue = n.name and w.priority = p.priority and w.due_at <= {schema}.now()
+              limit %(cap)s::text::bigint) x
+            limit %(cap)s::text::bigint) y) as ready,
+         (select count(*) from (
+            select from generate_series(0, 3) p(priority)
+            cross join lateral (
+              select from {schema}.waiting w
+              where w.queue = n.name and w.priority = p.priority and w.due_at > {schema}.now()
+              limit %(cap)s::text::bigint) x
+            limit %(cap)s::text::bigint) y) as later,
+         (select extract(epoch from {schema}.now() - min(x.due_at))
+          from generate_series(0, 3) p(priority)
+          cross join lateral (
+            select w.due_at from {schema}.waiting w
+            where w.queue = n.name and w.priority = p.priority and w.due_at <= {schema}.now()
+            order by w.due_at limit 1) x) as oldest_s
+  from names n left join {schema}.queue q on q.org_id = 'SYSTEM' and q.name = n.name
+), holders as (  -- what keeps dead rows from being removed; sessions of other roles need pg_read_all_stats
+  select 'session' as holder, extract(epoch from clock_timestamp() - a.xact_start) as seconds,
+         greatest(age(a.backend_xmin), age(a.backend_xid)) as transactions
+  from pg_stat_activity a
+  where (a.backend_xmin is not null or a.backend_xid is not null) and a.pid <> pg_backend_pid()
+    and a.backend_type <> 'walsender' and a.datname = current_database()
+  union all
+  select 'standby', null, age(a.backend_xmin) from pg_stat_activity a
+  where a.backend_type = 'walsender' and a.backend_xmin is not null
+  union all
+  select 'prepared', extract(epoch from clock_timestamp() - p.prepared), age(p.transaction)
+  from pg_prepared_xacts p where p.database = current_database()
+  union all
+  select 'slot', null, greatest(age(s.xmin), age(s.catalog_xmin))
+  from pg_replication_slots s where s.xmin is not null or s.catalog_xmin is not null
+)
+select json_build_object(
+  'lanes', (select coalesce(json_agg(l order by l.name), '[]') from lanes l),
+  'workers', (select count(*) from {schema}.worker w
+              where w.seen_at >= {schema}.now() - %(gone_after)s::text::interval and not w.stopping),
+  'dead', (select json_build_object('open', count(*), 'oldest_s', extract(epoch from {schema}.now() - min(x.finished_at)))
+           from (select d.finished_at from {schema}.dead_letters d order by d.finished_at limit %(cap)s::text::bigint) x),
+  'horizon', (select coalesce(json_agg(h), '[]') from (
+                select h.holder, max(h.seconds) as seconds, max(h.transactions) as transactions
+                from holders h group by h.holder) h),
+  'tables', (select coalesce(json_agg(json_build_object(
+               'name', s.relname, 'live', s.n_live_tup, 'dead', s.n_dead_tup, 'bytes', pg_total_relation_size(s.relid),
+               'vacuumed_s', extract(epoch from clock_timestamp() - greatest(s.last_autovacuum, s.last_vacuum)))), '[]')
+             from pg_stat_all_tables s
+             where s.relid = any(array['{schema}.waiting', '{schema}.running', '{schema}.finished', '{schema}.job',
+                                       '{schema}.audit']::regclass[]::oid[]))
+)::text

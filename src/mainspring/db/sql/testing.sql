@@ -1,0 +1,15 @@
+-- What the testing kit says, in test databases only.
+
+-- name: next_instant
+-- Where virtual time stops on its way: at the next due time, or where the next lease ends.
+select least(
+  (select min(w.due_at) from {schema}.waiting w
+   where w.task = any(%s::text[]) and w.due_at > {schema}.now() and w.due_at < 'infinity'),
+  (select min(r.lease_expires_at) from {schema}.running r where r.lease_expires_at > {schema}.now()))
+
+-- name: last_lease
+select max(lease_expires_at) from {schema}.running
+
+-- name: hold_others
+-- So that a claim, which skips what is locked, finds this one job.
+select from {schema}.waiting where id <> %s::uuid for update

@@ -1,0 +1,311 @@
+"""Why is this job not running? An answer from the claim's own predicates, one by one.
+
+`mainspring.db.explain` asks the database for the situation of a job in one snapshot; `explain` says what it means. Each
+predicate of the claim has its check here, and a test holds the two together: the answer is "claimable" if and only if
+a claim takes the job.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from mainspring.job import Job
+from mainspring.span import ago, instant, span
+
+#: What is ahead of a job is counted up to here.
+MOST = 1000
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a job that waits stands."""
+
+    due: bool
+    due_at: datetime
+    retrying: bool
+    crashes: int
+    queue: str
+    priority: int
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """The job of the same key that this one waits for; no state: it is gone."""
+
+    id: UUID
+    state: str | None
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """Who stopped the queue, and why."""
+
+    paused_at: datetime
+    paused_by: str | None
+    pause_reason: str | None
+
+
+class Lock(msgspec.Struct, frozen=True, kw_only=True):
+    """The session whose open transaction has locked the ticket: a claim passes over it."""
+
+    pid: int
+    name: str | None
+    state: str | None
+    seconds: float | None
+
+
+class Mate(msgspec.Struct, frozen=True, kw_only=True):
+    """A living worker, and what it could do for the job."""
+
+    id: str
+    host: str
+    pid: int
+    running: int
+    concurrency: int
+    serves: bool
+    knows: bool
+    rescuing: bool
+    rescued_ahead: int | None
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """Who runs the job; without a host, the worker has no heartbeat any more."""
+
+    worker: str
+    host: str | None
+    pid: int | None
+    seen_at: datetime | None
+    expired: bool
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """What the database knows about a job and whoever could claim it, in one snapshot."""
+
+    now: datetime
+    job: Job
+    ticket: Ticket | None
+    held_by: Holder | None
+    paused: Pause | None
+    locked_by: Lock | None
+    crew: list[Mate]
+    ahead: int
+    lease: Lease | None
+    rescuers: int
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One predicate of the claim: whether it holds (None: it does not decide), what was found, and the short reason."""
+
+    name: str
+    holds: bool | None
+    detail: str
+    reason: str = ""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job runs or does not. `claimable`: the next claim of a worker with a free slot takes it."""
+
+    id: UUID
+    task: str
+    state: str
+    claimable: bool
+    verdict: str
+    checks: list[Check]
+    advice: str | None
+    at: datetime
+
+
+def explain(s: Situation, advice: str | None = None) -> Explanation:
+    """What the situation of a job means."""
+    checks = _checks(s)
+    blocked = [check for check in checks if check.holds is False]
+    if s.ticket is not None:
+        verdict = _waits(s, blocked)
+    elif s.lease is not None:
+        verdict = _runs(s, s.lease)
+    else:
+        verdict = _ended(s)
+    return Explanation(
+        id=s.job.id,
+        task=s.job.task,
+        state=s.job.state,
+        claimable=s.ticket is not None and not blocked,
+        verdict=verdict,
+        checks=checks,
+        advice=advice,
+        at=s.now,
+    )
+
+
+def _checks(s: Situation) -> list[Check]:
+    if s.ticket is None:
+        what = "it is running" if s.lease else "it has ended"
+        return [Check(name="waits", holds=False, detail=f"{what}: only a job that waits is claimed", reason=what)]
+    tries = f"after attempt {s.job.attempt} of {s.job.max_attempts}" if s.job.attempt else "not attempted yet"
+    waits = Check(name="waits", holds=True, detail=f"it is {s.job.state}, {tries}")
+    lane = (_due(s, s.ticket), _held(s), _paused(s, s.ticket))
+    return [waits, *lane, *_crew(s, s.ticket), _locked(s), _turn(s, s.ticket)]
+
+
+def _due(s: Situation, ticket: Ticket) -> Check:
+    when = f"{ago(ticket.due_at, s.now)}, at {instant(ticket.due_at)}"
+    if ticket.due:
+        return Check(name="due", holds=True, detail=f"due {when}")
+    if s.held_by is not None:  # the claim sees it as due never; what decides is who holds it
+        return Check(name="due", holds=None, detail=f"due {when}, once it is no longer held")
+    reason = f"it is due {ago(ticket.due_at, s.now)}"
+    if ticket.retrying:
+        reason = f"attempt {s.job.attempt} of {s.job.max_attempts} failed{_error(s.job.error)}, and the next is due "
+        reason += ago(ticket.due_at, s.now)
+    return Check(name="due", holds=False, detail=f"due {when}", reason=reason)
+
+
+def _held(s: Situation) -> Check:
+    if s.held_by is None:
+        return Check(name="held", holds=True, detail="no other job of its key is in front of it")
+    state = f"is {s.held_by.state}" if s.held_by.state else "has ended: the next rescue frees this one"
+    detail = f"job {s.held_by.id} of the same key {state}"
+    return Check(name="held", holds=False, detail=detail, reason=f"it waits for job {s.held_by.id}, which {state}")
+
+
+def _paused(s: Situation, ticket: Ticket) -> Check:
+    if s.paused is None:
+        return Check(name="paused", holds=True, detail=f"{ticket.queue} is not paused")
+    by = f" by {s.paused.paused_by}" if s.paused.paused_by else ""
+    why = f": {s.paused.pause_reason}" if s.paused.pause_reason else ""
+    text = f"{ticket.queue} was paused{by} {ago(s.paused.paused_at, s.now)}{why}"
+    detail = f"{text}; `mainspring queue resume {ticket.queue}` starts it again"
+    return Check(name="paused", holds=False, detail=detail, reason=text)
+
+
+def _crew(s: Situation, ticket: Ticket) -> list[Check]:
+    """Does somebody serve the queue, and does somebody who serves it know the task?"""
+    serving = [mate for mate in s.crew if mate.serves]
+    knowing = [mate for mate in serving if mate.knows]
+    living = f"{len(s.crew)} worker{'s' * (len(s.crew) != 1)} alive"
+    if not serving:
+        reason = f"no living worker serves {ticket.queue}" if s.crew else "no worker is alive"
+        detail = f"{reason}; {living}" if s.crew else f"{reason}: start one with `mainspring worker run`"
+        idle = "decided once a worker serves the queue"
+        return [
+            Check(name="queue", holds=False, detail=detail, reason=reason),
+            Check(name="task", holds=None, detail=idle),
+        ]
+    queue = Check(name="queue", holds=True, detail=f"{_names(serving)} {_verb(serving, 'serve')} {ticket.queue}")
+    if knowing:
+        return [
+            queue,
+            Check(name="task", holds=True, detail=f"{_names(knowing)} {_verb(knowing, 'know')} {s.job.task}"),
+        ]
+    reason = f"no living worker that serves {ticket.queue} knows the task {s.job.task}"
+    hint = "is it declared in the application that they run, and are they of the newest version?"
+    return [queue, Check(name="task", holds=False, detail=f"{reason}: {hint}", reason=reason)]
+
+
+def _locked(s: Situation) -> Check:
+    if s.locked_by is None:
+        return Check(name="unlocked", holds=True, detail="no open transaction has locked it")
+    lock = s.locked_by
+    since = f" for {span(lock.seconds)}" if lock.seconds is not None else ""
+    text = f"session {lock.pid} ({lock.name or 'without a name'}, {lock.state or 'active'}{since}) has locked it"
+    return Check(name="unlocked", holds=False, detail=f"{text} in an open transaction", reason=text)
+
+
+def _turn(s: Situation, ticket: Ticket) -> Check:
+    """Who goes first. Rescued jobs go one at a time in each worker; all others in their lane, as slots are free."""
+    able = [mate for mate in s.crew if mate.serves and mate.knows]
+    if not ticket.crashes:
+        ahead = f"{_jobs(s.ahead)} of {ticket.queue} ahead of it"
+        detail = f"priority {ticket.priority}, {ahead}" if ticket.due else f"priority {ticket.priority}"
+        if able and all(mate.running >= mate.concurrency for mate in able):
+            detail += f"; every worker was full at its last heartbeat ({sum(mate.running for mate in able)} jobs)"
+        return Check(name="turn", holds=None, detail=detail)
+    rule = f"it crashed a worker {_times(ticket.crashes)}: such jobs run one at a time in each worker"
+    if not able or not ticket.due or any(not mate.rescuing and not mate.rescued_ahead for mate in able):
+        return Check(name="turn", holds=True if able else None, detail=f"{rule}; it is first of them")
+    before = min(mate.rescued_ahead or 0 for mate in able)
+    if before:
+        why = f"{_number(before)} of them {'is' if before == 1 else 'are'} ahead of it"
+    else:
+        why = f"{_names(able)} {_verb(able, 'run')} another"
+    return Check(name="turn", holds=False, detail=f"{rule}; {why}", reason=f"{rule}, and {why}")
+
+
+def _waits(s: Situation, blocked: list[Check]) -> str:
+    reasons = [check.reason for check in blocked]
+    if len(reasons) == 1:
+        return _sentence(f"{reasons[0]}; nothing else holds it")
+    if reasons:
+        return _sentence("; ".join(reasons))
+    if s.ahead:
+        return f"Nothing holds it: it is claimed after the {_jobs(s.ahead)} ahead of it."
+    return "Nothing holds it: the next claim of a worker with a free slot takes it."
+
+
+def _runs(s: Situation, lease: Lease) -> str:
+    job, started = s.job, s.job.started_at or s.now
+    where = f"worker {lease.worker}" + (f" on {lease.host}" if lease.host else "")
+    if lease.expired:
+        expired = f"the lease of {where} ended {ago(job.lease_expires_at or s.now, s.now)}"
+        then = "the next rescue takes it back" if s.rescuers else "no worker is alive that could take it back"
+        return _sentence(f"{expired} without being renewed; {then}")
+    text = f"it is running: attempt {job.attempt} of {job.max_attempts} in {where} since {span(s.now - started)}"
+    text += f"; its lease is renewed until {instant(job.lease_expires_at)}" if job.lease_expires_at else ""
+    if job.progress is not None:
+        of = f" of {job.progress.total:g}" if job.progress.total is not None else ""
+        text += f"; {job.progress.done:g}{of} done" + (f" ({job.progress.note})" if job.progress.note else "")
+    if lease.seen_at is None:
+        text += ", but that worker has no heartbeat any more: it is taken back when the lease ends"
+    if job.cancel_requested_at:
+        text += (
+            f"; its cancellation was asked for {ago(job.cancel_requested_at, s.now)}, and its handler must notice it"
+        )
+    return _sentence(text)
+
+
+def _ended(s: Situation) -> str:
+    job = s.job
+    when = f" {ago(job.finished_at, s.now)}" if job.finished_at else ""
+    tries = f"in attempt {job.attempt} of {job.max_attempts}"
+    match job.state:
+        case "succeeded":
+            return f"It succeeded{when}, {tries}."
+        case "cancelled":
+            return f"It was cancelled{when}{_error(job.error)}."
+        case "failed":
+            return f"It failed for good{when}, {tries}{_error(job.error)}."
+        case "dead":
+            return f"It died{when}, {tries}{_error(job.error)}."
+    return "It has no ticket: the invariant is broken, see `mainspring doctor`."
+
+
+def _error(error: dict[str, Any] | None) -> str:
+    if not error:
+        return ""
+    message = " ".join(str(error.get("message") or "").split())
+    return f" ({error.get('code')}: {message[:160].rstrip('.')})"
+
+
+def _sentence(text: str) -> str:
+    return f"{text}." if text.startswith("q:") else f"{text[:1].upper()}{text[1:]}."
+
+
+def _names(mates: list[Mate]) -> str:
+    return f"worker {mates[0].id}" if len(mates) == 1 else f"{len(mates)} workers"
+
+
+def _verb(mates: list[Mate], verb: str) -> str:
+    return f"{verb}s" if len(mates) == 1 else verb
+
+
+def _number(count: int) -> str:
+    return f"{count}{'+' * (count >= MOST)}"
+
+
+def _jobs(count: int) -> str:
+    return f"{_number(count)} ready job{'s' * (count != 1)}"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

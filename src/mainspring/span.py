@@ -1,0 +1,53 @@
+"""How long, and when, as people say it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+def span(length: timedelta | float) -> str:
+    """How long, in the two largest units that matter.
+
+    >>> [span(seconds) for seconds in (0.0123, 7.25, 200, 11_520, 200_000)]
+    ['12 ms', '7.2 s', '3 min 20 s', '3 h 12 min', '2 d 7 h']
+    """
+    seconds = abs(length.total_seconds() if isinstance(length, timedelta) else length)
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    seconds = round(seconds)
+    for number, (unit, size) in enumerate(_UNITS):
+        if seconds >= size:
+            more, smaller = (seconds % size, _UNITS[number + 1]) if size > 1 else (0, ("", 1))
+            rest = more // smaller[1]
+            return f"{seconds // size} {unit}" + (f" {rest} {smaller[0]}" if rest else "")
+    raise AssertionError
+
+
+def ago(then: datetime, now: datetime) -> str:
+    """An instant by its distance from now.
+
+    >>> noon = datetime(2030, 1, 31, 12, tzinfo=UTC)
+    >>> ago(noon - timedelta(minutes=3), noon), ago(noon + timedelta(hours=2), noon), ago(noon, noon)
+    ('3 min ago', 'in 2 h', 'now')
+    """
+    distance = now - then
+    if abs(distance) < timedelta(seconds=1):
+        return "now"
+    distance = timedelta(seconds=round(distance.total_seconds()))
+    return f"{span(distance)} ago" if distance > timedelta(0) else f"in {span(distance)}"
+
+
+def instant(at: datetime) -> str:
+    """An instant in UTC, and in the reader's own zone where that differs.
+
+    >>> instant(datetime(2030, 1, 31, 8, tzinfo=UTC))[:20]
+    '2030-01-31 08:00:00Z'
+    """
+    utc, here = at.astimezone(UTC), at.astimezone()
+    own = "" if not here.utcoffset() else f" ({here:%Y-%m-%d %H:%M:%S} here)"
+    return f"{utc:%Y-%m-%d %H:%M:%S}Z{own}"
