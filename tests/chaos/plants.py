@@ -27,9 +27,10 @@ from mainspring.errors import DatabaseUnavailable
 from mainspring.job import Claim, Enqueued, NewJob
 from mainspring.uuid7 import uuid7
 from mainspring.worker.bounds import MARGIN, Bounds
-from mainspring.worker.context import JobContext, ThreadContext
+from mainspring.worker.context import JobContext
 from mainspring.worker.executor import Executor
 from mainspring.worker.run import Run
+from mainspring.worker.thread_context import ThreadContext
 
 Conn = psycopg.Connection[Any]
 
@@ -180,7 +181,7 @@ def completed_before_run(_: str) -> None:
     def hasty(self: Executor, run: Run) -> None:
         if run.task.name == "plain":
             run.settled = True
-            self._outbox.complete(run.claim.epoch)
+            self._outbox.complete(run)
         begin(self, run)
 
     _put(Executor, "begin", hasty)

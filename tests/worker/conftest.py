@@ -19,3 +19,8 @@ async def stage(database: Database) -> AsyncIterator[Stage]:
 @pytest.fixture
 def tasks() -> Registry:
     return Registry("test")
+
+
+@pytest.fixture
+def mainspring_app(tasks: Registry) -> Registry:
+    return tasks

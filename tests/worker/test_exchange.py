@@ -128,7 +128,7 @@ async def test_with_defaults_a_job_that_nobody_announced_starts_within_about_a_s
         return "found"
 
     async with stage.work(tasks, poll_interval=timedelta(seconds=1)) as worker:
-        worker._exchange._poll = 1.0  # as after a long idle time
+        worker._exchange.pace.poll = 1.0  # as after a long idle time
         await asyncio.sleep(0.2)
         assert await stage.result(await stage.enqueue(work.job()), timeout=1.6) == "found"
 
@@ -427,14 +427,14 @@ async def test_nothing_starts_that_could_not_be_recorded(
         worker._executor.crews["async"]._duration = 0.001  # so that it holds the second
         await stage.until(lambda: worker.running == 2)
         cut = asyncio.Event()
-        connect = psycopg.AsyncConnection.connect
+        connect = psycopg.AsyncConnection.__dict__["connect"].__func__
 
-        async def refuse(*args: Any, **kwargs: Any) -> Any:
+        async def refuse(kind: type, *args: Any, **kwargs: Any) -> Any:
             if not cut.is_set():
                 raise psycopg.OperationalError("refused")
-            return await connect(*args, **kwargs)
+            return await connect(kind, *args, **kwargs)
 
-        monkeypatch.setattr(psycopg.AsyncConnection, "connect", refuse)
+        monkeypatch.setattr(psycopg.AsyncConnection, "connect", classmethod(refuse))
         stage.rows(f"select pg_terminate_backend(pid) from pg_stat_activity where {BACKENDS}")
         await stage.until(lambda: not worker._executor.crews["async"].open)
         go.set()

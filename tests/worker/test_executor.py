@@ -146,7 +146,7 @@ async def test_a_corrupted_payload_fails_after_one_attempt_without_a_call(stage:
 
     job = await stage.enqueue(charge.job(amount=5))
     with stage.conn.transaction():
-        stage.rows("set local mainspring.verb = 'fix'")
+        stage.rows("set local mainspring.verb = 'replace'")
         stage.rows("""update mainspring.job set payload = '{"amount": "a lot"}'""")
     await stage.drain(tasks)
 
@@ -164,7 +164,7 @@ async def test_one_poisonous_payload_does_not_stop_its_batch(stage: Stage, tasks
 
     deep = await stage.enqueue(read.job(data=[]))
     with stage.conn.transaction():
-        stage.rows("set local mainspring.verb = 'fix'")
+        stage.rows("set local mainspring.verb = 'replace'")
         stage.rows("update mainspring.job set payload = %s", f'{{"data": {"[" * 5000}{"]" * 5000}}}')
     good = [await stage.enqueue(read.job(data=[n])) for n in range(3)]
     await stage.drain(tasks)

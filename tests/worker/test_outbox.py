@@ -2,15 +2,30 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from msgspec.structs import replace
+from tests.worker.claims import CLAIM
+
+from mainspring import Registry
 from mainspring.outcome import Error, Move
-from mainspring.worker.outbox import Outbox
+from mainspring.worker.outbox import Outbox, row
+from mainspring.worker.run import Run
+
+tasks = Registry("outbox")
+
+
+@tasks.task
+async def work() -> None: ...
+
+
+def run(epoch: int) -> Run:
+    return Run(replace(CLAIM, epoch=epoch), work, 0.0, 60.0)
 
 
 def filled() -> Outbox:
     outbox = Outbox()
-    outbox.complete(1)
-    outbox.complete(2, '{"ok":true}')
-    outbox.move(3, Move("fail", timedelta(seconds=5), Error("TIMEOUT", "retryable", "too slow", "a stack")))
+    outbox.complete(run(1))
+    outbox.complete(run(2), '{"ok":true}')
+    outbox.move(run(3), Move("fail", timedelta(seconds=5), Error("TIMEOUT", "retryable", "too slow", "a stack")))
     return outbox
 
 
@@ -21,17 +36,18 @@ def test_a_letter_holds_everything_that_ended_and_leaves_the_outbox_empty() -> N
     letter = outbox.take()
 
     assert (len(letter), letter.epochs(), len(outbox)) == (3, {1, 2, 3}, 0)
+    assert [each.claim.epoch for each in letter.succeeded] == [1, 2]
     error = {"code": "TIMEOUT", "class": "retryable", "message": "too slow", "stack": "a stack"}
-    assert letter.moves == [{"epoch": 3, "verb": "fail", "delay": timedelta(seconds=5), "error": error}]
+    assert row(*letter.moves[0]) == {"epoch": 3, "verb": "fail", "delay": timedelta(seconds=5), "error": error}
 
 
 def test_a_letter_that_could_not_be_sent_goes_out_again_before_what_ended_later() -> None:
     outbox = filled()
     letter = outbox.take()
-    outbox.complete(4)
+    outbox.complete(run(4))
     outbox.put_back(letter)
 
-    assert outbox.done == [1, 4]
+    assert [each.claim.epoch for each in outbox.done] == [1, 4]
     assert outbox.epochs() == {1, 2, 3, 4}
 
 
@@ -45,6 +61,6 @@ def test_an_end_that_is_not_a_success_asks_to_be_written() -> None:
     woken: list[int] = []
     outbox = Outbox()
     outbox.wake = lambda: woken.append(1)
-    outbox.move(1, Move("release"))
+    outbox.move(run(1), Move("release"))
 
     assert woken == [1]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from mainspring import Context, Permanent, Registry, RetryAfter, Snooze, SyncCon
 from mainspring.codes import CODES
 from mainspring.outcome import Failure
 from mainspring.retry import Retry
+from mainspring.testing import Harness
 
 pytestmark = pytest.mark.anyio
 
@@ -21,16 +23,9 @@ AT_ONCE = fixed(seconds=0, attempts=3)
 SOON = timedelta(milliseconds=50)
 
 
-async def rounds(stage: Stage, tasks: Registry, times: int, *, seconds: float) -> None:
-    """Drain, then move the clock, so many times."""
-    for _ in range(times):
-        await stage.drain(tasks)
-        stage.clock.advance(seconds=seconds)
-
-
 @pytest.mark.rule("ENG-3.06", "ENG-7.01", "ENG-8.07", "ENG-3.16")
-async def test_a_job_that_always_fails_runs_exactly_as_often_as_allowed_and_is_dead(
-    stage: Stage, tasks: Registry
+def test_a_job_that_always_fails_runs_exactly_as_often_as_allowed_and_is_dead(
+    mainspring: Harness, tasks: Registry
 ) -> None:
     runs = []
 
@@ -39,17 +34,18 @@ async def test_a_job_that_always_fails_runs_exactly_as_often_as_allowed_and_is_d
         runs.append(ctx.attempt)
         raise ValueError("again")
 
-    job = await stage.enqueue(broken.job())
-    await rounds(stage, tasks, 5, seconds=61)
+    job = mainspring.client.enqueue(broken.job())
+    done = mainspring.advance(minutes=5, raise_errors=False)
 
     assert runs == [1, 2, 3]
-    assert await stage.state(job) == "dead"
-    assert [attempt.outcome for attempt in await stage.client.attempts(job)] == ["retried", "retried", "dead"]
+    assert [run.state for run in done] == ["retrying", "retrying", "dead"]
+    assert mainspring.client.get(job.id).state == "dead"
+    assert [attempt.outcome for attempt in mainspring.client.attempts(job.id)] == ["retried", "retried", "dead"]
 
 
 @pytest.mark.rule("ENG-3.05", "ENG-7.03")
-async def test_a_failed_attempt_is_tried_again_when_its_policy_says_and_not_before(
-    stage: Stage, tasks: Registry
+def test_a_failed_attempt_is_tried_again_when_its_policy_says_and_not_before(
+    mainspring: Harness, tasks: Registry
 ) -> None:
     runs = []
 
@@ -60,23 +56,17 @@ async def test_a_failed_attempt_is_tried_again_when_its_policy_says_and_not_befo
             raise ConnectionError("try later")
         return "done"
 
-    job = await stage.enqueue(flaky.job())
-    now = stage.clock.advance(seconds=0)
-    await stage.drain(tasks)
-    found = await stage.job(job)
-    assert (found.state, found.attempt, found.due_at) == ("retrying", 1, now + timedelta(seconds=60))
+    found = mainspring.run_one(flaky.job(), raise_errors=False).job
+    due = mainspring.now() + timedelta(seconds=60)
+    assert (found.state, found.attempt, found.due_at) == ("retrying", 1, due)
 
-    stage.clock.advance(seconds=59)
-    await stage.drain(tasks)
-    assert len(runs) == 1
-
-    stage.clock.advance(seconds=1)
-    await stage.drain(tasks)
-    assert await stage.result(job) == "done"
+    assert not mainspring.advance(seconds=59)
+    assert [run.result for run in mainspring.advance(seconds=1)] == ["done"]
+    assert len(runs) == 2
 
 
 @pytest.mark.rule("ENG-7.09")
-async def test_the_limit_of_a_job_is_the_one_it_was_enqueued_with(stage: Stage, tasks: Registry) -> None:
+def test_the_limit_of_a_job_is_the_one_it_was_enqueued_with(mainspring: Harness, tasks: Registry) -> None:
     runs = []
 
     def declare(registry: Registry, attempts: int) -> Any:
@@ -87,9 +77,9 @@ async def test_the_limit_of_a_job_is_the_one_it_was_enqueued_with(stage: Stage, 
 
         return work
 
-    await stage.enqueue(declare(Registry("before"), 5).job())
+    mainspring.client.enqueue(declare(Registry("before"), 5).job())
     declare(tasks, 3)
-    await rounds(stage, tasks, 6, seconds=2)
+    mainspring.advance(seconds=12, raise_errors=False)
 
     assert len(runs) == 5
 
@@ -148,21 +138,18 @@ async def test_network_trouble_is_tried_again(stage: Stage, tasks: Registry, err
 
 
 @pytest.mark.rule("ENG-7.08")
-async def test_a_providers_hint_is_the_least_delay(stage: Stage, tasks: Registry) -> None:
+def test_a_providers_hint_is_the_least_delay(mainspring: Harness, tasks: Registry) -> None:
     @tasks.task(retry=fixed(seconds=5, attempts=3))
     async def limited() -> None:
         raise RetryAfter(120)
 
-    job = await stage.enqueue(limited.job())
-    now = stage.clock.advance(seconds=0)
-    await stage.drain(tasks)
+    found = mainspring.run_one(limited.job(), raise_errors=False).job
 
-    found = await stage.job(job)
-    assert (found.state, found.due_at) == ("retrying", now + timedelta(seconds=120))
+    assert (found.state, found.due_at) == ("retrying", mainspring.now() + timedelta(seconds=120))
 
 
 @pytest.mark.rule("ENG-3.09")
-async def test_a_snooze_gives_the_attempt_back_and_is_counted(stage: Stage, tasks: Registry) -> None:
+def test_a_snooze_gives_the_attempt_back_and_is_counted(mainspring: Harness, tasks: Registry) -> None:
     seen = []
 
     @tasks.task
@@ -172,30 +159,28 @@ async def test_a_snooze_gives_the_attempt_back_and_is_counted(stage: Stage, task
             raise Snooze(30)
         return "at last"
 
-    job = await stage.enqueue(patient.job())
-    await stage.drain(tasks)
-    assert ((await stage.job(job)).state, (await stage.job(job)).attempt) == ("scheduled", 0)
+    found = mainspring.run_one(patient.job()).job
+    assert (found.state, found.attempt) == ("scheduled", 0)
 
-    stage.clock.advance(seconds=30)
-    await rounds(stage, tasks, 2, seconds=31)
-    found = await stage.job(job)
+    mainspring.advance(seconds=60)
+    found = mainspring.client.get(found.id)
     assert (found.attempt, found.snoozes) == (0, 3)
 
-    await stage.drain(tasks)
-    assert await stage.result(job) == "at last"
+    mainspring.advance(seconds=30)
+    assert mainspring.client.result(found.id) == "at last"
     assert seen == [1, 1, 1, 1]
 
 
 @pytest.mark.rule("ENG-3.09")
-async def test_a_job_that_is_put_off_for_longer_than_its_task_allows_is_dead(stage: Stage, tasks: Registry) -> None:
+def test_a_job_that_is_put_off_for_longer_than_its_task_allows_is_dead(mainspring: Harness, tasks: Registry) -> None:
     @tasks.task(snooze_limit=timedelta(minutes=2))
     async def never() -> None:
         raise Snooze(timedelta(seconds=50))
 
-    job = await stage.enqueue(never.job())
-    await rounds(stage, tasks, 4, seconds=50)
+    job = mainspring.client.enqueue(never.job())
+    mainspring.advance(seconds=200, raise_errors=False)
 
-    found = await stage.job(job)
+    found = mainspring.client.get(job.id)
     assert (found.state, found.snoozes, found.error and found.error["code"]) == ("dead", 2, "SNOOZED_TOO_LONG")
 
 
@@ -429,23 +414,15 @@ async def test_without_a_key_the_job_id_is_the_gate(stage: Stage, tasks: Registr
     assert stage.rows("select 1 from mainspring.idempotency") == []
 
 
-async def test_an_exponential_policy_spaces_the_attempts(stage: Stage, tasks: Registry) -> None:
+def test_an_exponential_policy_spaces_the_attempts(mainspring: Harness, tasks: Registry) -> None:
     policy = Retry(5, timedelta(seconds=2), cap=timedelta(seconds=1024), jitter="none")
 
     @tasks.task(retry=policy)
     async def broken() -> None:
         raise ValueError
 
-    job = await stage.enqueue(broken.job())
-    delays = []
-    for _ in range(4):
-        now = stage.clock.advance(seconds=0)
-        await stage.drain(tasks)
-        due = (await stage.job(job)).due_at
-        assert due is not None
-        delays.append((due - now).total_seconds())
-        stage.clock.set(due)
-    await stage.drain(tasks)
+    mainspring.client.enqueue(broken.job())
+    done = mainspring.advance(hours=1, raise_errors=False)
 
-    assert delays == [2, 4, 8, 16]
-    assert await stage.state(job) == "dead"
+    assert [(later.at - run.at).total_seconds() for run, later in pairwise(done)] == [2, 4, 8, 16]
+    assert done.runs[-1].state == "dead"

@@ -13,6 +13,7 @@ from tests.worker.stage import Stage
 
 from mainspring import Registry, WorkerConfig
 from mainspring.db.schema import Sql
+from mainspring.testing import Harness
 from mainspring.worker.line import Line
 from mainspring.worker.rescuer import Rescuer
 
@@ -96,21 +97,20 @@ async def test_rescued_jobs_of_every_kind_of_handler_are_run(stage: Stage, tasks
 
 
 @pytest.mark.rule("ENG-3.08")
-async def test_a_third_crash_is_the_end_whatever_attempts_remain(stage: Stage, tasks: Registry) -> None:
+def test_a_third_crash_is_the_end_whatever_attempts_remain(mainspring: Harness, tasks: Registry) -> None:
     runs: list[int] = []
 
     @tasks.task
     async def killer() -> None:
         runs.append(1)
 
-    job = await stage.enqueue(killer.job())
-    for crash in range(3):
-        stage.claim(f"victim {crash}", "killer", rescued=True)
-        stage.clock.advance(seconds=61)
-        stage.rows("select mainspring.rescue(1000, 3)")
-    await stage.drain(tasks)
+    job = mainspring.client.enqueue(killer.job())
+    for _ in range(3):
+        mainspring.crash(job)
+        mainspring.expire_leases()
+    mainspring.drain()
 
-    found = await stage.job(job)
+    found = mainspring.client.get(job.id)
     assert (found.state, found.attempt, found.error and found.error["code"]) == ("dead", 3, "LEASE_EXPIRED")
     assert runs == []
 

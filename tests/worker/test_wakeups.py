@@ -22,7 +22,7 @@ LISTENERS = "select pid from pg_stat_activity where datname = current_database()
 async def sleeps(stage: Stage, worker: Worker) -> None:
     """Wait until the worker listens, and has looked and found nothing for a while."""
     await stage.until(lambda: stage.rows(LISTENERS))
-    await stage.until(lambda: worker._exchange._poll >= 0.8)
+    await stage.until(lambda: worker._exchange.pace.poll >= 0.8)
 
 
 @pytest.mark.rule("ENG-7.06")
@@ -34,7 +34,7 @@ async def test_a_hint_wakes_an_idle_worker_long_before_its_next_poll(stage: Stag
 
     async with stage.work(tasks, **FAR) as worker:
         await sleeps(stage, worker)
-        worker._exchange._poll_at = time.monotonic() + 30
+        worker._exchange.pace.poll_at = time.monotonic() + 30
         before = time.monotonic()
         if way == "client":
             job = await stage.enqueue(work.job())
@@ -61,7 +61,7 @@ async def test_a_worker_whose_listener_was_cut_off_listens_again(stage: Stage, t
         await stage.until(lambda: stage.rows(LISTENERS))
         assert stage.one(LISTENERS) != pid
         await asyncio.sleep(0.05)
-        worker._exchange._poll_at = time.monotonic() + 30
+        worker._exchange.pace.poll_at = time.monotonic() + 30
         assert await stage.result(await stage.enqueue(work.job()), timeout=5) == "awake"
 
 
@@ -76,7 +76,7 @@ async def test_what_came_while_nobody_listened_is_found_when_the_listener_is_bac
         await sleeps(stage, worker)
         listener = next(service for service in worker._services if type(service).__name__ == "Listener")
         await listener.stop()
-        worker._exchange._poll_at = time.monotonic() + 30
+        worker._exchange.pace.poll_at = time.monotonic() + 30
         job = await stage.enqueue(work.job())
         await asyncio.sleep(0.1)
         assert await stage.state(job) == "ready"
@@ -90,16 +90,16 @@ async def test_enqueuers_are_asked_for_hints_until_the_next_poll_at_the_latest(s
 
     async with stage.work(tasks, **FAR) as worker:
         await sleeps(stage, worker)
-        worker._exchange._poll = 12.0
-        worker._exchange._poll_at = 0.0
+        worker._exchange.pace.poll = 12.0
+        worker._exchange.pace.poll_at = 0.0
         worker._exchange._event.set()
-        await stage.until(lambda: worker._exchange._poll > 12.0)
+        await stage.until(lambda: worker._exchange.pace.poll > 12.0)
 
         def asked() -> float:
             until = stage.one("select last_value from mainspring.idle_until")
             return float(until) / 1000 - time.time()
 
-        await stage.until(lambda: asked() >= worker._exchange._poll_at - time.monotonic() > 5, seconds=2)
+        await stage.until(lambda: asked() >= worker._exchange.pace.poll_at - time.monotonic() > 5, seconds=2)
 
 
 async def test_a_request_to_cancel_is_heard_at_once(stage: Stage, tasks: Registry) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import traceback
+from datetime import timedelta
 
 from mainspring.codes import CODES, ErrorClass
-from mainspring.db.translate import is_transient
+from mainspring.db.translate import is_refusal, is_transient
 from mainspring.errors import MainspringError
 from mainspring.outcome import Cancelled, Error, Failed, Failure, Outcome, RetryAfter, Snooze, Snoozed, Stopped
 from mainspring.sanitize import sanitize
@@ -33,6 +35,8 @@ def _classify(error: BaseException) -> Outcome:
             return Failed(_describe(error, error.code, "retryable"), error.after)
         case Failure():
             return Failed(_describe(error, error.code, error.error_class))
+        case _ if is_refusal(error):  # an attempt that could not be made
+            return Snoozed(timedelta(seconds=random.uniform(1.0, 5.0)))  # noqa: S311 (spreads returns, no secret)
         case MainspringError():
             code = error.code if error.code in CODES else "INTERNAL_ERROR"
         case TimeoutError():

@@ -1,103 +1,149 @@
-"""The contexts that handlers really get."""
+"""The context that an async handler really gets."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from typing import Any
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    suppress,
+)
+from typing import Any, TypeVar
 
-import msgspec
-from psycopg import AsyncConnection, Connection
-from psycopg_pool import ConnectionPool
+from psycopg import AsyncConnection
 
-from mainspring.caller import NOBODY
-from mainspring.context import Context, SyncContext
-from mainspring.db import jobs
-from mainspring.db.run import async_psycopg_door, psycopg_door, run, run_async
+from mainspring.context import Context
+from mainspring.db import jobs, steps
+from mainspring.db.bound import async_bound_door, binding
+from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.schema import Sql
+from mainspring.db.statement import Flow
 from mainspring.db.translate import unavailable
-from mainspring.envelope import complete
-from mainspring.errors import LeaseLost, MainspringError, ValidationError
-from mainspring.job import NewJob
+from mainspring.document import MAX_BYTES
+from mainspring.errors import DatabaseUnavailable, MainspringError
+from mainspring.job import SYSTEM, NewJob
+from mainspring.worker.held import LAST_WORD, PAUSES, Held
+from mainspring.worker.reporter import Unsaid
 from mainspring.worker.run import Run
+from mainspring.worker.steps import inside, kept, read, refuse_inside_step, type_of, written
 from mainspring.worker.transactions import JobConnection, Transactions
 
-
-def encode_result(result: Any) -> str | None:
-    """A result as it is stored; what PostgreSQL could not store is refused here, not in the batch of others."""
-    if result is None:
-        return None
-    try:
-        text = msgspec.json.encode(result).decode()
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ValidationError(f"result: cannot be written as JSON: {error}", field="result") from None
-    if "\\u0000" in text:
-        raise ValidationError("result: contains a NUL character", field="result")
-    return text
+T = TypeVar("T")
 
 
-class _Held:
-    """What both contexts share: the attempt, and the follow-up jobs that wait for its success."""
-
-    def __init__(self, run: Run, sql: Sql, worker: str) -> None:
-        self.job = run.claim
-        self.result: Any = None
-        self.follow_ups: list[NewJob] = []
-        self._run = run
-        self._sql = sql
-        self._worker = worker
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether somebody asked for the job to stop."""
-        return self._run.cancelled
-
-    def _add(self, wanted: tuple[NewJob, ...]) -> None:
-        self._refuse_if_settled()
-        self.follow_ups += complete(wanted, NOBODY)  # the handler's context makes them follow-ups
-
-    def _refuse_if_settled(self) -> None:
-        if self._run.why == "lost":
-            raise LeaseLost(job_id=self.job.id)
-        if self._run.settled:
-            raise MainspringError("the job has ended: its transaction was its success, nothing can follow it")
-
-    def _ending(self) -> list[Any]:
-        return [self._worker, self.job.epoch, encode_result(self.result)]
-
-
-class JobContext(_Held, Context):
+class JobContext(Held, Context):
     """The context of an async handler."""
 
-    def __init__(self, run: Run, sql: Sql, worker: str, transactions: Transactions) -> None:
-        super().__init__(run, sql, worker)
+    def __init__(self, run: Run, sql: Sql, worker: str, unsaid: Unsaid, transactions: Transactions) -> None:
+        super().__init__(run, sql, worker, unsaid)
         self._transactions = transactions
 
     async def enqueue(self, *jobs: NewJob) -> None:
         """See Context."""
-        self._add(jobs)
+        wanted, ring = self._completed(jobs), self.ring
+        if ring is not None:
+            wanted = ring.sealed(wanted) if ring.ready(wanted) else await asyncio.to_thread(ring.sealed, wanted)
+        self.follow_ups += wanted
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """See Context."""
         return self._transaction()
 
+    async def step(self, name: str, fn: Callable[..., Any], *args: Any, type: Any = None, **kwargs: Any) -> Any:
+        """See Context."""
+        memory = self._begin_step(name)
+        wanted = type_of(fn) if type is None else type
+        if memory.recalled is None:
+            memory.recalled = await self._do(steps.recall(self._sql, self.job))
+        if name in memory.recalled:
+            return read(f"step {name!r}", self._opened(f"step {name}", memory.recalled[name]), wanted)
+        with inside(name):
+            value = fn(*args, **kwargs)
+            value = await value if inspect.isawaitable(value) else value
+        text, value = kept(name, value, wanted)
+        text = self._closed(f"step {name}", text)
+        await self._keep(lambda: steps.remember(self._sql, self._worker, self.job, name, text))
+        return value
+
+    async def checkpoint(self, value: object) -> None:
+        """See Context."""
+        self._begin("a checkpoint")
+        text = self._closed("checkpoint", written("checkpoint", value, MAX_BYTES))
+        await self._keep(lambda: steps.save(self._sql, self._worker, self.job, text))
+        self.check()
+
+    async def resume_from(self, default: T, *, type: Any = None) -> T:
+        """See Context."""
+        found: T = self._saved(await self._do(steps.resume(self._sql, self.job)), default, type)
+        return found
+
+    async def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """See Context."""
+        self._report(done, total, note)
+
+    async def last_word(self) -> None:
+        """Write the last report before the attempt's end is recorded; without it the job does no worse."""
+        if (flow := self._last_report()) is not None:
+            with suppress(MainspringError, TimeoutError):
+                async with asyncio.timeout(LAST_WORD):
+                    await self._do(flow)
+
+    async def _keep(self, flow: Callable[[], Flow[bool]]) -> None:
+        for pause in (*PAUSES, None):
+            try:
+                self._learn(await self._do(flow()))
+                break
+            except DatabaseUnavailable:
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+
+    async def _do(self, flow: Flow[T]) -> T:
+        """In a short transaction beside the handler's own."""
+        with unavailable():
+            conn = await self._transactions.take(self.job)
+            try:
+                answer = await run_async(async_psycopg_door(conn), flow)
+                await conn.command("commit")
+                return answer
+            finally:
+                await self._transactions.give(conn)
+
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         self._refuse_if_settled()
+        refuse_inside_step("ctx.transaction()")
         with unavailable():
-            conn = await self._transactions.take()
+            conn = await self._transactions.take(self.job)
+        self._in_transaction = True
         try:
             yield conn  # what the handler's own statements raise stays what it is
             self._refuse_if_settled()
             self._run.committing = True
             with unavailable():
                 if self.follow_ups:
-                    await run_async(async_psycopg_door(conn), jobs.enqueue_many(self._sql, self.follow_ups))
+                    await self._follow(conn)
+                if self._notes:
+                    await run_async(async_psycopg_door(conn), self._write_notes())
+                if (report := self._last_report()) is not None:
+                    await run_async(async_psycopg_door(conn), report)
                 await self._end(conn)
             self._run.settled = True
         finally:
-            self._run.committing = False
+            self._run.committing = self._in_transaction = False
             await self._transactions.give(conn)
+
+    async def _follow(self, conn: JobConnection) -> None:
+        if self.job.org_id != SYSTEM:
+            flow = jobs.enqueue_many(self._sql, self.follow_ups)
+            self._created(await run_async(async_psycopg_door(conn), flow))
+            return
+        # Housekeeping fans out into jobs of organisations: each is written in the name of its own.
+        flow = jobs.enqueue_many(self._sql, self.follow_ups, by_org=True)
+        self._created(await run_async(async_bound_door(conn, lambda: None), flow))
+        await conn.command(binding(conn.pgconn, SYSTEM))
 
     async def _end(self, conn: JobConnection) -> None:
         """Complete and commit. Without a result both go out in one message: a round trip less for every job."""
@@ -106,37 +152,3 @@ class JobContext(_Held, Context):
         else:
             await conn.execute(self._sql["complete_one"], self._ending())
             await conn.command("commit")
-
-
-class ThreadContext(_Held, SyncContext):
-    """The context of a plain function in a thread."""
-
-    def __init__(self, run: Run, sql: Sql, worker: str, pool: ConnectionPool[Connection[Any]]) -> None:
-        super().__init__(run, sql, worker)
-        self._pool = pool
-
-    def enqueue(self, *jobs: NewJob) -> None:
-        """See SyncContext."""
-        self._add(jobs)
-
-    def transaction(self) -> AbstractContextManager[Connection[Any]]:
-        """See SyncContext."""
-        return self._transaction()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Connection[Any]]:
-        self._refuse_if_settled()
-        self._pool.open()
-        try:
-            with self._pool.connection() as conn:
-                with conn.transaction():
-                    yield conn
-                    self._refuse_if_settled()
-                    self._run.committing = True
-                    if self.follow_ups:
-                        run(psycopg_door(conn), jobs.enqueue_many(self._sql, self.follow_ups))
-                    with unavailable():
-                        conn.execute(self._sql["complete_one"], self._ending())
-                self._run.settled = True
-        finally:
-            self._run.committing = False

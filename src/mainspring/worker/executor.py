@@ -10,22 +10,29 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from msgspec.structs import replace
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
 from mainspring.caller import running
+from mainspring.cipher import SEALED, Seal, hidden, key_of
 from mainspring.codes import CODES
+from mainspring.db.cipher import Keyring
 from mainspring.db.schema import Sql
 from mainspring.errors import MainspringError
 from mainspring.job import Claim
 from mainspring.outcome import Cancelled, Complete, Error, Failed, Interrupted, Outcome, Permanent, decide
 from mainspring.worker.classify import classify
-from mainspring.worker.context import JobContext, ThreadContext, encode_result
+from mainspring.worker.context import JobContext
 from mainspring.worker.crew import Crew
+from mainspring.worker.held import encode_result
+from mainspring.worker.news import News
 from mainspring.worker.outbox import Outbox
 from mainspring.worker.processes import Children
-from mainspring.worker.run import Run
-from mainspring.worker.service import log
+from mainspring.worker.reporter import Unsaid
+from mainspring.worker.run import Run, Trace
+from mainspring.worker.service import job_log, log
+from mainspring.worker.thread_context import ThreadContext
 from mainspring.worker.transactions import Transactions
 
 #: (organisation, project, actor, task) → None to allow, or the reason why not. Async or not.
@@ -47,14 +54,20 @@ class Executor:
         authorize: Authorize | None,
         counts: Counter[str],
         rescued_ended: Callable[[], None],
+        news: News | None = None,
+        trace: Trace | None = None,
     ) -> None:
         self._sql, self._worker, self._outbox, self._runs = sql, worker, outbox, runs
         self._transactions, self._sync_pool = transactions, sync_pool
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="mainspring")
         self._children = Children()
         self._authorize, self.counts, self._rescued_ended = authorize, counts, rescued_ended
+        self._news, self._trace = news, trace
         self._loop = asyncio.get_running_loop()
         self.crews: dict[str, Crew] = {}
+        self.unsaid: Unsaid = {}
+        self._ring: Keyring | None = None
+        self._encrypts = False
 
     def begin(self, run: Run) -> None:
         """Start an attempt."""
@@ -69,6 +82,12 @@ class Executor:
         try:
             if run.cancelled:  # while it was held
                 raise Cancelled
+            if claim.payload.startswith(SEALED) or (self._encrypts and task.encrypt):
+                claim = await self._unsealed(run)
+            if self._trace is not None:
+                run.span = self._trace.begin(claim)
+            if self._news is not None:
+                self._news.started(run)
             if self._authorize is not None:
                 await self._ask(claim)
             if task.runs == "async":
@@ -83,25 +102,54 @@ class Executor:
             else:
                 result = await self._children.call(task, claim.payload)
             if run.settled:  # by its own transaction, or lost
-                self.counts["succeeded"] += run.why is None
+                self._has_committed(run)
             elif result is None:
                 run.settled = True
-                self._outbox.done.append(claim.epoch)
+                self._outbox.done.append(run)
             else:
                 self._succeeded(run, result)
         except BaseException as error:
             interrupted = run.why is not None or isinstance(error, asyncio.CancelledError)
-            self._ended(run, self._interrupted(run) if interrupted else classify(error))
+            self._ended(run, self._interrupted(run) if interrupted else self._classified(run, error))
         finally:
             self._runs.pop(claim.epoch, None)
+            run.ended = self._loop.time()
+            run.handle = None  # what waits to be written holds no task: it would outlive many collections
+            if run.span is not None and self._trace is not None:
+                self._trace.end(run.span)
+                run.span = None
             crew = self.crews[task.runs]
             if busy is not None and not busy.done():  # the thread goes on, and so it keeps its slot
                 busy.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it
                 busy.add_done_callback(lambda _: crew.ended(self._loop.time() - run.began))
             else:
-                crew.ended(self._loop.time() - run.began)
+                crew.ended(run.ended - run.began)
             if claim.crashes:
                 self._rescued_ended()
+
+    def take_keys(self, ring: Keyring) -> None:
+        """From here on it can read what is encrypted, and with a cipher encrypts what jobs return, raise and keep."""
+        self._ring, self._encrypts = ring, ring.cipher is not None
+
+    async def _unsealed(self, run: Run) -> Claim:
+        """The job with its payload decrypted; from here on what it returns, raises and remembers is encrypted."""
+        claim, ring = run.claim, self._ring
+        assert ring is not None
+        key = key_of(claim.payload)
+        keys = ring.known(claim.org_id, key)
+        if keys is None or keys.current is None:
+            ask = ring.to_write if key is None else ring.to_read
+            keys = await asyncio.to_thread(ask, claim.org_id, key)
+        seal = Seal(keys, claim)
+        run.claim = replace(claim, payload=seal.open("payload", claim.payload))
+        run.seal = seal
+        return run.claim
+
+    def _classified(self, run: Run, error: BaseException) -> Outcome:
+        outcome = classify(error)
+        if run.seal is not None and isinstance(outcome, Failed):
+            return Failed(hidden(outcome.error, run.seal), outcome.after)
+        return outcome
 
     async def _ask(self, claim: Claim) -> None:
         assert self._authorize is not None
@@ -111,9 +159,14 @@ class Executor:
             raise Permanent(reason, code="OWNERSHIP_VIOLATION")
 
     async def _with_context(self, run: Run, arguments: dict[str, Any]) -> Any:
-        context = JobContext(run, self._sql, self._worker, self._transactions)
-        result = await run.task.fn(context, **arguments)
-        if context.follow_ups and not run.settled:
+        context = JobContext(run, self._sql, self._worker, self.unsaid, self._transactions)
+        context.ring = self._ring if self._encrypts else None
+        try:
+            result = await run.task.fn(context, **arguments)
+        finally:
+            if self.unsaid:
+                await context.last_word()
+        if context.unwritten and not run.settled:
             context.result = result if context.result is None else context.result
             async with context.transaction():
                 pass
@@ -130,9 +183,13 @@ class Executor:
             arguments = run.task.codec.decode(run.claim.payload)
             if not run.task.wants_ctx:
                 return run.task.fn(**arguments)
-            context = ThreadContext(run, self._sql, self._worker, self._sync_pool)
-            result = run.task.fn(context, **arguments)
-            if context.follow_ups and not run.settled:
+            context = ThreadContext(run, self._sql, self._worker, self.unsaid, self._sync_pool)
+            context.ring = self._ring if self._encrypts else None
+            try:
+                result = run.task.fn(context, **arguments)
+            finally:
+                context.last_word()
+            if context.unwritten and not run.settled:
                 context.result = result if context.result is None else context.result
                 with context.transaction():
                     pass
@@ -143,11 +200,19 @@ class Executor:
     def _succeeded(self, run: Run, result: Any) -> None:
         run.settled = True
         try:
-            text = encode_result(result)
+            text = encode_result(result, run.seal)
         except MainspringError as error:  # the work is done: running it again would be worse than losing a value
-            log.error("job %s of %s: %s", run.claim.id, run.claim.task, error)
+            log.error("job %s of %s succeeded, but its result is lost: %s", run.claim.id, run.claim.task, error)
             text = None
-        self._outbox.complete(run.claim.epoch, text)
+        self._outbox.complete(run, text)
+
+    def _has_committed(self, run: Run) -> None:
+        """Its own transaction was its success, unless it was lost."""
+        if run.why != "lost":
+            self.counts["succeeded"] += 1
+            run.ended = self._loop.time()
+            if self._news is not None:
+                self._news.succeeded([run])
 
     def _interrupted(self, run: Run) -> Outcome:
         match run.why:
@@ -155,7 +220,7 @@ class Executor:
                 text = f"The attempt took longer than {run.task.timeout.total_seconds():g} s."
                 return Failed(Error("TIMEOUT", CODES["TIMEOUT"].error_class, text))
             case "stop":
-                return Interrupted()
+                return Interrupted(started=True)
             case _:
                 return Failed(Error("INTERNAL_ERROR", "retryable", "The handler was cancelled from inside."))
 
@@ -166,6 +231,7 @@ class Executor:
                 log.error(
                     "job %s of %s failed after its success: %s", run.claim.id, run.claim.task, outcome.error.message
                 )
+            self._has_committed(run)
             return
         run.settled = True
         decision = decide(run.claim, outcome, run.task.retry, snooze_limit=run.task.snooze_limit)
@@ -174,19 +240,25 @@ class Executor:
         self.counts[decision.verb] += 1
         if decision.error is not None:
             error = decision.error
-            log.warning(
+            if run.span is not None and self._trace is not None:
+                self._trace.failed(run.span, error)
+            job_log.warning(
                 "job %s of %s: %s %s: %s", run.claim.id, run.claim.task, decision.verb, error.code, error.message
             )
-        self._outbox.move(run.claim.epoch, decision)
+        run.ended = self._loop.time()
+        self._outbox.move(run, decision)
 
     def give_back(self, run: Run) -> None:
         """Return a job that has not started, or that a stop interrupts, without burning its attempt."""
         self._runs.pop(run.claim.epoch, None)
         if run.claim.crashes and run.handle is None and not run.settled:
             self._rescued_ended()
-        self._ended(run, Interrupted())
+        if not run.settled:
+            self._ended(run, Interrupted(started=run.handle is not None))
 
     def close(self) -> None:
-        """Let go of threads and processes."""
+        """Let go of threads, processes and keys."""
+        if self._ring is not None:
+            self._ring.close()
         self._children.close()
         self._threads.shutdown(wait=False, cancel_futures=True)

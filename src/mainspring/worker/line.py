@@ -8,27 +8,30 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from mainspring.db.connect import options
+from mainspring.db.connect import AsyncConnection, answered_within, options
 
 T = TypeVar("T")
 
 
 class Line:
-    """A connection that its users take in turn."""
+    """A connection that its users take in turn, each for `patience` seconds at most."""
 
-    def __init__(self, dsn: str, name: str, *, prepare: bool) -> None:
-        self._dsn, self._name, self._prepare = dsn, name, prepare
+    def __init__(self, dsn: str, name: str, *, prepare: bool, patience: float = 15.0) -> None:
+        self._dsn, self._options = dsn, options(dsn, name, prepare=prepare)
+        self._patience = patience
         self._lock = asyncio.Lock()
-        self._conn: psycopg.AsyncConnection[Any] | None = None
+        self._conn: AsyncConnection | None = None
 
     async def use(self, talk: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
         """Talk to the database; after an error the next one gets a new connection."""
         async with self._lock:
+            if self._conn is not None and self._conn.stale:
+                await self._conn.close()
             if self._conn is None or self._conn.closed:
-                arguments = options(self._dsn, self._name, prepare=self._prepare)
-                self._conn = await psycopg.AsyncConnection.connect(self._dsn, **arguments)
+                self._conn = await AsyncConnection.connect(self._dsn, **self._options)
             try:
-                return await talk(self._conn)
+                with answered_within(self._patience, self._conn):
+                    return await talk(self._conn)
             except BaseException:
                 await self._conn.close()
                 raise

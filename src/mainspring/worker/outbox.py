@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mainspring.outcome import Move
+from mainspring.worker.run import Run
 
 
 class Outbox:
@@ -14,30 +15,24 @@ class Outbox:
     __slots__ = ("done", "moves", "results", "wake")
 
     def __init__(self) -> None:
-        self.done: list[int] = []
-        self.results: list[tuple[int, str]] = []
-        self.moves: list[dict[str, Any]] = []
+        self.done: list[Run] = []
+        self.results: list[tuple[Run, str]] = []
+        self.moves: list[tuple[Run, Move]] = []
         self.wake: Callable[[], None] = lambda: None  # told when something should go out soon
 
     def __len__(self) -> int:
         return len(self.done) + len(self.results) + len(self.moves)
 
-    def complete(self, epoch: int, result: str | None = None) -> None:
+    def complete(self, run: Run, result: str | None = None) -> None:
         """The attempt succeeded; its result is JSON already."""
         if result is None:
-            self.done.append(epoch)
+            self.done.append(run)
         else:
-            self.results.append((epoch, result))
+            self.results.append((run, result))
 
-    def move(self, epoch: int, move: Move) -> None:
+    def move(self, run: Run, move: Move) -> None:
         """The attempt ended otherwise."""
-        row: dict[str, Any] = {"epoch": epoch, "verb": move.verb, "delay": move.delay, "error": None}
-        if move.error is not None:
-            error = move.error
-            row["error"] = {"code": error.code, "class": error.error_class, "message": error.message}
-            if error.stack:
-                row["error"]["stack"] = error.stack
-        self.moves.append(row)
+        self.moves.append((run, move))
         self.wake()
 
     def epochs(self) -> set[int]:
@@ -70,7 +65,7 @@ class Letter:
 
     __slots__ = ("done", "moves", "results")
 
-    def __init__(self, done: list[int], results: list[tuple[int, str]], moves: list[dict[str, Any]]) -> None:
+    def __init__(self, done: list[Run], results: list[tuple[Run, str]], moves: list[tuple[Run, Move]]) -> None:
         self.done = done
         self.results = results
         self.moves = moves
@@ -78,6 +73,29 @@ class Letter:
     def __len__(self) -> int:
         return len(self.done) + len(self.results) + len(self.moves)
 
-    def epochs(self) -> set[int]:
+    @property
+    def succeeded(self) -> list[Run]:
+        """The attempts that it says succeeded."""
+        return [*self.done, *(run for run, _ in self.results)]
+
+    @property
+    def runs(self) -> list[Run]:
         """Every attempt in it."""
-        return {*self.done, *(epoch for epoch, _ in self.results), *(move["epoch"] for move in self.moves)}
+        return [*self.succeeded, *(run for run, _ in self.moves)]
+
+    def epochs(self) -> set[int]:
+        """Their epochs."""
+        return {run.claim.epoch for run in self.runs}
+
+
+def row(run: Run, move: Move) -> dict[str, Any]:
+    """A move as `settle` reads it."""
+    error = move.error
+    if error is None:
+        return {"epoch": run.claim.epoch, "verb": move.verb, "delay": move.delay, "started": move.started}
+    problem = {"code": error.code, "class": error.error_class, "message": error.message}
+    if error.stack:
+        problem["stack"] = error.stack
+    if error.sealed:
+        problem["sealed"] = error.sealed
+    return {"epoch": run.claim.epoch, "verb": move.verb, "delay": move.delay, "error": problem}

@@ -15,7 +15,8 @@ from mainspring.config import WorkerConfig
 from mainspring.db.schema import Sql
 from mainspring.outcome import CRASH_BUDGET
 from mainspring.worker.line import Line
-from mainspring.worker.service import Service, log
+from mainspring.worker.news import News
+from mainspring.worker.service import Service, job_log
 
 BEAT = 10.0
 
@@ -33,10 +34,17 @@ class Rescuer(Service):
     """
 
     def __init__(
-        self, line: Line, sql: Sql, config: WorkerConfig, counts: Counter[str], woke: Callable[[], None]
+        self,
+        line: Line,
+        sql: Sql,
+        config: WorkerConfig,
+        counts: Counter[str],
+        woke: Callable[[], None],
+        news: News | None = None,
     ) -> None:
         super().__init__(config.rescue_every.total_seconds())
         self._line, self._sql, self._counts, self._woke = line, sql, counts, woke
+        self._news = news
         self._mercy = config.renew_every.total_seconds()
         self._not_before = 0.0
 
@@ -56,8 +64,10 @@ class Rescuer(Service):
             return rows
 
         rows = await self._line.use(rescue)
-        for job_id, worker, state in rows:
-            log.warning("rescued job %s from worker %s: %s", job_id, worker, state)
+        for job_id, worker, state, *_ in rows:
+            job_log.warning("rescued job %s from worker %s: %s", job_id, worker, state)
+        if rows and self._news is not None:
+            self._news.rescued(rows)
         if rows:
             self._counts["rescued"] += len(rows)
             self._woke()

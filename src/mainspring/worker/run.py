@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
-from mainspring.job import Claim
+from mainspring.cipher import Seal
+from mainspring.job import Claim, NewJob
+from mainspring.outcome import Error
 from mainspring.task import Task
 
 NEVER = float("inf")
+NONE: list[Any] = []  # shared: whoever has follow-ups brings a list
+
+
+class Trace(Protocol):
+    """What is told of every attempt while it runs: a span that is current inside the handler."""
+
+    def begin(self, claim: Claim) -> Any:
+        """The handler is about to be entered, in this context."""
+
+    def failed(self, span: Any, error: Error) -> None:
+        """The attempt failed."""
+
+    def end(self, span: Any) -> None:
+        """The handler was left."""
 
 
 class Run:
@@ -19,10 +35,14 @@ class Run:
         "cancelled",
         "claim",
         "committing",
+        "created",
         "deadline",
+        "ended",
         "handle",
         "held_since",
+        "seal",
         "settled",
+        "span",
         "task",
         "trusted_until",
         "why",
@@ -34,11 +54,15 @@ class Run:
         self.held_since = now
         self.trusted_until = trusted_until  # after that the lease may be somebody else's
         self.began = now  # when the handler was entered
+        self.ended = now  # and left
         self.deadline = NEVER  # the task's time limit, from the start on
         self.handle: asyncio.Task[None] | None = None
         self.cancelled = False  # the cancellation token
         self.committing = False  # its own transaction is about to commit: the fence decides, nobody else
         self.settled = False  # its end is recorded or given up: nothing more is written for it
+        self.created: list[tuple[NewJob, str]] = NONE  # follow-ups of its own transaction, each with its state
+        self.seal: Seal | None = None  # of a job that is encrypted
+        self.span: Any = None  # of the trace, where there is one
         self.why: str | None = None  # why we interrupted it: timeout, lost, stop
 
     def interrupt(self, why: str) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from mainspring.db.translate import is_transient
 
 log = logging.getLogger("mainspring.worker")
+job_log = logging.getLogger("mainspring.job")  # what observers tell as well; off where one writes the log
 
 #: After an error a service waits so long, doubling, with jitter.
 SHORTEST, LONGEST = 0.1, 5.0
@@ -48,9 +49,9 @@ class Service:
     async def stop(self) -> None:
         """End, and wait for the end."""
         task, self._task = self._task, None
-        if task is not None:
+        while task is not None and not task.done():  # an interrupted driver may raise an error of its own
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await asyncio.wait([task], timeout=1.0)
 
     async def _loop(self) -> None:
         failures = 0

@@ -2,13 +2,14 @@
 
 Every transactional job pays for its round trips, so they are few: begin, the handler's own statements, and one message
 that completes the job and commits. That message is guarded by the lease: without it the completion raises, and nothing
-commits. The completion must be the last word, so the handler cannot commit by itself.
+commits. The completion must be the last word, so the handler cannot commit by itself. The first message also binds the
+transaction to the job's organisation and project (`mainspring.org`, `mainspring.project`): row-level security by these
+settings, the engine's or an application's, holds for whatever the handler does there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import psycopg
 from psycopg import generators
@@ -16,11 +17,14 @@ from psycopg.abc import PQGen
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, TransactionStatus
 
-from mainspring.db.connect import options
+from mainspring.db.bound import binding
+from mainspring.db.connect import AsyncConnection, options
+from mainspring.db.translate import unavailable
 from mainspring.errors import MainspringError
+from mainspring.job import Claim
 
 
-class JobConnection(psycopg.AsyncConnection[Any]):
+class JobConnection(AsyncConnection):
     """A connection whose transaction ends with the job's completion."""
 
     in_job = False
@@ -38,6 +42,10 @@ class JobConnection(psycopg.AsyncConnection[Any]):
         last = (yield from generators.execute(self.pgconn))[-1]
         if last.status not in {ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK}:
             raise error_from_result(last, self.pgconn._encoding)
+
+    async def begin(self, job: Claim) -> None:
+        """Begin a transaction of the job's organisation and project: one message, as without them."""
+        await self.command(f"begin; {binding(self.pgconn, job.org_id, job.project_id)}")
 
     async def commit(self) -> None:
         """Refused inside `ctx.transaction()`."""
@@ -60,31 +68,37 @@ class Transactions:
     def __init__(self, dsn: str, name: str, *, size: int, prepare: bool) -> None:
         self._dsn, self._options = dsn, options(dsn, name, prepare=prepare)
         self._free = asyncio.Semaphore(size)
+        self.size, self.in_use = size, 0
         self._idle: list[JobConnection] = []
 
-    async def take(self) -> JobConnection:
-        """A connection in a new transaction."""
+    async def take(self, job: Claim) -> JobConnection:
+        """A connection in a new transaction, bound to the job's organisation."""
         await self._free.acquire()
         try:
             while self._idle:
                 conn = self._idle.pop()
                 try:
-                    await conn.command("begin")
-                    break
+                    if not conn.stale:
+                        await conn.begin(job)
+                        break
                 except psycopg.OperationalError:  # lost while it was idle: no fault of the job
-                    await conn.close()
+                    pass
+                await conn.close()
             else:
-                conn = await JobConnection.connect(self._dsn, **self._options)
-                await conn.command("begin")
+                with unavailable(sent=False):
+                    conn = await JobConnection.connect(self._dsn, **self._options)
+                    await conn.begin(job)
         except BaseException:
             self._free.release()
             raise
         conn.in_job = True
+        self.in_use += 1
         return conn
 
     async def give(self, conn: JobConnection) -> None:
         """Take it back; what is not committed is rolled back."""
         conn.in_job = False
+        self.in_use -= 1
         try:
             if conn.info.transaction_status != TransactionStatus.IDLE:
                 await conn.rollback()

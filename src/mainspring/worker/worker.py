@@ -9,6 +9,7 @@ import secrets
 import signal
 import socket
 from collections import Counter
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,28 +17,52 @@ import psycopg
 
 from mainspring import __version__
 from mainspring.category import DEAD_LETTER, QUEUES
+from mainspring.cipher import Cipher
 from mainspring.config import DEFAULT_SCHEMA, WorkerConfig
-from mainspring.db.connect import pool
+from mainspring.db.cipher import Keyring
+from mainspring.db.connect import Connection, options, pool
 from mainspring.db.migrate import check, status
 from mainspring.db.schema import Sql
 from mainspring.db.translate import is_transient
 from mainspring.errors import UnknownTask
+from mainspring.events import (
+    Bus,
+    DatabaseAway,
+    DatabaseBack,
+    Observer,
+    WakeupsLost,
+    WakeupsRestored,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+)
 from mainspring.job import Claim
 from mainspring.outcome import Error, Move
 from mainspring.registry import Registry
+from mainspring.sanitize import sanitize
+from mainspring.task import Task
 from mainspring.worker.crew import PATIENCE, Crew
 from mainspring.worker.exchange import Exchange
 from mainspring.worker.executor import Authorize, Executor
 from mainspring.worker.leases import Canceller, Renewer, Watch, trust
 from mainspring.worker.line import Line
-from mainspring.worker.outbox import Outbox
+from mainspring.worker.news import News
+from mainspring.worker.outbox import Letter, Outbox
+from mainspring.worker.reporter import Reporter
 from mainspring.worker.rescuer import Heartbeat, Rescuer
-from mainspring.worker.run import Run
-from mainspring.worker.service import Service, backoff, log
+from mainspring.worker.run import Run, Trace
+from mainspring.worker.sealer import Sealer
+from mainspring.worker.service import Service, backoff, job_log, log
 from mainspring.worker.transactions import Transactions
 from mainspring.worker.wakeups import Listener
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+async def _unknown() -> None: ...
+
+
+UNKNOWN: Task[Any, Any] = Task(_unknown, app="mainspring", name="unknown")  # stands in for a task that we do not know
 
 
 class Worker:
@@ -58,14 +83,23 @@ class Worker:
         schema: str = DEFAULT_SCHEMA,
         authorize: Authorize | None = None,
         listen_dsn: str | None = None,
+        observers: Sequence[Observer] = (),
+        cipher: Cipher | None = None,
+        trace: Trace | None = None,
     ) -> None:
         host = re.sub(r"[^\w.-]", "-", socket.gethostname())
         self.id = f"{host}:{os.getpid()}:{secrets.token_hex(4)}"  # unique per process start
         self.counts: Counter[str] = Counter()
         self._dsn, self._registry, self._schema = dsn, registry, schema
-        self._listen_dsn = listen_dsn or dsn
         self._config = config or WorkerConfig()
+        self._listen_dsn = listen_dsn or self._config.listen_dsn or dsn
+        self._listener: Listener | None = None
         self._authorize = authorize
+        self._trace = trace
+        self._cipher = cipher
+        self._bus = Bus(observers, self._soon)
+        self._news = News(self._bus) if observers else None
+        self._away_since: float | None = None
         self._runs: dict[int, Run] = {}
         self._services: list[Service] = []
         self._stop = asyncio.Event()
@@ -75,6 +109,27 @@ class Worker:
     def running(self) -> int:
         """How many jobs it holds."""
         return len(self._runs)
+
+    @property
+    def listening(self) -> bool:
+        """Whether hints reach it; without them it finds jobs by polling."""
+        return self._listener is not None and self._listener.listening
+
+    def state(self) -> dict[str, float]:
+        """What it says of itself when somebody scrapes its metrics; safe from another thread."""
+        if not self._services:
+            return {}
+        threads, transactions = self._sync_pool.get_stats(), self._transactions
+        return {
+            "mainspring_worker_running": self.running,
+            "mainspring_worker_outbox": len(self._exchange.outbox),
+            "mainspring_hints_heard_total": self.counts["hints"],
+            "mainspring_wakeups_listening": self.listening,
+            "mainspring_transactions_in_use": transactions.in_use,
+            "mainspring_transactions_size": transactions.size,
+            "mainspring_thread_connections_in_use": threads["pool_size"] - threads["pool_available"],
+            "mainspring_thread_connections_size": threads["pool_max"],
+        }
 
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT, then stop in good order; a second signal ends the grace period."""
@@ -106,50 +161,66 @@ class Worker:
         await self._check_schema()
         config, sql = self._config, Sql(self._schema)
         name = f"mainspring worker {self.id}"
-        self._line = Line(self._dsn, name, prepare=config.prepare)
+        self._line = Line(self._dsn, name, prepare=config.prepare, patience=config.lease.total_seconds() / 4)
         wait = config.lease.total_seconds()  # for a connection: whoever waits longer has lost its lease
         self._transactions = Transactions(self._dsn, name, size=config.transactions, prepare=config.prepare)
         self._sync_pool = pool(self._dsn, size=config.threads, name=name, prepare=config.prepare, timeout=wait)
         outbox = Outbox()
         self._executor = Executor(
             sql, self.id, outbox, self._runs, self._transactions, self._sync_pool,
-            config.threads, self._authorize, self.counts, lambda: self._exchange.rescued_ended(),
+            config.threads, self._authorize, self.counts, lambda: self._exchange.rescued_ended(), self._news,
+            self._trace,
         )  # fmt: skip
         crews = self._crews()
         self._exchange = Exchange(
             self._dsn, sql, self.id, config, list(crews.values()), outbox,
-            accept=self._accept, lost=self._lost, known=lambda: set(self._runs), counts=self.counts,
+            accept=self._accept, written=self._written, reachable=self._reachable, known=lambda: set(self._runs),
+            counts=self.counts,
         )  # fmt: skip
         about = {
             "id": self.id,
             "version": __version__,
             "queues": list(self._queues()),
+            "tasks": self._registry.names(),
             "concurrency": config.concurrency,
         }
         self._heartbeat = Heartbeat(self._line, sql, about, lambda: self.running)
         canceller = Canceller(self._line, sql, self.id, self._runs)
+        reporter = Reporter(self._line, sql, self.id)
+        self._executor.unsaid = reporter.unsaid
+        self._executor.take_keys(Keyring(self._cipher, self._dsn, sql, secured=True))
         self._services = [
             Renewer(self._line, sql, self.id, config, self._runs, self._lose),
             canceller,
             Watch(config, self._runs, lose=self._lose, time_out=self._time_out, give_back=self._give_back_stale),
-            Rescuer(self._line, sql, config, self.counts, self._exchange.wake),
+            reporter,
+            Rescuer(self._line, sql, config, self.counts, self._exchange.wake, self._news),
+            Sealer(self._line, sql, config),
             self._heartbeat,
         ]
         if config.wakeups:
 
             def woke() -> None:
+                self.counts["hints"] += 1
                 self._exchange.wake()
                 canceller.wake()
 
-            self._services.append(Listener(self._listen_dsn, self._schema, name, woke))
+            def changed(alive: bool) -> None:
+                self._bus.emit((WakeupsRestored if alive else WakeupsLost)(self.id))
+
+            self._listener = Listener(self._listen_dsn, self._schema, name, woke, changed)
+            self._exchange.hears = lambda: self.listening
+            self._services.append(self._listener)
         for service in self._services:
             service.start()
+        self._bus.emit(WorkerStarted(self.id, list(self._queues())))
         self._exchange.start()
 
     async def stop(self, grace: timedelta | None = None) -> None:
         """Stop claiming, let running jobs finish up to the grace period, give the rest back unburnt."""
         grace = self._config.grace if grace is None else grace
         self._stopping = True
+        self._bus.emit(WorkerStopping(self.id, self.running))
         self._heartbeat.stopping = True
         self._heartbeat.wake()
         self._exchange.stop_claiming()
@@ -177,6 +248,8 @@ class Worker:
         await self._line.close()
         await self._transactions.close()
         await asyncio.to_thread(self._sync_pool.close)
+        self._bus.emit(WorkerStopped(self.id, self.counts["succeeded"]))
+        self._bus.flush()
 
     async def drain(self) -> None:
         """Work until nothing is due, then stop; for tests and for callers without a worker process."""
@@ -225,19 +298,59 @@ class Worker:
 
     def _refuse(self, claim: Claim) -> None:
         error = Error("UNKNOWN_JOB_TYPE", "permanent", f"Unknown job type: {claim.task}")
-        self._exchange.outbox.move(claim.epoch, Move("reject", error=error))
+        now = asyncio.get_running_loop().time()
+        self._exchange.outbox.move(Run(claim, UNKNOWN, now, now), Move("reject", error=error))
         if claim.crashes:
             self._exchange.rescued_ended()
 
-    def _lost(self, epochs: set[int]) -> None:
-        """The database refused to record these: their lease was lost."""
-        self.counts["stale"] += len(epochs)
-        log.warning("lease_lost: %d outcomes were refused because the job was no longer ours", len(epochs))
+    def _written(self, letter: Letter, accepted: dict[int, str | None]) -> None:
+        """A letter is committed; what the database refused to record was no longer ours."""
+        succeeded = letter.succeeded
+        if len(accepted) != len(letter):
+            refused = [run for run in letter.runs if run.claim.epoch not in accepted]
+            succeeded = [run for run in succeeded if run.claim.epoch in accepted]
+            self._refused(refused, {run.claim.epoch: move.verb for run, move in letter.moves})
+        self.counts["succeeded"] += len(succeeded)
+        if self._news is None:
+            return
+        self._news.succeeded(succeeded)
+        for run, move in letter.moves:
+            if run.claim.epoch not in accepted:
+                continue
+            if (verb := accepted[run.claim.epoch]) is None:  # its own transaction had committed, unseen
+                self._news.succeeded([run])
+            else:
+                self._news.moved(run, move, verb)
+
+    def _refused(self, runs: list[Run], verbs: dict[int, str]) -> None:
+        if not runs:
+            return
+        self.counts["stale"] += len(runs)
+        job_log.warning("lease_lost: %d outcomes were refused because the job was no longer ours", len(runs))
+        if self._news is not None:
+            for run in runs:
+                self._news.stale(run, verbs.get(run.claim.epoch, "complete"))
+
+    def _reachable(self, error: Exception | None) -> None:
+        """The database answers, or does not; told when that changes."""
+        now = asyncio.get_running_loop().time()
+        if error is not None and self._away_since is None:
+            self._away_since = now
+            self._bus.emit(DatabaseAway(self.id, sanitize(str(error), 1000)))
+        elif error is None and self._away_since is not None:
+            self._bus.emit(DatabaseBack(self.id, now - self._away_since))
+            self._away_since = None
+
+    def _soon(self, flush: Callable[[], None]) -> None:
+        """Batches go out at the next turn of the event loop."""
+        asyncio.get_running_loop().call_soon(flush)
 
     def _lose(self, run: Run) -> None:
         """A lease can no longer be trusted: stop the handler, write nothing more."""
         self.counts["lost"] += 1
-        log.warning("lease_lost: stopping job %s of %s", run.claim.id, run.claim.task)
+        job_log.warning("lease_lost: stopping job %s of %s", run.claim.id, run.claim.task)
+        if self._news is not None:
+            self._news.lost(run)
         if run.claim.crashes and run.handle is None and not run.settled:
             self._exchange.rescued_ended()
         run.settled = True
@@ -264,7 +377,7 @@ class Worker:
 
     async def _check_schema(self) -> None:
         def look() -> Any:
-            with psycopg.connect(self._dsn, autocommit=True, connect_timeout=5) as conn:
+            with Connection.connect(self._dsn, **options(self._dsn, f"mainspring worker {self.id}")) as conn:
                 return status(conn, schema=self._schema)
 
         failures = 0

@@ -1,0 +1,224 @@
+"""Prometheus metrics: counters and histograms from events, gauges from the database when somebody scrapes.
+
+Labels come from bounded sets: the tasks that are declared, the queues that are known, the two classes of errors. Never
+an organisation, a job or a text. Counting is a dictionary and an addition per event: prometheus-client renders, but its
+own labelled counters would cost five times as much.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from mainspring.category import QUEUES
+from mainspring.db.gauges import Gauges
+from mainspring.events import (
+    Alert,
+    DatabaseAway,
+    DatabaseBack,
+    Event,
+    JobCancelled,
+    JobDeadlettered,
+    JobDeferred,
+    JobEnqueued,
+    JobEvent,
+    JobFailed,
+    JobLeaseExpired,
+    JobLeaseLost,
+    JobRetried,
+    JobStale,
+    JobStarted,
+    JobSucceeded,
+    WakeupsLost,
+    WakeupsRestored,
+)
+from mainspring.observe.gauges import shown
+from mainspring.registry import Registry
+
+OTHER = "other"
+MOST_QUEUES = 50  # that callers invent; more are counted as one
+SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+ATTEMPTS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0)
+#: What a worker says of itself when somebody scrapes.
+STATE = {
+    "mainspring_worker_running": "Jobs that this worker holds",
+    "mainspring_worker_outbox": "Outcomes that this worker has not written yet",
+    "mainspring_hints_heard_total": "Hints that this worker heard",
+    "mainspring_wakeups_listening": "Whether this worker listens for hints",
+    "mainspring_transactions_in_use": "Connections in use by handlers' own transactions",
+    "mainspring_transactions_size": "Connections for handlers' own transactions",
+    "mainspring_thread_connections_in_use": "Connections in use by plain functions",
+    "mainspring_thread_connections_size": "Connections for plain functions",
+}
+
+
+class Histogram:
+    """Counts by bucket."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def add_to(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
+        """Render."""
+        total, buckets = 0, []
+        for bound, count in zip((*(str(b) for b in self._bounds), "+Inf"), self._counts, strict=True):
+            total += count
+            buckets.append((bound, float(total)))
+        family.add_metric(labels, buckets, self._sum)
+
+
+class Cell:
+    """What is counted for one task in one queue; the attempts are of the task, whatever the queue."""
+
+    __slots__ = ("attempts", "counts", "duration", "failed", "labels", "lateness")
+
+    def __init__(self, task: str, queue: str, attempts: Histogram) -> None:
+        self.labels = (task, queue)
+        self.attempts = attempts
+        self.counts: Counter[type[Event]] = Counter()
+        self.failed: Counter[str] = Counter()
+        self.duration, self.lateness = Histogram(SECONDS), Histogram(SECONDS)
+
+
+#: Event → the counter that it raises, by (job_type, queue).
+COUNTERS: dict[type[Event], tuple[str, str]] = {
+    JobEnqueued: ("jobs_enqueued", "Jobs created"),
+    JobStarted: ("jobs_started", "Attempts begun"),
+    JobSucceeded: ("jobs_succeeded", "Jobs succeeded"),
+    JobDeadlettered: ("deadletter", "Entries into the dead letter, by the queue that the job came from"),
+    JobRetried: ("mainspring_jobs_retried", "Failed attempts that are tried again"),
+    JobDeferred: ("mainspring_jobs_deferred", "Attempts that snoozed"),
+    JobCancelled: ("mainspring_jobs_cancelled", "Claimed jobs that were cancelled"),
+    JobLeaseExpired: ("mainspring_lease_rescues", "Jobs taken back from workers that stopped renewing their leases"),
+    JobLeaseLost: ("mainspring_lease_losses", "Attempts stopped because this worker could not trust its lease"),
+    JobStale: ("mainspring_stale_outcomes", "Outcomes refused because the job was no longer this worker's"),
+}
+
+
+class Metrics(Collector):
+    """An observer that counts, and a collector that shows.
+
+    ::
+
+        metrics = Metrics(tasks)
+        app = ms.App(dsn, tasks, observers=[metrics])
+        prometheus_client.REGISTRY.register(metrics)
+
+    With `gauges`, a function that reads them, it also shows the state of the database.
+    """
+
+    def __init__(
+        self,
+        tasks: Registry | None = None,
+        *,
+        gauges: Callable[[], Gauges | None] | None = None,
+        state: Callable[[], dict[str, float]] | None = None,
+    ) -> None:
+        self._tasks = None if tasks is None else set(tasks.names())
+        self._queues = {*QUEUES, *(task.queue for task in tasks or ())}
+        self._known = len(self._queues)
+        self._cells: dict[tuple[str, str], Cell] = {}  # by the names as they come; several may share a cell
+        self._shared: dict[tuple[str, str], Cell] = {}
+        self._attempts: dict[str, Histogram] = {}
+        for task in tasks or ():
+            self._cell(task.name, task.queue)
+        self._alerts: Counter[str] = Counter()
+        self._database_away = self._wakeups_lost = False
+        self._gauges, self.state = gauges, state
+
+    def __call__(self, batch: Sequence[Event]) -> None:
+        """Count a batch."""
+        cells = self._cells
+        e: Any  # the kind says what it is; match would be slower
+        for e in batch:
+            kind = type(e)
+            if not issubclass(kind, JobEvent):
+                self._other(e)
+                continue
+            cell = cells.get((e.task, e.queue)) or self._cell(e.task, e.queue)
+            cell.counts[kind] += 1
+            if kind is JobStarted:
+                cell.lateness.observe(e.lateness)
+            elif kind is JobSucceeded:
+                cell.duration.observe(e.duration)
+                cell.attempts.observe(e.attempt)
+            elif kind is JobFailed:
+                cell.duration.observe(e.duration)
+                cell.failed["permanent" if e.error_class == "permanent" else "retryable"] += 1
+                if e.final:
+                    cell.attempts.observe(e.attempt)
+            elif kind is JobCancelled or (kind is JobLeaseExpired and e.state == "dead"):
+                cell.attempts.observe(e.attempt)
+
+    def collect(self) -> Iterator[Metric]:
+        """Show everything, for Prometheus."""
+        yield from self._counted()
+        for name, value in self.state().items() if self.state is not None else ():
+            family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            yield family(name, STATE[name], value=value)
+        if self._gauges is not None:
+            found = self._gauges()
+            text = "Whether the state of the database could be read"
+            yield GaugeMetricFamily("mainspring_gauges_up", text, value=float(found is not None))
+            yield from shown(found) if found is not None else ()
+
+    def _counted(self) -> Iterator[Metric]:
+        cells = list(self._shared.values())
+        pair = ("job_type", "queue")
+        for kind, (name, text) in COUNTERS.items():
+            counter = CounterMetricFamily(name, text, labels=pair)
+            for cell in cells:
+                counter.add_metric(cell.labels, cell.counts[kind])  # from 0 on: the first one must show as a rise
+            yield counter
+        failed = CounterMetricFamily("jobs_failed", "Failed attempts", labels=(*pair, "error_class"))
+        duration = HistogramMetricFamily("jobs_duration_seconds", "How long attempts took", labels=pair)
+        text = "How late attempts began, after their job was due"
+        lateness = HistogramMetricFamily("mainspring_jobs_lateness_seconds", text, labels=pair)
+        for cell in cells:
+            for error_class, count in cell.failed.items():
+                failed.add_metric((*cell.labels, error_class), count)
+            if cell.counts.total():
+                cell.duration.add_to(duration, cell.labels)
+                cell.lateness.add_to(lateness, cell.labels)
+        attempts = HistogramMetricFamily("jobs_attempts_histogram", "Attempts of jobs that ended", labels=("job_type",))
+        for task, histogram in list(self._attempts.items()):
+            histogram.add_to(attempts, (task,))
+        alerts = CounterMetricFamily("mainspring_alerts", "Alerts raised by this process", labels=("alert",))
+        for alert, count in list(self._alerts.items()):
+            alerts.add_metric((alert,), count)
+        yield from (failed, duration, lateness, attempts, alerts)
+        yield GaugeMetricFamily("mainspring_database_up", "Whether it answers", value=float(not self._database_away))
+        yield GaugeMetricFamily("mainspring_wakeups_up", "Whether hints arrive", value=float(not self._wakeups_lost))
+
+    def _other(self, event: Event) -> None:
+        match event:
+            case DatabaseAway() | DatabaseBack():
+                self._database_away = isinstance(event, DatabaseAway)
+            case WakeupsLost() | WakeupsRestored():
+                self._wakeups_lost = isinstance(event, WakeupsLost)
+            case Alert(alert=alert, firing=True):
+                self._alerts[alert] += 1
+
+    def _cell(self, task: str, queue: str) -> Cell:
+        """Where a job is counted: under its names where they are known, else as one of the others."""
+        known = self._tasks is None or task in self._tasks
+        if queue not in self._queues and len(self._queues) < self._known + MOST_QUEUES:
+            self._queues.add(queue)
+        labels = task if known and len(self._cells) < 10_000 else OTHER, queue if queue in self._queues else OTHER
+        attempts = self._attempts.get(labels[0]) or self._attempts.setdefault(labels[0], Histogram(ATTEMPTS))
+        cell = self._shared.get(labels) or self._shared.setdefault(labels, Cell(*labels, attempts))
+        if labels == (task, queue):
+            self._cells[labels] = cell
+        return cell

@@ -1,0 +1,139 @@
+"""The context that a plain function in a thread really gets."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    suppress,
+)
+from typing import Any, TypeVar
+
+from psycopg import Connection
+from psycopg_pool import ConnectionPool
+
+from mainspring.context import SyncContext
+from mainspring.db import jobs, steps
+from mainspring.db.bound import bound, bound_door
+from mainspring.db.run import psycopg_door, run
+from mainspring.db.schema import Sql
+from mainspring.db.statement import Flow
+from mainspring.db.translate import unavailable
+from mainspring.document import MAX_BYTES
+from mainspring.errors import DatabaseUnavailable, MainspringError, ValidationError
+from mainspring.job import SYSTEM, NewJob
+from mainspring.worker.held import PAUSES, Held
+from mainspring.worker.reporter import Unsaid
+from mainspring.worker.run import Run
+from mainspring.worker.steps import inside, kept, read, refuse_inside_step, type_of, written
+
+T = TypeVar("T")
+
+
+class ThreadContext(Held, SyncContext):
+    """The context of a plain function in a thread."""
+
+    def __init__(self, run: Run, sql: Sql, worker: str, unsaid: Unsaid, pool: ConnectionPool[Connection[Any]]) -> None:
+        super().__init__(run, sql, worker, unsaid)
+        self._pool = pool
+
+    def enqueue(self, *jobs: NewJob) -> None:
+        """See SyncContext."""
+        wanted, ring = self._completed(jobs), self.ring
+        self.follow_ups += wanted if ring is None else ring.sealed(wanted)
+
+    def transaction(self) -> AbstractContextManager[Connection[Any]]:
+        """See SyncContext."""
+        return self._transaction()
+
+    def step(self, name: str, fn: Callable[..., Any], *args: Any, type: Any = None, **kwargs: Any) -> Any:
+        """See Context."""
+        memory = self._begin_step(name)
+        wanted = type_of(fn) if type is None else type
+        if memory.recalled is None:
+            memory.recalled = self._do(steps.recall(self._sql, self.job))
+        if name in memory.recalled:
+            return read(f"step {name!r}", self._opened(f"step {name}", memory.recalled[name]), wanted)
+        with inside(name):
+            value = fn(*args, **kwargs)
+        if inspect.iscoroutine(value):
+            value.close()
+            raise ValidationError(f"step {name!r}: a plain handler's steps are plain functions", field="step")
+        text, value = kept(name, value, wanted)
+        text = self._closed(f"step {name}", text)
+        self._keep(lambda: steps.remember(self._sql, self._worker, self.job, name, text))
+        return value
+
+    def checkpoint(self, value: object) -> None:
+        """See Context."""
+        self._begin("a checkpoint")
+        text = self._closed("checkpoint", written("checkpoint", value, MAX_BYTES))
+        self._keep(lambda: steps.save(self._sql, self._worker, self.job, text))
+        self.check()
+
+    def resume_from(self, default: T, *, type: Any = None) -> T:
+        """See Context."""
+        found: T = self._saved(self._do(steps.resume(self._sql, self.job)), default, type)
+        return found
+
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """See Context."""
+        self._report(done, total, note)
+
+    def last_word(self) -> None:
+        """Write the last report before the attempt's end is recorded; without it the job does no worse."""
+        if (flow := self._last_report()) is not None:
+            with suppress(MainspringError):
+                self._do(flow)
+
+    def _keep(self, flow: Callable[[], Flow[bool]]) -> None:
+        for pause in (*PAUSES, None):
+            try:
+                self._learn(self._do(flow()))
+                break
+            except DatabaseUnavailable:
+                if pause is None:
+                    raise
+                time.sleep(pause)
+
+    def _do(self, flow: Flow[T]) -> T:
+        """By a connection beside the handler's own."""
+        self._pool.open()
+        with unavailable(), self._pool.connection() as conn:
+            return run(psycopg_door(conn), flow)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection[Any]]:
+        self._refuse_if_settled()
+        refuse_inside_step("ctx.transaction()")
+        self._pool.open()
+        self._in_transaction = True
+        try:
+            with self._pool.connection() as conn:
+                with bound(conn, self.job.org_id, self.job.project_id):
+                    yield conn
+                    self._refuse_if_settled()
+                    self._run.committing = True
+                    if self.follow_ups:
+                        self._follow(conn)
+                    if self._notes:
+                        run(psycopg_door(conn), self._write_notes())
+                    if (report := self._last_report()) is not None:
+                        run(psycopg_door(conn), report)
+                    with unavailable():
+                        conn.execute(self._sql["complete_one"], self._ending())
+                self._run.settled = True
+        finally:
+            self._run.committing = self._in_transaction = False
+
+    def _follow(self, conn: Connection[Any]) -> None:
+        if self.job.org_id != SYSTEM:
+            self._created(run(psycopg_door(conn), jobs.enqueue_many(self._sql, self.follow_ups)))
+            return
+        flow = jobs.enqueue_many(self._sql, self.follow_ups, by_org=True)
+        self._created(run(bound_door(conn, lambda: None), flow))
+        with bound(conn, SYSTEM):  # see JobContext
+            pass
