@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from tests import rule_report
 from tests.databases import Database, Run, check_tickets, fresh_database
 
 from mainspring.embedded import VOLATILE, Cluster, find_binaries
+from mainspring.testing import Harness
+from mainspring.testing.plugin import run_of
 
-RUN = pytest.StashKey[Run]()
 
-
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     for name in [name for name in os.environ if name.startswith("MAINSPRING_") and name != rule_report.ENV]:
         del os.environ[name]
-    worker = getattr(config, "workerinput", None)
-    config.stash[RUN] = Run(Path(worker["run"])) if worker else Run.begin()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker which run it belongs to."""
-    node.workerinput["run"] = str(node.config.stash[RUN].path)
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
-        config.stash[RUN].end()
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +26,7 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 
 @pytest.fixture(scope="session")
 def run(pytestconfig: pytest.Config) -> Run:
-    return pytestconfig.stash[RUN]
+    return run_of(pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -77,6 +62,13 @@ def database(volatile_cluster: Cluster) -> Iterator[Database]:
     with fresh_database(volatile_cluster) as database:
         yield database
         check_invariants(database)
+
+
+@pytest.fixture
+def mainspring(mainspring: Harness) -> Iterator[Harness]:
+    """What users have, with our invariants."""
+    yield mainspring
+    check_tickets(mainspring.conn)
 
 
 def check_invariants(database: Database) -> None:

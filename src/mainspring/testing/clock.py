@@ -11,8 +11,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
+from psycopg.rows import tuple_row
 
 from mainspring.db.schema import DEFAULT_SCHEMA, render
+from mainspring.testing.joined import View, join
 
 _INSTALL = """
 create table if not exists {schema}.clock (org_id text primary key default 'SYSTEM', at timestamptz);
@@ -28,23 +30,23 @@ def install(conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA) -> N
 
 
 class Clock:
-    """The clock of a database prepared by `install`."""
+    """The clock of a database prepared by `install`, on a connection of psycopg, SQLAlchemy or Django."""
 
-    def __init__(self, conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA) -> None:
-        self._conn = conn
+    def __init__(self, conn: Any, *, schema: str = DEFAULT_SCHEMA) -> None:
+        self._conn = conn if isinstance(conn, psycopg.Connection) else View(join(conn))
         self._now = render("select {schema}.now()", schema)
         self._set = render("update {schema}.clock set at = %s", schema)
 
     def now(self) -> datetime:
         """What the clock shows."""
-        row = self._conn.execute(self._now).fetchone()
+        row = psycopg.Cursor(self._conn, row_factory=tuple_row).execute(self._now).fetchone()
         assert row is not None
         now: datetime = row[0]
         return now
 
     def set(self, at: datetime) -> datetime:
         """Stop the clock at an instant."""
-        self._conn.execute(self._set, [at])
+        psycopg.Cursor(self._conn).execute(self._set, [at])
         return at
 
     def advance(self, delta: timedelta | None = None, **units: float) -> datetime:

@@ -1,0 +1,173 @@
+"""A fresh database for each test: a template that is migrated once a run, and a copy of it.
+
+Copying files wins. Medians of 15, create + drop of 8 MB with 60 indexes, fsync off, 2026-11-15, 2 shared cores:
+file_copy 11 + 7 ms in memory, 151 + 13 ms on disk; wal_log 20 + 7 ms in memory, 149 + 13 ms on disk.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
+from psycopg.sql import SQL, Identifier
+
+from mainspring.db.migrate import Line, migrate
+from mainspring.db.schema import DEFAULT_SCHEMA
+from mainspring.embedded import ROLE, SUPERUSER, Cluster
+from mainspring.testing import clock
+from mainspring.testing.joined import below
+
+#: How a template gets an application's own tables: a line of migrations, SQL, or a function of a connection.
+Preparation: TypeAlias = "Line | str | Callable[[psycopg.Connection[Any]], object]"
+
+_RUN = re.compile(r"mainspring_(?:test|template)_([0-9a-f]{7})_")
+_LOCKS = 0x6D61  # the class of advisory locks by which processes of a run say that they live
+
+
+def install(conn: Any, *prepare: Preparation, schema: str = DEFAULT_SCHEMA) -> None:
+    """Make Mainspring's tables with virtual time in a test database of your own, and what `prepare` says besides.
+
+    `conn` is a connection of psycopg, SQLAlchemy or Django. Never in production: nothing makes the clock real again.
+    """
+    own = conn if isinstance(conn, psycopg.Connection) else below(conn)
+    migrate(own, schema=schema)
+    clock.install(own, schema=schema)
+    for step in prepare:
+        if isinstance(step, Line):
+            migrate(own, schema=schema, line=step)
+        elif isinstance(step, str):
+            own.execute(step.encode())
+        else:
+            step(own)
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """One database of a test."""
+
+    dsn: str
+
+    def connect(self) -> psycopg.Connection[TupleRow]:
+        """A connection on which every statement commits."""
+        return psycopg.connect(self.dsn, autocommit=True)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A PostgreSQL on which tests make databases."""
+
+    admin: str  # as whom databases are made
+    user: str  # as whom tests connect
+    owner: str | None = None  # of the databases; None: whoever makes them
+    run: str = ""  # seven hexadecimal digits in the names of the databases: whose they are, where others have theirs
+    _templates: set[str] = field(default_factory=set, compare=False)
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Server:
+        """The server of an embedded cluster."""
+        return cls(cluster.dsn("postgres", user=SUPERUSER), cluster.dsn("postgres"), ROLE)
+
+    @contextmanager
+    def fresh(self, *, schema: str = DEFAULT_SCHEMA, prepare: Sequence[Preparation] = ()) -> Iterator[Database]:
+        """A migrated database of its own with virtual time, dropped afterwards."""
+        with self.copy(self.template(schema, prepare)) as database:
+            yield database
+
+    @contextmanager
+    def copy(self, template: str) -> Iterator[Database]:
+        """A copy of a database, dropped afterwards."""
+        name = self._name("test", uuid4().hex)
+        with self._connect() as conn:
+            self._create(conn, name, template)
+        try:
+            yield Database(make_conninfo(self.user, dbname=name))
+        finally:
+            with self._connect() as conn:
+                _await_leaving(conn, name)
+                _drop(conn, name)
+
+    def template(self, schema: str = DEFAULT_SCHEMA, prepare: Sequence[Preparation] = ()) -> str:
+        """The migrated database that tests copy: the first process to ask makes it, and names it when complete."""
+        digest = sha256("\0".join([schema, *map(_describe, prepare)]).encode()).hexdigest()[:12]
+        name = self._name("template", digest)
+        if name not in self._templates:
+            with self._connect() as conn:
+                conn.execute("select pg_advisory_lock(%s, 0)", [_LOCKS])
+                if not conn.execute("select 1 from pg_database where datname = %s", [name]).fetchone():
+                    self._make(conn, name, schema, prepare)
+            self._templates.add(name)
+        return name
+
+    def _make(self, conn: psycopg.Connection[Any], name: str, schema: str, prepare: Sequence[Preparation]) -> None:
+        unfinished = f"{name}_new"
+        _drop(conn, unfinished)
+        self._create(conn, unfinished, "template0")
+        with psycopg.connect(make_conninfo(self.user, dbname=unfinished), autocommit=True) as new:
+            install(new, *prepare, schema=schema)
+        conn.execute(SQL("alter database {} rename to {}").format(Identifier(unfinished), Identifier(name)))
+
+    def _name(self, kind: str, suffix: str) -> str:
+        return "_".join(part for part in ("mainspring", kind, self.run, suffix) if part)
+
+    def _create(self, conn: psycopg.Connection[Any], name: str, template: str) -> None:
+        owner = SQL("owner {}").format(Identifier(self.owner)) if self.owner else SQL("")
+        create = SQL("create database {} {} template {} strategy file_copy")
+        conn.execute(create.format(Identifier(name), owner, Identifier(template)))
+
+    def _connect(self) -> psycopg.Connection[TupleRow]:
+        return psycopg.connect(self.admin, autocommit=True)
+
+    # -- a server that is not ours, and outlives the run --------------------------------------------------------------
+
+    @classmethod
+    @contextmanager
+    def shared(cls, dsn: str, run: str) -> Iterator[Server]:
+        """A server that is there already; what killed runs left is dropped, ours when the last one leaves."""
+        server = cls(dsn, dsn, run=sha256(run.encode()).hexdigest()[:7])
+        with server._connect() as conn:  # held all along: its lock says that we live
+            conn.execute("select pg_advisory_lock_shared(%s, %s)", [_LOCKS, int(server.run, 16)])
+            server._sweep(conn, {server.run})
+            try:
+                yield server
+            finally:
+                conn.execute("select pg_advisory_unlock_shared(%s, %s)", [_LOCKS, int(server.run, 16)])
+                server._sweep(conn, set())
+
+    def _sweep(self, conn: psycopg.Connection[Any], living: set[str]) -> None:
+        """Drop the databases of runs that nobody belongs to any more."""
+        rows = conn.execute("select datname from pg_database where datname like 'mainspring\\_te%'").fetchall()
+        for (name,) in rows:
+            found = _RUN.match(name)
+            if found and found[1] not in living:
+                key = [_LOCKS, int(found[1], 16)]
+                if conn.execute("select pg_try_advisory_lock(%s, %s)", key).fetchone() == (True,):
+                    _drop(conn, name)
+                    conn.execute("select pg_advisory_unlock(%s, %s)", key)
+
+
+def _describe(step: Preparation) -> str:
+    """What tells one preparation from another within a run."""
+    if isinstance(step, Line):
+        return "\0".join([step.name, *(migration.digest for migration in step.migrations)])
+    return step if isinstance(step, str) else f"{step.__module__}.{getattr(step, '__qualname__', repr(step))}"
+
+
+def _drop(conn: psycopg.Connection[Any], name: str) -> None:
+    conn.execute(SQL("drop database if exists {} with (force)").format(Identifier(name)))
+
+
+def _await_leaving(conn: psycopg.Connection[Any], database: str) -> None:
+    """Wait a little for closed sessions to leave: a drop that meets one sleeps 100 ms."""
+    for _ in range(25):
+        if not conn.execute("select 1 from pg_stat_activity where datname = %s", [database]).fetchone():
+            return
+        time.sleep(0.002)

@@ -1,0 +1,273 @@
+"""What a test holds in its hands: one database, its clock, and the verbs that run and look."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow
+
+from mainspring.client import Client
+from mainspring.db.cipher import Keyring
+from mainspring.db.connect import pool
+from mainspring.db.run import psycopg_door, run
+from mainspring.db.schema import DEFAULT_SCHEMA, Sql
+from mainspring.db.statement import Flow
+from mainspring.errors import ConfigurationError
+from mainspring.events import Event
+from mainspring.job import Claim, Job, NewJob
+from mainspring.job import Enqueued as Answer
+from mainspring.registry import Registry
+from mainspring.task import Task
+from mainspring.testing.clock import Clock
+from mainspring.testing.enqueued import Enqueued, name_of
+from mainspring.testing.here import run_here
+from mainspring.testing.joined import AsyncView
+from mainspring.testing.ran import Drained, Ran
+from mainspring.testing.runner import LIMIT, Runner
+from mainspring.testing.tasks import Declared, Tasks
+from mainspring.testing.working import Working
+from mainspring.worker.transactions import Transactions
+
+T = TypeVar("T")
+Wanted = NewJob | Task[..., Any] | Answer | Job | UUID
+MISSING = "which tasks? Let the fixture mainspring_app return your App or Registry, or set mainspring_app = module:name"
+
+
+class Harness(Enqueued):
+    """One test's Mainspring: a database of its own, where time moves only when the test says so.
+
+    ::
+
+        def test_auto_approval_waits_four_hours(mainspring):
+            submit_timesheet(mainspring.conn, 9)
+            mainspring.advance(hours=3, minutes=59)
+            assert status(mainspring.conn, 9) == "pending"
+            mainspring.advance(minutes=1)
+            assert status(mainspring.conn, 9) == "verified"
+
+    Verbs that run jobs have async twins, which run them in the test's own event loop: `await mainspring.adrain()`.
+    """
+
+    def __init__(self, dsn: str, app: Tasks | None = None, *, schema: str = DEFAULT_SCHEMA) -> None:
+        self.dsn = dsn
+        self._app = app
+        self._declared = known = Declared.by(app) if app is not None else Declared(Registry("none"), schema)
+        self._sql = Sql(known.schema)
+        self._ring = Keyring(known.cipher, dsn, self._sql)
+        self.conn: psycopg.Connection[TupleRow] = psycopg.connect(dsn, autocommit=True)
+        self.client = Client(
+            dsn, schema=known.schema, caller=known.caller, observers=known.observers, cipher=known.cipher
+        )
+        self.clock = Clock(self.conn, schema=self._sql.schema)
+        self.clock.set(self.clock.now())
+        self._working: Working | None = None
+
+    def close(self) -> None:
+        """Hang up."""
+        self._ring.close()
+        self.client.close()
+        self.conn.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def advance(
+        self,
+        delta: timedelta | None = None,
+        *,
+        to: datetime | None = None,
+        raise_errors: bool = True,
+        limit: int = LIMIT,
+        **units: float,
+    ) -> Drained:
+        """Let time pass, `advance(hours=4)`, and run what becomes due on the way, each job at its exact instant.
+
+        A lease that ends on the way is rescued. While a worker is `working`, time moves at once and the worker runs.
+        """
+        target = self._target(delta, to, units)
+        return self._in_thread(lambda runner: self._advance(runner, target, raise_errors, limit))
+
+    async def aadvance(
+        self,
+        delta: timedelta | None = None,
+        *,
+        to: datetime | None = None,
+        raise_errors: bool = True,
+        limit: int = LIMIT,
+        **units: float,
+    ) -> Drained:
+        """`advance`, in the test's own loop."""
+        target = self._target(delta, to, units)
+        return await self._in_loop(lambda runner: self._advance(runner, target, raise_errors, limit))
+
+    def _target(self, delta: timedelta | None, to: datetime | None, units: dict[str, float]) -> datetime:
+        now = self.now()
+        target = to if to is not None else now + (delta or timedelta(**units))
+        if target < now:
+            raise ValueError(f"time does not go back: it is {now}, not before {target}")
+        return target
+
+    async def _advance(self, runner: Runner, target: datetime, raise_errors: bool, limit: int) -> Drained:
+        runs: list[Ran] = []
+        while self._working is None:
+            runs += await runner.drain(raise_errors=raise_errors, limit=limit - len(runs))
+            instant = await runner.next_instant()
+            if instant is None or instant > target:
+                break
+            self.clock.set(instant)
+        self.clock.set(target)
+        return Drained(runs)
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def drain(self, *, queue: str | None = None, raise_errors: bool = True, limit: int = LIMIT) -> Drained:
+        """Run everything that is due now, and what becomes due by it, one job after another.
+
+        A handler that raises fails the test with its traceback; its attempt is recorded all the same. Where failing is
+        the point, say `raise_errors=False`.
+        """
+        return self._in_thread(lambda runner: runner.drain(raise_errors=raise_errors, limit=limit), queue)
+
+    async def adrain(self, *, queue: str | None = None, raise_errors: bool = True, limit: int = LIMIT) -> Drained:
+        """`drain`, in the test's own loop."""
+        return await self._in_loop(lambda runner: runner.drain(raise_errors=raise_errors, limit=limit), queue)
+
+    def run_one(self, job: Wanted, *, raise_errors: bool = True) -> Ran:
+        """Run exactly one job: a new one, which is enqueued, or one that is due, or the first that is due of a task."""
+        wanted = self._enqueued(job)
+        return self._in_thread(lambda runner: self._run_one(runner, wanted, raise_errors))
+
+    async def arun_one(self, job: Wanted, *, raise_errors: bool = True) -> Ran:
+        """`run_one`, in the test's own loop."""
+        wanted = self._enqueued(job)
+        return await self._in_loop(lambda runner: self._run_one(runner, wanted, raise_errors))
+
+    def crash(self, job: Wanted) -> Job:
+        """Let a worker claim a job and die: it holds the lease, and nobody works."""
+        wanted = self._enqueued(job)
+
+        async def die(runner: Runner) -> Job:
+            return await runner.job((await self._claim(runner, wanted)).id)
+
+        return self._in_thread(die)
+
+    def expire_leases(self) -> list[Job]:
+        """Move time to where the last lease ends, and take back what is held; returns the rescued jobs."""
+        ((last,),) = self.conn.execute(self._sql["last_lease"]).fetchall()
+        if last is not None and last > self.now():
+            self.clock.set(last)
+
+        async def rescue(runner: Runner) -> list[Job]:
+            return [await runner.job(job) for job in await runner.rescue()]
+
+        return self._in_thread(rescue)
+
+    def _enqueued(self, job: Wanted) -> UUID | str:
+        """The job that is meant, or the name of the task of which any is."""
+        match job:
+            case NewJob():
+                return self.client.enqueue(job).id
+            case Task():
+                return job.name
+            case UUID():
+                return job
+            case _:
+                return job.id
+
+    async def _run_one(self, runner: Runner, wanted: UUID | str, raise_errors: bool) -> Ran:
+        return await runner.run(await self._claim(runner, wanted), raise_errors=raise_errors)
+
+    async def _claim(self, runner: Runner, wanted: UUID | str) -> Claim:
+        if isinstance(wanted, str):
+            claim = await runner.claim(wanted)
+            if claim is None:
+                raise AssertionError(f"no job of {wanted} is due at {self.now()}")
+            return claim
+        job = self.client.get(wanted)
+        with psycopg.connect(self.dsn) as other:
+            other.execute(self._sql["hold_others"], [wanted])
+            claim = await runner.claim(job.task, job.queue)
+            other.rollback()
+        if claim is None:
+            due = f", due {job.due_at}; it is {self.now()}" if job.due_at else ""
+            raise AssertionError(f"job {job.id} of {job.task} cannot be claimed: it is {job.state}{due}")
+        return claim
+
+    # -- a worker in the background -----------------------------------------------------------------------------
+
+    @contextmanager
+    def working(self, **settings: Any) -> Iterator[Working]:
+        """A real worker in a thread of its own, inside the block; `settings` are those of `WorkerConfig`."""
+        with Working(self.dsn, self._tasks(), settings) as self._working:
+            try:
+                yield self._working
+            finally:
+                self._working = None
+
+    def wait_for(
+        self, event: str, *, job_id: UUID | None = None, task: Task[..., Any] | str | None = None, timeout: float = 10.0
+    ) -> Event:
+        """Wait until the worker has told of an event, such as `job.succeeded`, since its block began."""
+        return self._background().wait_for(event, job_id=job_id, task=name_of(task), timeout=timeout)
+
+    async def await_for(
+        self, event: str, *, job_id: UUID | None = None, task: Task[..., Any] | str | None = None, timeout: float = 10.0
+    ) -> Event:
+        """`wait_for`, while the test's own loop goes on."""
+        return await self._background().await_for(event, job_id=job_id, task=name_of(task), timeout=timeout)
+
+    def _background(self) -> Working:
+        if self._working is None:
+            raise RuntimeError("nobody works: wait inside of `with mainspring.working():`")
+        return self._working
+
+    # -- where jobs run -----------------------------------------------------------------------------------------
+
+    def _tasks(self) -> Declared:
+        if self._app is None:
+            raise ConfigurationError(MISSING)
+        return self._declared
+
+    def _ask(self, flow: Flow[T]) -> T:
+        return run(psycopg_door(self.conn), flow)
+
+    def _in_thread(self, go: Callable[[Runner], Awaitable[T]], queue: str | None = None) -> T:
+        async def main(threads: Executor) -> T:
+            async with self._runner(threads, queue) as runner:
+                return await go(runner)
+
+        return run_here(main)
+
+    async def _in_loop(self, go: Callable[[Runner], Awaitable[T]], queue: str | None = None) -> T:
+        with ThreadPoolExecutor(1) as threads:
+            async with self._runner(threads, queue) as runner:
+                return await go(runner)
+
+    @asynccontextmanager
+    async def _runner(self, threads: Executor, queue: str | None) -> AsyncIterator[Runner]:
+        """A runner whose handlers have transactions of their own, as in production."""
+        tasks = self._tasks()
+        if self.conn.info.transaction_status != TransactionStatus.IDLE:
+            raise RuntimeError("leave the transaction of mainspring.conn first: the jobs in it are not committed yet")
+        transactions = Transactions(self.dsn, "mainspring.testing", size=4, prepare=False)
+        own = pool(self.dsn, size=4, name="mainspring.testing", prepare=False)
+        view = AsyncView(self.conn.pgconn, autocommit=True)
+        try:
+            yield Runner(
+                tasks, view, transactions=transactions, pool=own, threads=threads, ring=self._ring, queue=queue
+            )
+        finally:
+            await transactions.close()
+            own.close()

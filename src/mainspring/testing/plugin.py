@@ -1,0 +1,97 @@
+"""The pytest plugin: the fixture `mainspring`, and those that a test suite overrides.
+
+pytest imports it wherever Mainspring is installed, so it imports nothing of the engine until a fixture is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+if TYPE_CHECKING:
+    from mainspring import App, Registry
+    from mainspring.testing.databases import Preparation, Server
+    from mainspring.testing.harness import Harness
+    from mainspring.testing.run import Run
+
+DSN = "MAINSPRING_TEST_DSN"
+_RUN = pytest.StashKey["Run"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What pytest.ini or pyproject.toml may say."""
+    parser.addini("mainspring_dsn", f"server to make test databases on; {DSN} wins; without either, the embedded one")
+    parser.addini("mainspring_app", "the App or Registry whose jobs tests run, as `module:name`")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the embedded PostgreSQL, unless another process of the run still needs it."""
+    if (run := config.stash.get(_RUN, None)) is not None:
+        run.leave()
+
+
+def run_name(config: pytest.Config) -> str:
+    """What the processes of one pytest-xdist run have in common, or a name of our own."""
+    return str(getattr(config, "workerinput", {}).get("testrunuid") or uuid4().hex)[:12]
+
+
+def run_of(config: pytest.Config) -> Run:
+    """The run that this process belongs to."""
+    from mainspring.testing.run import Run
+
+    if _RUN not in config.stash:
+        config.stash[_RUN] = Run.join(run_name(config))
+    return config.stash[_RUN]
+
+
+@pytest.fixture(scope="session")
+def mainspring_server(pytestconfig: pytest.Config) -> Iterator[Server]:
+    """The PostgreSQL on which test databases are made: the one named by settings, or the embedded one."""
+    from mainspring.embedded import VOLATILE
+    from mainspring.testing.databases import Server
+
+    if dsn := os.environ.get(DSN) or pytestconfig.getini("mainspring_dsn"):
+        with Server.shared(dsn, run_name(pytestconfig)) as server:
+            yield server
+    else:
+        yield Server.of(run_of(pytestconfig).cluster("memory/18", settings=VOLATILE))
+
+
+@pytest.fixture(scope="session")
+def mainspring_app(pytestconfig: pytest.Config) -> App | Registry | None:
+    """Whose jobs are run: override it to return your App or Registry, or name it in the setting `mainspring_app`."""
+    from mainspring.testing.tasks import find
+
+    name = pytestconfig.getini("mainspring_app")
+    return find(name) if name else None
+
+
+@pytest.fixture(scope="session")
+def mainspring_migrations() -> Sequence[Preparation]:
+    """What makes your own tables, once a run: override it to return SQL texts or functions of a connection."""
+    return ()
+
+
+@pytest.fixture
+def mainspring(
+    mainspring_server: Server,
+    mainspring_app: App | Registry | None,
+    mainspring_migrations: Sequence[Preparation],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Harness]:
+    """A fresh database with virtual time, and the verbs that a test needs; an App without a DSN finds it too."""
+    from mainspring.app import App
+    from mainspring.testing.harness import Harness
+    from mainspring.testing.tasks import Declared
+
+    schema = Declared.by(mainspring_app).schema if mainspring_app is not None else "mainspring"
+    with mainspring_server.fresh(schema=schema, prepare=mainspring_migrations) as database:
+        monkeypatch.setenv("MAINSPRING_DSN", database.dsn)
+        if isinstance(mainspring_app, App):
+            monkeypatch.setattr(mainspring_app, "_dsn", database.dsn)
+        with Harness(database.dsn, mainspring_app) as harness:
+            yield harness

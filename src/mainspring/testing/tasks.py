@@ -1,0 +1,70 @@
+"""Whose jobs are run: what the kit needs to know of an App, or of a Registry alone."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from mainspring.app import App
+from mainspring.caller import NOBODY, Caller
+from mainspring.category import DEAD_LETTER, QUEUES
+from mainspring.cipher import Cipher
+from mainspring.config import DEFAULT_SCHEMA
+from mainspring.db.cipher import Keyring
+from mainspring.db.readable import key_in, readable_job
+from mainspring.errors import ConfigurationError
+from mainspring.events import Observer
+from mainspring.job import Job
+from mainspring.registry import Registry
+from mainspring.worker.executor import Authorize
+
+Tasks: TypeAlias = "App | Registry"
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The tasks, and how they are run."""
+
+    registry: Registry
+    schema: str = DEFAULT_SCHEMA
+    caller: Caller = NOBODY
+    authorize: Authorize | None = None
+    queues: Sequence[str] = ()  # those of the worker, where they are configured
+    observers: Sequence[Observer] = ()
+    cipher: Cipher | None = None
+
+    @classmethod
+    def by(cls, tasks: Tasks) -> Declared:
+        """What an application or a registry says."""
+        if isinstance(tasks, Registry):
+            return cls(tasks)
+        if isinstance(tasks, App):
+            queues = tuple(tasks.config.queues) if tasks.config else ()
+            return cls(
+                tasks.registry, tasks.schema, tasks.caller, tasks.authorize, queues, tasks.observers, tasks.cipher
+            )
+        raise ConfigurationError(f"app: a {type(tasks).__name__} is no App and no Registry")
+
+    def serves(self) -> list[str]:
+        """The queues whose jobs run: the stock ones, those of the tasks, and those configured."""
+        names = [*QUEUES, *(task.queue for task in self.registry), *self.queues]
+        return [name for name in dict.fromkeys(names) if name != DEAD_LETTER]
+
+
+def shown(job: Job, ring: Keyring) -> Job:
+    """A job with what is encrypted of it decrypted."""
+    key = key_in(job)
+    return job if key is None else readable_job(job, ring.to_read(job.org_id, key))
+
+
+def find(name: str) -> Tasks:
+    """What `module:name` names."""
+    module, _, attribute = name.partition(":")
+    try:
+        found: Tasks = getattr(importlib.import_module(module), attribute or "app")
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(f"mainspring_app: there is no {name}: {error}") from error
+    Declared.by(found)
+    return found
