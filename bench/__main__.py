@@ -13,7 +13,7 @@ from importlib.metadata import version
 
 import uvloop
 
-from bench import claims, floor, ours, peers, pickup
+from bench import claims, floor, observed, ours, peers, pickup
 from bench.cluster import Server, server
 from bench.report import Report, interleave
 from mainspring import WorkerConfig
@@ -43,6 +43,14 @@ async def drains(report: Report, postgres: Server, quick: bool) -> None:
     many = 20_000 if quick else 60_000
     pairs = await interleave(lambda: ours.surprised_drain(dsn, many), lambda: ours.drain(dsn, many))
     report.compare("plan_stability", pairs, "jobs/s", ours="surprised", theirs="ordinary")
+
+
+async def observing(report: Report, postgres: Server, quick: bool) -> None:
+    jobs = 20_000 if quick else 100_000
+    dsn = postgres.database()
+    say("drain with logs, metrics, alerts and traces")
+    pairs = await interleave(lambda: observed.drain(dsn, jobs), lambda: ours.drain(dsn, jobs))
+    report.compare("observability_cost", pairs, "jobs/s", ours="all on", theirs="all off")
 
 
 async def enqueues(report: Report, postgres: Server, quick: bool) -> None:
@@ -126,9 +134,9 @@ def say(what: str) -> None:
 async def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the same, smaller, in under two minutes")
-    parser.add_argument("--only", help="comma-separated parts: drains, enqueues, pickups, costs")
+    parser.add_argument("--only", help="comma-separated parts: drains, observing, enqueues, pickups, costs")
     arguments = parser.parse_args()
-    parts = {"drains": drains, "enqueues": enqueues, "pickups": pickups, "costs": costs}
+    parts = {"drains": drains, "observing": observing, "enqueues": enqueues, "pickups": pickups, "costs": costs}
     chosen = arguments.only.split(",") if arguments.only else list(parts)
     report = Report()
     with server() as postgres:

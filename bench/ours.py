@@ -59,8 +59,8 @@ async def ask(dsn: str, query: Any) -> Any:
 
 
 @asynccontextmanager
-async def working(dsn: str, **config: Any) -> AsyncIterator[Worker]:
-    worker = Worker(dsn, tasks, config=ms.WorkerConfig(**config))
+async def working(dsn: str, **options: Any) -> AsyncIterator[Worker]:
+    worker = Worker(dsn, tasks, **options)
     await worker.start()
     try:
         yield worker
@@ -93,11 +93,11 @@ async def drained(dsn: str, worker: Worker, jobs: int, start: datetime) -> float
     return rate
 
 
-async def drain(dsn: str, jobs: int, make: Callable[[int], list[ms.NewJob]] = noops) -> float:
+async def drain(dsn: str, jobs: int, make: Callable[[int], list[ms.NewJob]] = noops, **options: Any) -> float:
     """Jobs/s of one worker process with all defaults."""
     install(dsn)
     await fill(dsn, make(jobs))
-    async with working(dsn) as worker:  # its first connections are yet to be made, unlike the floor's
+    async with working(dsn, **options) as worker:  # its first connections are yet to be made, unlike the floor's
         return await drained(dsn, worker, jobs, await ask(dsn, "select clock_timestamp()"))
 
 

@@ -41,6 +41,7 @@ TARGETS: Mapping[str, Target | None] = {
     "drain_vs_pgqueuer": Target(">=", 1.8),
     "drain_vs_procrastinate": Target(">=", 30),
     "transactional_drain_vs_floor": Target(">=", 0.7),
+    "observability_cost": Target(">=", 0.6),
     "bulk_enqueue_vs_floor": Target(">=", 0.6),
     "single_enqueue_vs_floor": Target(">=", 0.8),
     "coalesced_vs_single": Target(">=", 10),

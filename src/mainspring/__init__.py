@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mainspring.caller import Caller, calling
+from mainspring.cipher import Cipher, MasterKey
 from mainspring.codes import register as register_code
 from mainspring.config import WorkerConfig
 from mainspring.context import Context, SyncContext
@@ -29,6 +30,7 @@ from mainspring.errors import (
     KeyReused,
     LeaseLost,
     MainspringError,
+    NotPermitted,
     PayloadTooLarge,
     ResultUnavailable,
     SchemaError,
@@ -37,6 +39,7 @@ from mainspring.errors import (
 )
 from mainspring.job import Claim, Enqueued, Job, NewJob
 from mainspring.outcome import Cancelled, Failure, Permanent, RetryAfter, Snooze
+from mainspring.plans import Plan
 from mainspring.registry import Registry
 from mainspring.retry import Retry, exponential, fixed
 from mainspring.states import State
@@ -61,6 +64,7 @@ __all__ = [
     "AsyncClient",
     "Caller",
     "Cancelled",
+    "Cipher",
     "Claim",
     "Client",
     "ConfigurationError",
@@ -76,9 +80,12 @@ __all__ = [
     "KeyReused",
     "LeaseLost",
     "MainspringError",
+    "MasterKey",
     "NewJob",
+    "NotPermitted",
     "PayloadTooLarge",
     "Permanent",
+    "Plan",
     "Registry",
     "ResultUnavailable",
     "Retry",

@@ -37,19 +37,42 @@ _current: ContextVar[Caller | Claim] = ContextVar("mainspring_caller", default=N
 def current() -> Caller:
     """The caller of the current context; inside a handler, its job: what it enqueues is a follow-up."""
     caller = _current.get()
+    return of_job(caller) if isinstance(caller, Claim) else caller
+
+
+def of_job(claim: Claim) -> Caller:
+    """The caller that a handler is: what it enqueues or changes is for its job."""
+    return Caller(
+        org_id=claim.org_id,
+        project_id=claim.project_id,
+        actor_type=cast(ActorType, claim.actor_type),
+        actor_id=claim.actor_id,
+        request_id=claim.request_id,
+        correlation_id=claim.correlation_id,
+        parent_id=claim.id,
+        traceparent=claim.traceparent,
+    )
+
+
+def job_fields(job: Claim) -> dict[str, str | None]:
+    """What every log line of a job carries."""
+    return {
+        "request_id": job.request_id,
+        "correlation_id": job.correlation_id,
+        "job_id": str(job.id),
+        "job_type": job.task,
+        "org_id": job.org_id,
+        "project_id": str(job.project_id) if job.project_id else None,
+    }
+
+
+def log_fields() -> dict[str, str | None]:
+    """What a log line written here carries: the ids of the running job, or those of the request."""
+    caller = _current.get()
     if isinstance(caller, Claim):
-        caller = Caller(
-            org_id=caller.org_id,
-            project_id=caller.project_id,
-            actor_type=cast(ActorType, caller.actor_type),
-            actor_id=caller.actor_id,
-            request_id=caller.request_id,
-            correlation_id=caller.correlation_id,
-            parent_id=caller.id,
-            traceparent=caller.traceparent,
-        )
-        _current.set(caller)
-    return caller
+        return job_fields(caller)
+    fields = {"request_id": caller.request_id, "correlation_id": caller.correlation_id, "org_id": caller.org_id}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def running(claim: Claim) -> None:

@@ -27,19 +27,21 @@ class WorkerConfig:
     lease: timedelta = timedelta(seconds=60)
     renew_every: timedelta = timedelta(seconds=30)  # a shorter interval survives more missed renewals
     rescue_every: timedelta = timedelta(seconds=5)
+    seal_every: timedelta = timedelta(seconds=60)
     poll_interval: timedelta = timedelta(seconds=1)  # at the most; shorter while there is work
     grace: timedelta = timedelta(seconds=30)  # how long a stop waits for running jobs
     batch: int = 500
     transactions: int = 10  # connections for handlers' own transactions
     exchanges: int = 2  # connections that claim and complete in turn
     wakeups: bool = True
-    prepare: bool = True  # off behind a pooler in transaction mode without prepared statements
+    listen_dsn: str = field(default="", repr=False)  # for hints, past a pooler; empty: the DSN itself
+    prepare: bool = True  # never through a pooler, whatever this says
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "threads", "batch", "exchanges"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name}: must be at least 1")
-        for name in ("lease", "renew_every", "rescue_every", "poll_interval"):
+        for name in ("lease", "renew_every", "rescue_every", "seal_every", "poll_interval"):
             if getattr(self, name) <= timedelta(0):
                 raise ConfigurationError(f"{name}: must be positive")
         if self.lease < 2 * self.renew_every:
@@ -72,9 +74,11 @@ _WORKER: dict[str, tuple[tuple[str, ...], Callable[[str], Any]]] = {
     "lease": (("MAINSPRING_LEASE_SECONDS", "BPC_JOBS_LEASE_SECONDS"), _seconds),
     "renew_every": (("MAINSPRING_LEASE_RENEW_SECONDS", "BPC_JOBS_LEASE_RENEW_SECONDS"), _seconds),
     "rescue_every": (("MAINSPRING_RESCUE_SECONDS",), _seconds),
+    "seal_every": (("MAINSPRING_SEAL_SECONDS",), _seconds),
     "poll_interval": (("MAINSPRING_POLL_INTERVAL_MS", "BPC_JOBS_POLL_INTERVAL_MS"), _millis),
     "grace": (("MAINSPRING_GRACE_SECONDS",), _seconds),
     "batch": (("MAINSPRING_BATCH",), int),
+    "listen_dsn": (("MAINSPRING_LISTEN_DSN",), str),
 }
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from mainspring.caller import job_fields
 from mainspring.outcome import Cancelled
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from psycopg import AsyncConnection, Connection
 
     from mainspring.job import Claim, NewJob
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 class _Job(ABC):
@@ -25,6 +32,15 @@ class _Job(ABC):
     def idempotency_key(self) -> str:
         """The same on every attempt; send it to systems that accept one."""
         return self.job.idempotency_key
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose lines carry the job's ids, whatever formats them."""
+        return logging.LoggerAdapter(logging.getLogger(f"mainspring.task.{self.job.task}"), job_fields(self.job))
+
+    def step_key(self, name: str) -> str:
+        """The same for this step of this job on every attempt, and for no other: a step's own idempotency key."""
+        return f"{self.job.id}:{name}"
 
     @property
     def attempt(self) -> int:
@@ -40,6 +56,13 @@ class _Job(ABC):
     @abstractmethod
     def cancelled(self) -> bool:
         """Whether somebody asked for the job to stop."""
+
+    @abstractmethod
+    def audit(self, event: str, **detail: object) -> None:
+        """Put an event of your domain, such as `billing.frozen`, on the audit trail, by SYSTEM, with the job's success.
+
+        In `ctx.transaction()` it commits with the rows that it reports; if the attempt fails it is not written.
+        """
 
     def check(self) -> None:
         """Stop here if the job was cancelled; call it between the steps of a long job."""
@@ -68,6 +91,44 @@ class Context(_Job):
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """A transaction in which business rows, follow-up jobs and the job's completion commit together, fenced."""
 
+    @overload
+    async def step(self, name: str, fn: Callable[[], object], *, type: type[T]) -> T: ...
+    @overload
+    async def step(self, name: str, fn: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def step(self, name: str, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @abstractmethod
+    async def step(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function once in the life of the job: its result is kept, and a later attempt gets it without a call.
+
+        ::
+
+            invoice = await ctx.step("post", invoicing.create, booking, key=ctx.step_key("post"))
+
+        The result comes back as JSON made it, or as the type that the function says it returns, or as `type`, for a
+        function without arguments. A job that was cancelled does not start its next step. A crash between the
+        function's effect and the end of the step means that it is called again: send a key where it acts elsewhere.
+        """
+
+    @abstractmethod
+    async def checkpoint(self, value: object) -> None:
+        """Save where to go on, in place of the last checkpoint, and stop here if the job was cancelled."""
+
+    @abstractmethod
+    async def resume_from(self, default: T, *, type: type[T] | None = None) -> T:
+        """What the last checkpoint saved, as `type` or the type of the default; the default where there is none.
+
+        ::
+
+            for page in range(await ctx.resume_from(1), 101):
+                await fetch(page)
+                await ctx.checkpoint(page + 1)
+        """
+
+    @abstractmethod
+    async def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Show how far the job is to whoever looks; call it as often as you like, twice a second one is written."""
+
 
 class SyncContext(_Job):
     """The running job, for a plain function, which runs in a thread."""
@@ -79,3 +140,23 @@ class SyncContext(_Job):
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Connection[Any]]:
         """A transaction in which business rows, follow-up jobs and the job's completion commit together, fenced."""
+
+    @overload
+    def step(self, name: str, fn: Callable[[], object], *, type: type[T]) -> T: ...
+    @overload
+    def step(self, name: str, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @abstractmethod
+    def step(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a plain function once in the life of the job; as in Context."""
+
+    @abstractmethod
+    def checkpoint(self, value: object) -> None:
+        """Save where to go on, in place of the last checkpoint, and stop here if the job was cancelled."""
+
+    @abstractmethod
+    def resume_from(self, default: T, *, type: type[T] | None = None) -> T:
+        """What the last checkpoint saved, as `type` or the type of the default; the default where there is none."""
+
+    @abstractmethod
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Show how far the job is to whoever looks; call it as often as you like, twice a second one is written."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -9,9 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.caller import NOBODY, Caller, current
-from mainspring.checks import check_job, clean_traceparent, payload_key
+from mainspring.checks import check_job, clean_traceparent
+from mainspring.document import payload_key
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG, NewJob
+from mainspring.trace import ambient
 from mainspring.uuid7 import uuid7
 
 _encode = msgspec.json.Encoder().encode
@@ -23,11 +26,13 @@ def complete(jobs: Sequence[NewJob], defaults: Caller) -> list[NewJob]:
     What stays empty is filled by the database: organisation `default`, actor `system`/`SYSTEM`, ids of its own.
     An empty text was said too: it is refused, not replaced.
     """
-    caller = _merged(current(), defaults)
+    caller = merged(current(), defaults)
+    if (traceparent := ambient(jobs)) is not None:
+        caller = dataclasses.replace(caller, traceparent=traceparent)
     return [_complete(job, caller) for job in jobs]
 
 
-def _merged(caller: Caller, defaults: Caller) -> Caller:
+def merged(caller: Caller, defaults: Caller) -> Caller:
     """The calling context, and where it says nothing, the client's defaults."""
     if caller is NOBODY:
         return defaults
@@ -46,7 +51,8 @@ def _merged(caller: Caller, defaults: Caller) -> Caller:
 
 def _complete(job: NewJob, caller: Caller) -> NewJob:
     if caller is NOBODY:  # a bare script or a single tenant: nothing to take over
-        job = replace(job, id=job.id or uuid7(), traceparent=job.traceparent and clean_traceparent(job.traceparent))
+        new_id = uuid7() if job.id is None else job.id
+        job = replace(job, id=new_id, traceparent=job.traceparent and clean_traceparent(job.traceparent))
     else:
         job = _taken_over(job, caller)
     if job.by_payload and job.key is None:
@@ -65,7 +71,7 @@ def _taken_over(job: NewJob, caller: Caller) -> NewJob:
     actor = job if job.actor_id is not None or job.actor_type is not None else caller
     return replace(
         job,
-        id=job.id or uuid7(),
+        id=uuid7() if job.id is None else job.id,
         org_id=caller.org_id if job.org_id is None else job.org_id,
         project_id=job.project_id or caller.project_id,
         actor_type=actor.actor_type,

@@ -56,16 +56,23 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     schedulable: bool = True
     by_payload: bool = False
     allow_secrets: tuple[str, ...] = ()
+    encrypt: bool = True  # where there is a cipher
+    subject: str | None = None
 
     def at(self, when: datetime) -> NewJob:
         """Run no sooner than this instant."""
+        if not isinstance(when, datetime):
+            raise ValidationError("scheduled_for: is not a time with a time zone", field="scheduled_for")
         if when.tzinfo is None:
             raise ValidationError(f"scheduled_for: {when} has no time zone", field="scheduled_for")
         return replace(self, scheduled_for=when, delay=None)
 
     def after(self, delay: float | timedelta) -> NewJob:
         """Run no sooner than this long (seconds or a timedelta) after the enqueue, by the database's clock."""
-        delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        try:
+            delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        except (TypeError, ValueError, OverflowError):  # a text, NaN, infinity
+            raise ValidationError("delay: is not a time span from 0 to 10 years", field="delay") from None
         if delay < timedelta(0):
             raise ValidationError(f"delay: {delay} is negative", field="delay")
         return replace(self, delay=delay, scheduled_for=None)
@@ -156,6 +163,15 @@ class Claim(msgspec.Struct, frozen=True):
         return self.key or str(self.id)
 
 
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a job was when it last said so."""
+
+    done: int | float
+    total: int | float | None
+    note: str | None
+    at: datetime
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job as the view `mainspring.jobs` shows it."""
 
@@ -191,3 +207,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     cancel_requested_at: datetime | None
     result: Any
     error: dict[str, Any] | None
+    resolution: str | None  # what was decided about a failed or dead job: discarded, fixed_forward
+    fixed_by: UUID | None  # the job that does its work with a corrected payload
+    fixes: UUID | None  # the dead letter whose work this job does
+    progress: Progress | None

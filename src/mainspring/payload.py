@@ -23,9 +23,9 @@ from typing import Any, Final, NotRequired, TypedDict
 
 import msgspec
 
-from mainspring.checks import did_you_mean
 from mainspring.errors import DeclarationError, ValidationError
 from mainspring.signature import Shape, aware, is_model, is_pydantic, parameters_of
+from mainspring.texts import did_you_mean
 
 Values = dict[str, Any]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from mainspring.checks import did_you_mean
 from mainspring.context import Context, SyncContext
 from mainspring.errors import DuplicateTask, UnknownTask
 from mainspring.task import Options, Task
+from mainspring.texts import did_you_mean
 
 P = ParamSpec("P")
 R = TypeVar("R")

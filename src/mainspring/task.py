@@ -15,13 +15,15 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.category import CATEGORIES, DEAD_LETTER
-from mainspring.checks import LOWEST_PRIORITY, MAX_NAME, MAX_QUEUE, did_you_mean, text_problem
+from mainspring.checks import LOWEST_PRIORITY
 from mainspring.dedupe import Dedupe
-from mainspring.errors import DeclarationError, UnknownOption
+from mainspring.document import read_payload
+from mainspring.errors import DeclarationError, UnknownOption, ValidationError
 from mainspring.job import DEFAULT_PRIORITY, NewJob
 from mainspring.payload import codec_for
 from mainspring.retry import Retry
 from mainspring.sanitize import names_secret
+from mainspring.texts import MAX_NAME, MAX_QUEUE, did_you_mean, text_problem
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,6 +52,9 @@ class Options(TypedDict, total=False):
     cpu: bool  # False; True: a plain function that runs in a process of its own
     reason: str | None  # why this work is a job, or on a critical queue
     allow_secrets: tuple[str, ...]  # payload fields that look like secrets and are none
+    subject: str | None  # None; the payload field that logs show, such as the id of a booking
+    camel_logs: bool  # False; True: its log lines carry camelCase names as well
+    encrypt: bool  # True: where there is a cipher, what its jobs carry is encrypted
     aliases: tuple[str, ...]  # former names, so that jobs enqueued under them still run
 
 
@@ -83,6 +88,9 @@ class Task(Generic[P, R]):
         self.project_scoped = options.get("project_scoped", False)
         self.reason = options.get("reason")
         self.allow_secrets = options.get("allow_secrets", ())
+        self.subject = options.get("subject")
+        self.camel_logs = options.get("camel_logs", False)
+        self.encrypt = options.get("encrypt", True)
         self.aliases = options.get("aliases", ())
         self.codec, self.wants_ctx = codec_for(fn, self.name)
         self.runs = self._runs(cpu=options.get("cpu", False))
@@ -105,6 +113,8 @@ class Task(Generic[P, R]):
             schedulable=self.schedulable,
             by_payload=dedupe.by_payload,
             allow_secrets=self.allow_secrets,
+            encrypt=self.encrypt,
+            subject=self.subject,
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
@@ -131,6 +141,17 @@ class Task(Generic[P, R]):
         key = self._key.format_map(msgspec.json.decode(raw))
         return replace(self._blank, payload=msgspec.Raw(raw), key=key)
 
+    def typed(self, text: str) -> NewJob:
+        """The job for a payload that a person typed: a worker forgives fields that it does not know, a person is told.
+
+        `task.typed('{"booking_id": 7}')` is `task.job(booking_id=7)`.
+        """
+        text = bytes(read_payload(text, self.allow_secrets)).decode()
+        for name in msgspec.json.decode(text).keys() - self.codec.fields:
+            raise ValidationError(f"{name}: is not a field{did_you_mean(name, self.codec.fields)}", field=name)
+        job: Callable[..., NewJob] = self.job  # whose arguments are known only when it runs
+        return job(**self.codec.decode(text))
+
     def describe(self) -> dict[str, Any]:
         """Every option with its value, declared or default."""
         return {
@@ -152,6 +173,9 @@ class Task(Generic[P, R]):
             "context": self.wants_ctx,
             "reason": self.reason,
             "allow_secrets": self.allow_secrets,
+            "subject": self.subject,
+            "camel_logs": self.camel_logs,
+            "encrypt": self.encrypt,
             "aliases": self.aliases,
             "payload": self.codec.schema(),
         }
@@ -208,6 +232,8 @@ class Task(Generic[P, R]):
                 raise self._wrong(
                     f"field {field} looks like a secret: pass a reference to it, or say allow_secrets=({field!r},)"
                 )
+        if self.subject is not None and (self.subject not in fields or names_secret(self.subject)):
+            raise self._wrong(f"subject {self.subject!r} is not a field{did_you_mean(self.subject, fields)}")
         if self.dedupe is None or self.dedupe.template is None:
             return
         try:

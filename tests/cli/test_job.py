@@ -128,7 +128,7 @@ async def test_dead_job_is_shown_with_its_history_and_replayed(cli: Cli, databas
         trail = conn.execute("select detail from mainspring.audit where event = 'job.replayed'").fetchall()
     assert [(row[0]["by"], row[0]["by_type"], row[0]["reason"]) for row in trail] == [("ada", "user", "paper came")]
     assert cli("job", "show", job, "--json").json["state"] == "ready"
-    refused = cli("job", "replay", job)
+    refused = cli("job", "retry", job, "--reason", "again")
     assert refused.code == 4
     assert "is ready" in refused.err
 
@@ -160,7 +160,7 @@ def test_job_is_moved_to_another_time(cli: Cli, client: Client) -> None:
     assert "at: give either an instant or a delay" in cli("job", "reschedule", job).err
 
 
-@pytest.mark.parametrize("verb", [["show"], ["cancel"], ["replay"], ["reschedule", "--delay", "1s"]])
+@pytest.mark.parametrize("verb", [["show"], ["cancel"], ["retry", "--reason", "x"], ["reschedule", "--delay", "1s"]])
 def test_job_that_does_not_exist_is_not_found(cli: Cli, verb: list[str]) -> None:
     job = uuid7()
     answer = cli("job", verb[0], job, *verb[1:])

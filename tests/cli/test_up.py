@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from tests.cli.conftest import command
 
-from mainspring.embedded import Cluster
+from mainspring.embedded import SUPERUSER, Cluster
 
 WORKED = r"succeeded +[1-9]"
 
@@ -47,7 +47,7 @@ def read_until(process: subprocess.Popen[str], pattern: str, seconds: float = 40
 def count(data: Path, query: str) -> int:
     cluster = Cluster(data / "postgres")
     started = cluster.start()
-    with psycopg.connect(cluster.dsn()) as conn:
+    with psycopg.connect(cluster.dsn(user=SUPERUSER)) as conn:  # its schema is secured
         row = conn.execute(query.encode()).fetchone()
     if started:
         cluster.stop()
@@ -69,6 +69,7 @@ def test_stranger_kills_the_worker_and_stops_with_ctrl_c(data: Path) -> None:
     assert out.splitlines()[-2:] == ["Stopping: running jobs finish …", "PostgreSQL has stopped; the data are kept."]
     assert not Cluster(data / "postgres").running
     assert count(data, "select count(*) from mainspring.finished where state = 'succeeded'") > 0
+    assert count(data, "select relforcerowsecurity::int from pg_class where oid = 'mainspring.job'::regclass") == 1
     assert count(data, "select count(*) from mainspring.running where worker not like '%:" + f"{victim}:%'") == 0
 
 

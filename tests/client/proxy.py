@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -21,6 +22,9 @@ class Proxy:
         self.fatal: list[bytes] = []  # each word cuts one connection
         self.cuts = 0
         self.down = False  # refuse new connections
+        self.refusal: bytes | None = None  # a SQLSTATE: answer new connections with this error
+        self.came: list[float] = []  # when connections were tried
+        self._mute: set[socket.socket] = set()  # clients that hear nothing more, and are not heard
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -30,6 +34,10 @@ class Proxy:
             self._cut(*pair)
         self._pairs.clear()
 
+    def mute(self) -> None:
+        """Fall silent on every connection there is, without closing it."""
+        self._mute.update(client for client, _ in self._pairs)
+
     def close(self) -> None:
         self._listener.close()
         self.cut()
@@ -38,6 +46,10 @@ class Proxy:
         with suppress(OSError):  # closed
             while True:
                 client, _ = self._listener.accept()
+                self.came.append(time.monotonic())
+                if self.refusal is not None:
+                    self._refuse(client, self.refusal)
+                    continue
                 if self.down:
                     client.close()
                     continue
@@ -55,7 +67,8 @@ class Proxy:
                 if word is not None:
                     self.fatal.remove(word)
                     doomed.set()
-                server.sendall(data)
+                if client not in self._mute:
+                    server.sendall(data)
         self._cut(client, server)
 
     def _answer(self, server: socket.socket, client: socket.socket, doomed: threading.Event) -> None:
@@ -64,8 +77,18 @@ class Proxy:
                 if doomed.is_set():  # the server has done it, the client will never know
                     self.cuts += 1
                     break
-                client.sendall(data)
+                if client not in self._mute:
+                    client.sendall(data)
         self._cut(client, server)
+
+    @classmethod
+    def _refuse(cls, client: socket.socket, state: bytes) -> None:
+        """What a server says that cannot take anybody now."""
+        said = b"SFATAL\0VFATAL\0C" + state + b"\0Mno connection now\0\0"
+        with suppress(OSError):
+            client.recv(65536)
+            client.sendall(b"E" + (len(said) + 4).to_bytes(4, "big") + said)
+        cls._cut(client)
 
     @staticmethod
     def _cut(*pair: socket.socket) -> None:

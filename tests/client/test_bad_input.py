@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from psycopg.rows import TupleRow
+from tests.badinput.lists import BAD_PAYLOADS, FIELDS, ODD_BUT_FINE, UNFIT, nested
 from tests.client.conftest import Connect, count
 from tests.client.tasks import greet, store
 from tests.databases import Database
@@ -20,54 +22,6 @@ from mainspring import Client, NewJob, ValidationError
 
 pytestmark = pytest.mark.anyio
 Sql = psycopg.Connection[TupleRow]
-
-ODD_BUT_FINE = [
-    "'; DROP TABLE mainspring.job; --",
-    '" OR 1=1',
-    "%s",
-    "%(jobs)s",
-    "%",
-    "100%_",
-    "{}",
-    "{schema}",
-    "$1",
-    "$$",
-    ":name",
-    "::text",
-    "\\'",
-    "ends with \\",
-    "(a+)+$",
-    "<script>alert(1)</script>",
-    '"><img onerror=x>',
-    "javascript:alert(1)",
-    "=cmd|' /C calc'!A0",
-    "../../etc/passwd",
-    "os.system",
-    "__init__",
-    "null",
-    "default",
-    "public",
-    "Default",
-    "\u0440\u0430ypal",  # Cyrillic look-alikes
-    "e\u0301",  # not normalised: é in two characters
-    "\u00e9",
-    "ü" * 63,
-    "😀",
-    " leading and trailing ",
-]
-UNFIT = {
-    "empty": "",
-    "blank": " ",
-    "NUL": "a\0b",
-    "newline": "a\nb",
-    "carriage return": "a\rb",
-    "terminal code": "\x1b[31m",
-    "right to left": "\u202eevil",
-    "lone surrogate": "\ud800",
-    "reversed surrogates": "\udfff\ud800",
-    "a megabyte": "x" * 1_000_000,
-}
-FIELDS = ["task", "queue", "org_id", "actor_id", "request_id", "correlation_id", "key"]
 
 
 def job_with(**fields: str) -> NewJob:
@@ -137,41 +91,6 @@ async def test_a_name_one_character_too_long_is_not_cut(client: Any, sql: Sql) -
     answer = await client.enqueue(job_with(**{name: "ü" * limit for name, limit in limits.items()}))
     stored = await client.get(answer.id)
     assert (stored.queue, stored.idempotency_key) == ("ü" * 63, "ü" * 512)
-
-
-def nested(depth: int) -> bytes:
-    return b'{"value":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
-
-
-BAD_PAYLOADS = {
-    "NUL in a value": rb'{"value":"\u0000"}',
-    "NUL in a key": rb'{"a\u0000b":1}',
-    "raw NUL": b'{"value":"\0"}',
-    "high surrogate": rb'{"value":"\ud800"}',
-    "low surrogate": rb'{"value":"\udc00"}',
-    "reversed pair": rb'{"value":"\udc00\ud800"}',
-    "overlong UTF-8": b'{"value":"\xc0\xaf"}',
-    "invalid byte": b'{"value":"\xff"}',
-    "UTF-16": '{"value":1}'.encode("utf-16"),
-    "UTF-8 with BOM": b'\xef\xbb\xbf{"value":1}',
-    "NaN": b'{"value":NaN}',
-    "Infinity": b'{"value":Infinity}',
-    "-Infinity": b'{"value":-Infinity}',
-    "1e400": b'{"value":1e400}',
-    "5000 digits": b'{"value":' + b"9" * 5000 + b"}",
-    "depth 65": nested(65),
-    "depth 1,000": nested(1000),
-    "depth 100,000": nested(100_000),
-    "too large": b'{"value":"' + b"x" * 2_000_000 + b'"}',
-    "scalar": b"7",
-    "null": b"null",
-    "array": b"[]",
-    "empty": b"",
-    "cut off": b'{"value":1',
-    "two values": b"{}{}",
-    "pickle": b"\x80\x04K\x07.",
-    "secret": b'{"password":"hunter2"}',
-}
 
 
 async def test_a_payload_that_cannot_be_kept_is_refused(connect: Connect) -> None:
@@ -254,7 +173,7 @@ def test_any_text_and_any_value_is_kept_exactly_or_refused_by_name(database: Dat
 
 
 async def test_an_id_that_is_none_is_refused(client: Any) -> None:
-    for verb in (client.get, client.cancel, client.attempts, client.replay):
+    for verb in (client.get, client.cancel, client.attempts, partial(client.replay, reason="x")):
         with pytest.raises(ValidationError):
             await verb("'; drop table x; --")
     assert (await client.enqueue(greet.job())).answer == "created"

@@ -55,7 +55,7 @@ async def test_jobs_are_listed_newest_first_by_filter_and_page(client: Any, sql:
 
 @pytest.mark.parametrize(
     ("filters", "field"),
-    [({"limit": 0}, "limit"), ({"limit": 1001}, "limit"), ({"state": "done"}, "state"), ({"before": "x"}, "job")],
+    [({"limit": 0}, "limit"), ({"limit": 1001}, "limit"), ({"state": "done"}, "state"), ({"before": "x"}, "before")],
 )
 async def test_a_wrong_filter_is_refused_by_name(client: Any, filters: dict[str, Any], field: str) -> None:
     with pytest.raises(ValidationError) as caught:
@@ -120,7 +120,7 @@ async def test_another_organisation_s_job_is_not_found(connect: Connect) -> None
         (other.reschedule, {"job": job, "delay": timedelta(hours=1)}),
         (other.reschedule, {"key": "k", "delay": timedelta(hours=1)}),
         (other.prioritize, {"job": job, "priority": 0}),
-        (other.replay, {"job": job}),
+        (other.replay, {"job": job, "reason": "again"}),
         (other.result, {"job": job, "timeout": 0}),
     ):
         with pytest.raises(JobNotFound):
@@ -191,7 +191,7 @@ async def test_prioritize_moves_a_waiting_job_within_its_queue(client: Any, sql:
 async def test_replay_makes_a_dead_job_ready_again(client: Any, sql: Sql) -> None:
     job = (await client.enqueue(greet.job().with_key("k"))).id
     with pytest.raises(TransitionRefused, match=r"replay: job .* is ready"):
-        await client.replay(job)
+        await client.replay(job, reason="again")
     settle(sql, claim(sql, "greet"), "bury")
 
     await client.replay(job, reason="fixed")
@@ -201,7 +201,7 @@ async def test_replay_makes_a_dead_job_ready_again(client: Any, sql: Sql) -> Non
     settle(sql, claim(sql, "greet"), "bury")
     newer = (await client.enqueue(greet.job().with_key("k"))).id
     with pytest.raises(TransitionRefused, match=str(newer)):
-        await client.replay(job)
+        await client.replay(job, reason="again")
 
 
 async def test_prune_removes_what_finished_long_ago_in_bounded_batches(client: Any, sql: Sql) -> None:

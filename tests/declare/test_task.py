@@ -54,6 +54,9 @@ async def plain(*, booking_id: int, note: str = "") -> int:
     project_scoped=True,
     reason="waits for another system",
     allow_secrets=("csrf_token",),
+    subject="booking_id",
+    camel_logs=True,
+    encrypt=False,
     aliases=("old_issue_invoice",),
 )
 async def full(ctx: Context, *, booking_id: int, csrf_token: str = "") -> None:
@@ -152,6 +155,9 @@ def test_every_option_has_a_default_that_can_be_shown() -> None:
         "context": False,
         "reason": None,
         "allow_secrets": (),
+        "subject": None,
+        "camel_logs": False,
+        "encrypt": True,
         "aliases": (),
         "payload": None,
     }
@@ -181,6 +187,9 @@ def test_every_option_can_be_said_in_the_one_declaration() -> None:
         "context": True,
         "reason": "waits for another system",
         "allow_secrets": ("csrf_token",),
+        "subject": "booking_id",
+        "camel_logs": True,
+        "encrypt": False,
         "aliases": ("old_issue_invoice",),
         "payload": None,
     }
@@ -224,6 +233,7 @@ def test_the_policy_belongs_to_the_task_and_not_to_its_queue() -> None:
         ({"retry": 5}, "retry"),
         ({"dedupe": "keep"}, "dedupe"),
         ({"cancellable": "yes"}, "cancellable"),
+        ({"subject": "bokking_id"}, "subject"),
         ({"aliases": "old"}, "aliases"),
         ({"aliases": ("",)}, "alias is empty"),
     ],

@@ -141,7 +141,7 @@ async def test_every_verb_understands_the_caller_s_connection(join: Join, sql: S
         assert (await client.now(conn=conn)).tzinfo is not None
         assert await client.cancel(job, org=odd, conn=conn) == "cancelled"
         with pytest.raises(TransitionRefused):
-            await client.replay(job, conn=conn)
+            await client.replay(job, reason="mended", conn=conn)
         with pytest.raises(JobNotFound):
             await client.get(job, org="other", conn=conn)
         assert await client.prune(["cancelled"], timedelta(0), conn=conn) == 1

@@ -12,20 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from mainspring.checks import (
-    MAX_BYTES,
-    MAX_DEPTH,
-    check_envelope,
-    check_job,
-    check_payload,
-    clean_traceparent,
-    did_you_mean,
-    payload_key,
-    read_payload,
-    stable_hash,
-)
+from mainspring.checks import check_envelope, check_job, clean_traceparent
+from mainspring.document import MAX_BYTES, MAX_DEPTH, check_payload, payload_key, read_payload, stable_hash
 from mainspring.errors import PayloadTooLarge, ValidationError
 from mainspring.job import NewJob
+from mainspring.texts import did_you_mean
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PROJECT = UUID(int=5)

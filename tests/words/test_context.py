@@ -25,8 +25,18 @@ class Quiet(Context):
 
     async def enqueue(self, *jobs: NewJob) -> None: ...
 
+    def audit(self, event: str, **detail: object) -> None: ...
+
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         return nullcontext()
+
+    async def step(self, name: str, fn: Any, *args: Any, **kwargs: Any) -> Any: ...
+
+    async def checkpoint(self, value: object) -> None: ...
+
+    async def resume_from(self, default: Any, *, type: Any = None) -> Any: ...
+
+    async def progress(self, done: float, total: float | None = None, note: str | None = None) -> None: ...
 
 
 def a_context(*, cancelled: bool = False) -> Quiet:
@@ -40,6 +50,7 @@ def test_a_context_shows_the_job_it_runs() -> None:
     ctx = a_context()
 
     assert (ctx.idempotency_key, ctx.attempt, ctx.epoch) == ("k", 2, 41)
+    assert ctx.step_key("post") == f"{UUID(int=7)}:post"
 
 
 def test_a_check_stops_only_a_cancelled_job() -> None:

@@ -6,13 +6,40 @@ that help appears at once.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 from cyclopts import App, CycloptsError
 
 from mainspring import __version__
 from mainspring.cli.exits import DATABASE, USAGE, complain, exit_code
 from mainspring.errors import MainspringError
+
+# The help of commands that stand alone: the first line is shown beside their name, all of it by `--help`.
+TOP = """Watch throughput, latency, queues, workers and failures.
+
+In a terminal it shows a new picture every second until q or Ctrl-C.
+
+    mainspring top
+    mainspring top --once | less
+    mainspring top --json | jq .succeeded"""
+
+DOCTOR = """Find out whether the database is fit for work.
+
+Each finding says what to do. Exits with 1 if there is a problem, with 0 if there are only warnings.
+
+    mainspring doctor
+    mainspring doctor --json | jq '.findings[] | select(.level != "ok")'"""
+
+COMPLETION = """Print a script for your shell to complete commands with Tab.
+
+    mainspring completion bash > ~/.local/share/bash-completion/completions/mainspring
+    mainspring completion zsh > ~/.zsh/_mainspring
+    mainspring completion fish > ~/.config/fish/completions/mainspring.fish
+
+For zsh the directory must be in $fpath before compinit runs."""
 
 app = App(
     name="mainspring",
@@ -21,18 +48,29 @@ app = App(
     help_format="plaintext",
     result_action="return_value",
 )
-app.command("mainspring.cli.up:up", name="up", help="Run Mainspring with an example application, to see it work.")
+app.command("mainspring.cli.up:up", name="up", help="Run an example, or your application, on a PostgreSQL of its own.")
 app.command("mainspring.cli.worker:app", name="worker", help="Run workers, and see which are running.")
 app.command("mainspring.cli.job:app", name="job", help="Enqueue, look at and change jobs.")
+app.command("mainspring.cli.dead:app", name="dead", help="Find dead letters, see why they died, and decide about them.")
 app.command("mainspring.cli.queue:app", name="queue", help="See, pause and resume queues.")
 app.command("mainspring.cli.task:app", name="task", help="See the tasks of an application.")
+app.command("mainspring.cli.top:top", name="top", help=TOP)
+app.command("mainspring.cli.doctor:doctor", name="doctor", help=DOCTOR)
+app.command("mainspring.cli.audit:app", name="audit", help="See who did what, and check that nobody changed it.")
+app.command("mainspring.cli.alert:app", name="alert", help="See what somebody should look at.")
+app.command("mainspring.cli.org:app", name="org", help="Rotate and erase the keys of organisations.")
 app.command("mainspring.cli.schema:app", name="schema", help="Install and update the database schema.")
+app.command("mainspring.cli.completion:completion", name="completion", help=COMPLETION)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; what went wrong is one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):  # whatever a job is called, its name can be printed
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = app(arguments, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
     except CycloptsError as error:
         error.verbose = False
         complain(str(error))
@@ -40,6 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MainspringError as error:
         complain(str(error))
         return exit_code(error)
+    except BrokenPipeError:  # whoever read what we print has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except Exception as error:
         if not type(error).__module__.startswith("psycopg"):
             raise  # a mistake of ours, or of the application: its traceback is wanted

@@ -17,12 +17,14 @@ from cyclopts import Parameter
 
 from mainspring.config import DEFAULT_SCHEMA, database
 from mainspring.errors import ConfigurationError, MainspringError
+from mainspring.job import DEFAULT_ORG
 
 if TYPE_CHECKING:
     import psycopg
 
     from mainspring.app import App
     from mainspring.client import Client
+    from mainspring.embedded import Cluster
 
 DATA = Path(".data")  # where `mainspring up` keeps the embedded PostgreSQL
 
@@ -89,14 +91,14 @@ class Connection:
         """A connection of our own, which says at once why it cannot be made, and the schema's name."""
         import psycopg
 
-        from mainspring.db.connect import options
+        from mainspring.db.connect import Connection, options
         from mainspring.db.translate import unavailable
 
         app = self.application()
         dsn = self.address(app)
         with unavailable():
             try:
-                conn: psycopg.Connection[Any] = psycopg.connect(dsn, **options(dsn, "mainspring cli"))
+                conn: psycopg.Connection[Any] = Connection.connect(dsn, **options(dsn, "mainspring cli"))
             except psycopg.ProgrammingError as error:
                 raise ConfigurationError(f"dsn: {error}") from None
             with conn:
@@ -108,12 +110,15 @@ class Connection:
         from mainspring.caller import Caller
         from mainspring.client import Client
         from mainspring.db.migrate import check, status
+        from mainspring.db.secure import is_secured
 
         app = app or self.application()
         with self.connect() as (conn, schema):
             check(status(conn, schema=schema))
+            secured = is_secured(conn, schema=schema)
         caller = Caller(actor_type="user", actor_id=self.user or _user())
-        with Client(self.address(app), schema=schema, caller=caller, pool_size=1) as client:
+        about: dict[str, Any] = {"schema": schema, "caller": caller, "cipher": app.cipher if app else None}
+        with Client(self.address(app), pool_size=1, secured=secured, **about) as client:
             yield client
 
 
@@ -150,4 +155,11 @@ def _embedded() -> str | None:
     from mainspring.embedded import Cluster
 
     cluster = Cluster(DATA / "postgres")
-    return cluster.dsn() if cluster.running else None
+    return at_home(cluster) if cluster.running else None
+
+
+def at_home(cluster: Cluster) -> str:
+    """How a person looks into the embedded PostgreSQL: its schema may be secured, and has one organisation."""
+    from psycopg.conninfo import make_conninfo
+
+    return make_conninfo(cluster.dsn(), options=f"-c mainspring.org={DEFAULT_ORG}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from mainspring.cli.output import line
 from mainspring.errors import (
     ConfigurationError,
     DatabaseUnavailable,
@@ -11,13 +12,16 @@ from mainspring.errors import (
     JobError,
     JobNotFound,
     MainspringError,
+    NotPermitted,
     SchemaError,
     UnknownTask,
+    Unreadable,
     ValidationError,
 )
 
 USAGE = 2  # the command was typed wrongly
 DATABASE = 5
+LONGEST = 1000  # complaint, in characters
 
 #: The first class that fits decides.
 EXITS: tuple[tuple[type[MainspringError], int], ...] = (
@@ -26,6 +30,8 @@ EXITS: tuple[tuple[type[MainspringError], int], ...] = (
     (JobNotFound, 3),
     (UnknownTask, 3),
     (DeclarationError, 2),
+    (NotPermitted, 4),
+    (Unreadable, 4),
     (JobError, 4),  # refused: the job's state, its key or its id does not allow it
     (DatabaseUnavailable, DATABASE),
     (SchemaError, 6),
@@ -42,5 +48,6 @@ def exit_code(error: MainspringError) -> int:
 
 
 def complain(message: str) -> None:
-    """Say what is wrong, in one line."""
-    print("mainspring:", " ".join(message.split()), file=sys.stderr)
+    """Say what is wrong, in one line; what somebody typed is not repeated in full."""
+    text = line(" ".join(message[: 4 * LONGEST].split()))
+    print("mainspring:", text if len(text) <= LONGEST else f"{text[:LONGEST]}…", file=sys.stderr)

@@ -10,14 +10,15 @@ from uuid import UUID
 import msgspec
 from cyclopts import App, Parameter
 
-from mainspring.checks import did_you_mean, read_payload
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
+from mainspring.codes import explained
 from mainspring.dedupe import Mode
+from mainspring.document import read_payload
 from mainspring.errors import JobNotFound, TransitionRefused, ValidationError
-from mainspring.job import Job, NewJob
+from mainspring.job import Job, NewJob, Progress
 from mainspring.states import State
-from mainspring.task import Task
+from mainspring.texts import shown
 
 app = App(name="job", help="Enqueue, look at and change jobs.", help_format="plaintext")
 
@@ -42,6 +43,8 @@ def enqueue(
 ) -> None:
     """Enqueue a job. With --app its payload is checked against the task.
 
+        mainspring job enqueue send_welcome -f user_id=7 --delay 2h
+
     Args:
         task: The task's name.
         payload: A JSON object.
@@ -57,8 +60,8 @@ def enqueue(
         connection: The database, and who acts.
     """
     app = connection.application()
-    raw = read_payload(_payload(payload, field))
-    job = _of_task(app.registry.get(task), bytes(raw)) if app else NewJob(task=task, payload=raw)
+    text = _payload(payload, field)
+    job = app.registry.get(task).typed(text) if app else NewJob(task=task, payload=read_payload(text))
     given = {"queue": queue, "priority": priority, "key": key, "mode": mode, "org_id": org}
     job = msgspec.structs.replace(job, **{name: value for name, value in given.items() if value is not None})
     job = job.at(at) if at else job
@@ -66,7 +69,7 @@ def enqueue(
     job = job.by(actor) if actor else job
     with connection.client(app) as client:
         answer = client.enqueue(job)
-    output.as_json(answer) if connection.json else print(f"{answer.id}  {answer.answer}, {answer.state}")
+    output.as_json(answer) if connection.json else output.say(f"{answer.id}  {answer.answer}, {answer.state}")
 
 
 @app.command(name="list")
@@ -93,8 +96,11 @@ def list_jobs(
     """
     filters: dict[str, Any] = {"state": state, "queue": queue, "task": task, "before": before, "limit": limit}
     with connection.client() as client:
-        jobs = client.jobs(org=org, **filters)
-    output.as_json(jobs) if connection.json else output.table(COLUMNS, map(_row, jobs), "There are no such jobs.")
+        jobs, now = client.jobs(org=org, **filters), client.now()
+    if connection.json:
+        output.as_json(jobs)
+    else:
+        output.table(COLUMNS, map(_row, jobs), "There are no such jobs.", now=now)
 
 
 @app.command
@@ -107,16 +113,44 @@ def show(job: UUID, *, org: str | None = None, connection: Connection = UNSAID) 
         connection: The database, and who acts.
     """
     with connection.client() as client:
-        found, attempts = client.get(job, org=org), client.attempts(job, org=org)
+        found, attempts, steps = client.get(job, org=org), client.attempts(job, org=org), client.steps(job, org=org)
+        now = client.now()
+    plan = _plan(found)
     if connection.json:
-        return output.as_json({**msgspec.structs.asdict(found), "attempts": attempts})
+        about = {"attempts": attempts, "steps": steps, "plan": plan or None}
+        return output.as_json({**msgspec.structs.asdict(found), **about})
     stack = (found.error or {}).get("stack")
     error = {name: value for name, value in (found.error or {}).items() if name != "stack"}
-    output.fields({**msgspec.structs.asdict(found), "error": error})
-    print(f"\n{stack.rstrip()}" if stack else "")
+    about = {"error": error, **plan, "progress": _progress(found.progress)}
+    output.fields({**msgspec.structs.asdict(found), **about}, now=now)
+    print()
+    if stack:
+        output.block(stack)
     rows = ((a.attempt, a.outcome, a.started_at, a.ended_at, a.worker, _message(a.error)) for a in attempts)
     output.table(("ATTEMPT", "OUTCOME", "STARTED", "ENDED", "WORKER", "ERROR"), rows, "It has not been attempted yet.")
+    if steps:
+        output.table(("STEP", "DONE", "WORKER"), ((s.name, s.done_at, s.worker) for s in steps), "")
     return None
+
+
+@app.command
+def explain(job: UUID, *, org: str | None = None, connection: Connection = UNSAID) -> None:
+    """Say why a job is not running (yet): the claim's own conditions, one by one.
+
+        mainspring job explain 0199aa10-51f4-7c3e-9d40-3a5a0a5c7f11
+
+    Args:
+        job: The job's id.
+        org: The organisation that the job must belong to.
+        connection: The database, and who acts.
+    """
+    with connection.client() as client:
+        found = client.explain(job, org=org)
+    if connection.json:
+        return output.as_json(found)
+    output.say(found.verdict, *([found.advice] if found.advice else []), "")
+    levels = {True: "ok", False: "problem", None: "note"}
+    return output.marked((levels[check.holds], check.name, check.detail, "") for check in found.checks)
 
 
 @app.command
@@ -144,7 +178,7 @@ def cancel(
         raise JobNotFound(f"there is no {name.removeprefix('the ')}", job_id=job)
     if outcome in ("already_finished", "not_cancellable"):
         raise TransitionRefused(f"cancel: {name} is {outcome.replace('_', ' ')}", verb="cancel", state=None, job_id=job)
-    output.as_json({"outcome": outcome}) if connection.json else print(f"{name}: {outcome.replace('_', ' ')}")
+    output.as_json({"outcome": outcome}) if connection.json else output.say(f"{name}: {outcome.replace('_', ' ')}")
 
 
 @app.command
@@ -155,6 +189,7 @@ def reschedule(
     delay: timedelta | None = None,
     key: str | None = None,
     org: str | None = None,
+    reason: str | None = None,
     connection: Connection = UNSAID,
 ) -> None:
     """Move a job that waits to another time.
@@ -165,16 +200,17 @@ def reschedule(
         delay: How long from now, such as 90s or 2h; 0s for now.
         key: The job's key, in place of its id.
         org: The organisation that the job belongs to.
+        reason: Why, for the audit trail.
         connection: The database, and who acts.
     """
     with connection.client() as client:
-        state = client.reschedule(job, key=key, org=org, at=at, delay=delay)
-    output.as_json({"state": state}) if connection.json else print(f"{job or key}: {state}")
+        state = client.reschedule(job, key=key, org=org, at=at, delay=delay, reason=reason)
+    output.as_json({"state": state}) if connection.json else output.say(f"{job or key}: {state}")
 
 
-@app.command
-def replay(job: UUID, *, reason: str | None = None, org: str | None = None, connection: Connection = UNSAID) -> None:
-    """Make a failed or dead job ready again, with all its attempts.
+@app.command(name=("retry", "replay"))
+def retry(job: UUID, *, reason: str, org: str | None = None, connection: Connection = UNSAID) -> None:
+    """Make a failed or dead job ready again, with all its attempts; for many see `mainspring dead replay`.
 
     Args:
         job: The job's id.
@@ -184,36 +220,53 @@ def replay(job: UUID, *, reason: str | None = None, org: str | None = None, conn
     """
     with connection.client() as client:
         client.replay(job, reason=reason, org=org)
-    output.as_json({"state": "ready"}) if connection.json else print(f"{job}: ready")
+    output.as_json({"state": "ready"}) if connection.json else output.say(f"{job}: ready")
 
 
-def _of_task(task: Task[Any, Any], raw: bytes) -> NewJob:
-    """The job of a known task. A worker forgives fields that it does not know, a person who types is told."""
-    for name in json.loads(raw).keys() - task.codec.fields:
-        raise ValidationError(f"{name}: is not a field{did_you_mean(name, task.codec.fields)}", field=name)
-    return task.job(**task.codec.decode(raw.decode()))
-
-
-def _payload(text: str | None, pairs: tuple[str, ...]) -> str:
-    """The payload as it was typed, or made of fields: their values are JSON where they can be read so, else text."""
-    if text is not None and pairs:
+def _payload(text: str | None, fields: tuple[str, ...]) -> str:
+    """The payload as it was typed, or made of fields."""
+    if text is not None and fields:
         raise ValidationError("payload: give either a JSON object or fields", field="payload")
+    return text if text is not None else json.dumps(pairs(fields))
+
+
+def pairs(texts: tuple[str, ...]) -> dict[str, Any]:
+    """Fields typed as name=value: their values are JSON where they can be read so, else text."""
     values: dict[str, Any] = {}
-    for pair in pairs:
+    for pair in texts:
         name, equals, value = pair.partition("=")
         if not equals or not name or name in values:
-            raise ValidationError(f"field: {pair!r} is not of the form name=value, each name once", field="field")
+            text = f"field: {shown(pair)!r} is not of the form name=value, each name once"
+            raise ValidationError(text, field="field")
         try:
             values[name] = json.loads(value)
         except ValueError:
             values[name] = value
-    return text if text is not None else json.dumps(values)
+        except RecursionError:
+            raise ValidationError(f"payload.{shown(name)}: is nested too deep", field="payload") from None
+    return values
 
 
 def _row(job: Job) -> tuple[Any, ...]:
     attempts = f"{job.attempt}/{job.max_attempts}"
     due = job.due_at if job.state in ("scheduled", "retrying") else None
     return job.id, job.task, job.state, job.queue, attempts, job.created_at, due, _message(job.error)
+
+
+def _plan(job: Job) -> dict[str, str]:
+    """What the error of a job that ended by it means, and what to do."""
+    if job.state not in (State.FAILED, State.DEAD):
+        return {}
+    code = explained(job.error or {})
+    return {"meaning": code.text, "check_first": code.plan.check, "advised": code.plan.advised}
+
+
+def _progress(progress: Progress | None) -> str:
+    """Such as `3 of 10, reading page 3`."""
+    if progress is None:
+        return ""
+    of = f" of {progress.total:g}" if progress.total is not None else ""
+    return f"{progress.done:g}{of}" + (f", {progress.note}" if progress.note else "")
 
 
 def _message(error: dict[str, Any] | None) -> str:

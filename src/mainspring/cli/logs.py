@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from datetime import UTC, datetime
 
-import msgspec
+from mainspring.errors import ConfigurationError
 
 
-class JsonLines(logging.Formatter):
-    """One line a record, whatever it holds."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The record as a JSON object."""
-        line = {
-            "at": datetime.fromtimestamp(record.created, UTC),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "pid": record.process,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()
+def speaks_json(json: bool) -> bool:
+    """Whether to log JSON: asked for by an option or MAINSPRING_LOG, else where no person reads."""
+    said = os.environ.get("MAINSPRING_LOG") or ("json" if json else "")
+    if said not in ("", "json", "text"):
+        raise ConfigurationError("MAINSPRING_LOG: is not json or text")
+    return said == "json" or (said != "text" and not sys.stderr.isatty())
 
 
 def log_to_stderr(*, json: bool = False) -> None:
-    """Send the log of this process to stderr."""
+    """Send the log of this process to stderr; every line carries the ids of the job or request it belongs to."""
+    from mainspring.observe.lines import JsonLines, Words
+
     handler = logging.StreamHandler(sys.stderr)
-    words = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
-    handler.setFormatter(words if sys.stderr.isatty() and not json else JsonLines())
+    handler.addFilter(lambda record: record.name != "mainspring.job")  # an observer says it, with all its fields
+    handler.setFormatter(JsonLines() if speaks_json(json) else Words())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

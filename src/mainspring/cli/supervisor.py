@@ -41,19 +41,21 @@ class Supervisor:
         count: int,
         *,
         log_file: Path | None = None,
+        each: Callable[[int], Sequence[str]] | None = None,
         started: Callable[[int], None] = _started,
         ended: Callable[[int, str, float], None] = _ended,
     ) -> None:
         self._command = (sys.executable, "-m", "mainspring.cli", *arguments, "--parent", str(os.getpid()))
         self._count = count
         self._log_file = log_file
+        self._each = each  # what else the n-th process is told
         self._started, self._ended = started, ended
         self._processes: dict[int, Process] = {}
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:
         """Keep the processes running until all have stopped; the exit code is the first that is not 0."""
-        codes = await asyncio.gather(*(self._keep() for _ in range(self._count)))
+        codes = await asyncio.gather(*(self._keep(number) for number in range(self._count)))
         return next((code for code in codes if code), 0)
 
     def stop(self) -> None:
@@ -63,15 +65,16 @@ class Supervisor:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
 
-    async def _start(self) -> Process:
+    async def _start(self, number: int) -> Process:
+        command = (*self._command, *(self._each(number) if self._each else ()))
         with self._log_file.open("ab") if self._log_file else nullcontext() as file:
-            return await asyncio.create_subprocess_exec(*self._command, stderr=file, start_new_session=True)
+            return await asyncio.create_subprocess_exec(*command, stderr=file, start_new_session=True)
 
-    async def _keep(self) -> int:
+    async def _keep(self, number: int) -> int:
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            process = await self._start()
+            process = await self._start(number)
             self._processes[process.pid] = process
             self._started(process.pid)
             if self._stopping.is_set():  # it was asked for while the process was made

@@ -15,7 +15,7 @@ def list_tasks(*, connection: Connection = UNSAID) -> None:
     """Show the tasks of an application."""
     tasks = sorted(connection.needed_application().registry, key=lambda task: task.name)
     if connection.json:
-        return output.as_json([task.describe() for task in tasks])
+        return output.as_json([task.describe() for task in tasks], secrets=False)
     rows = ((task.name, task.queue, task.runs, task.retry.describe(), task.doc) for task in tasks)
     return output.table(("TASK", "QUEUE", "RUNS", "RETRY", "ABOUT"), rows, "The application has no tasks.")
 
@@ -29,4 +29,4 @@ def show(task: str, *, connection: Connection = UNSAID) -> None:
         connection: The database, and who acts.
     """
     about = connection.needed_application().registry.get(task).describe()
-    output.as_json(about) if connection.json else output.fields(about)
+    output.as_json(about, secrets=False) if connection.json else output.fields(about, secrets=False)

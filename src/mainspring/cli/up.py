@@ -17,14 +17,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from mainspring.cli.connection import DATA
+from mainspring.cli.connection import DATA, at_home, load
 from mainspring.errors import ConfigurationError, DatabaseUnavailable, ValidationError
 
 if TYPE_CHECKING:
+    import psycopg
+
     from mainspring.db.pulse import Pulse
     from mainspring.embedded import Cluster
 
 TICK = 0.1  # seconds between two enqueues of the example
+EXAMPLE = "mainspring.example:app"
+LOGINS = {"worker": "shop_worker", "api": "shop_web"}  # what the example's parts connect as, on a secured schema
 
 BANNER = """
 Mainspring runs on a PostgreSQL of its own; its data are in {data}.
@@ -39,15 +43,17 @@ Every second, a line of what happened. Ctrl-C stops it. In another terminal, fro
 
 def up(
     *,
+    app: str = EXAMPLE,
     data: Path = DATA,
     processes: int = 1,
     rate: float = 20.0,
     seconds: float | None = None,
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
-    """Run an example application that keeps enqueueing, and say every second what happens.
+    """Run an application, or an example that keeps enqueueing, and say every second what happens.
 
     Args:
+        app: Your application, as module:name, in place of the example.
         data: Where the data are kept; they survive restarts.
         processes: How many worker processes.
         rate: How many jobs the example enqueues per second.
@@ -59,15 +65,16 @@ def up(
     for name, fits in (("processes", processes >= 1), ("rate", 0 <= rate <= 10_000), ("seconds", (seconds or 0) >= 0)):
         if not fits:
             raise ValidationError(f"{name}: is out of range", field=name)
+    load(app)  # a name that leads nowhere is told at once
     with _alone(data):
-        return asyncio.run(Up(Cluster(data / "postgres"), processes, rate, json).run(seconds))
+        return asyncio.run(Up(Cluster(data / "postgres"), app, processes, rate, json).run(seconds))
 
 
 class Up:
     """PostgreSQL, worker processes, and an application that keeps them busy."""
 
-    def __init__(self, cluster: Cluster, processes: int, rate: float, json: bool) -> None:
-        self._cluster, self._processes, self._rate, self._json = cluster, processes, rate, json
+    def __init__(self, cluster: Cluster, app: str, processes: int, rate: float, json: bool) -> None:
+        self._cluster, self._app, self._processes, self._rate, self._json = cluster, app, processes, rate, json
         self._log = cluster.path.parent / "worker.log"
         self._introduced = False
 
@@ -90,7 +97,7 @@ class Up:
     async def _work(self, stop: asyncio.Event, seconds: float | None) -> int:
         from mainspring.cli.supervisor import Supervisor
 
-        command = ["worker", "run", "--app", "mainspring.example:app", "--dsn", self._cluster.dsn()]
+        command = ["worker", "run", "--app", self._app, "--dsn", self._dsn("worker")]
         supervisor = Supervisor(
             command,
             self._processes,
@@ -99,9 +106,8 @@ class Up:
             ended=self._worker_ended,
         )
         workers = asyncio.create_task(supervisor.run())
-        others: list[asyncio.Task[Any]] = [
-            asyncio.create_task(work) for work in (stop.wait(), self._shop(), self._watch())
-        ]
+        busy = [self._shop()] if self._app == EXAMPLE else []
+        others: list[asyncio.Task[Any]] = [asyncio.create_task(work) for work in (stop.wait(), self._watch(), *busy)]
         done, _ = await asyncio.wait([workers, *others], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for other in others:
             other.cancel()
@@ -120,11 +126,35 @@ class Up:
         import psycopg
 
         from mainspring.db.migrate import migrate
+        from mainspring.embedded import SUPERUSER
         from mainspring.example import MIGRATIONS
 
         with psycopg.connect(self._cluster.dsn(), autocommit=True) as conn:
             migrate(conn)
-            migrate(conn, line=MIGRATIONS)
+            if self._app == EXAMPLE:
+                migrate(conn, line=MIGRATIONS)
+        with psycopg.connect(self._cluster.dsn(user=SUPERUSER), autocommit=True) as conn:
+            self._secure(conn)
+
+    def _secure(self, conn: psycopg.Connection[Any]) -> None:
+        """Run the example as it should be in production; an application of yours by its one role, to begin with."""
+        from psycopg import errors, sql
+
+        from mainspring.db.secure import is_secured, secure, unsecure
+
+        if self._app != EXAMPLE:
+            if is_secured(conn):
+                unsecure(conn)
+            return
+        secure(conn)
+        for role, login in LOGINS.items():
+            with suppress(errors.DuplicateObject):
+                conn.execute(sql.SQL("create role {} login").format(sql.Identifier(login)))
+            conn.execute(sql.SQL("grant {} to {}").format(sql.Identifier(f"mainspring_{role}"), sql.Identifier(login)))
+        conn.execute("grant select, insert on mainspring.shop_order to mainspring_worker")
+
+    def _dsn(self, role: str) -> str:
+        return self._cluster.dsn(user=LOGINS[role]) if self._app == EXAMPLE else self._cluster.dsn()
 
     async def _shop(self) -> None:
         """Enqueue what the example's customers do."""
@@ -132,7 +162,7 @@ class Up:
         from mainspring.example import customers
 
         jobs, owed = customers(), 0.0
-        async with AsyncClient(self._cluster.dsn()) as client:
+        async with AsyncClient(self._dsn("api"), secured=True) as client:
             while True:
                 owed += self._rate * TICK
                 batch = list(islice(jobs, int(owed)))
@@ -152,7 +182,7 @@ class Up:
         from mainspring.db.translate import unavailable
 
         sql, since = Sql(), None
-        async with async_pool(self._cluster.dsn(), size=1, name="mainspring up") as pool:
+        async with async_pool(self._dsn("worker"), size=1, name="mainspring up") as pool:
             while True:
                 try:
                     with unavailable():
@@ -176,7 +206,7 @@ class Up:
         self._introduced = True
         mainspring = "mainspring" if shutil.which("mainspring") else os.path.relpath(sys.argv[0])
         psql = "psql" if shutil.which("psql") else os.path.relpath(find_binaries(18) / "psql")
-        dsn, data, log = self._cluster.dsn(), self._cluster.path.parent, os.path.relpath(self._log)
+        dsn, data, log = at_home(self._cluster), self._cluster.path.parent, os.path.relpath(self._log)
         elsewhere = "" if data == DATA.resolve() else f' --dsn "{dsn}"'
         return self._say(
             BANNER.format(data=data, mainspring=mainspring, psql=psql, dsn=dsn, log=log, pid=pid, elsewhere=elsewhere)

@@ -18,25 +18,36 @@ from mainspring.cli.connection import UNSAID, Connection
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
+    from mainspring.cli.observers import Observers
     from mainspring.worker import Worker
 
 app = App(name="worker", help="Run workers, and see which are running.", help_format="plaintext")
 
-COLUMNS = ("WORKER", "RUNNING", "OF", "QUEUES", "STARTED", "SEEN", "STATE")
+COLUMNS = ("WORKER", "HOST", "PID", "VERSION", "RUNNING", "OF", "LEASES", "TASKS", "QUEUES", "STARTED", "SEEN", "STATE")
 
 
 @app.command(name="list")
-def list_workers(*, connection: Connection = UNSAID) -> None:
-    """Show worker processes, by their heartbeat."""
+def list_workers(
+    *,
+    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="", show_default=False)] = False,
+    connection: Connection = UNSAID,
+) -> None:
+    """Show worker processes, by their heartbeat.
+
+    Args:
+        verbose: Name the tasks that each knows, not only how many.
+        connection: The database, and who acts.
+    """
     with connection.client() as client:
-        workers = client.workers()
+        workers, now = client.workers(), client.now()
     if connection.json:
         return output.as_json(workers)
     rows = (
-        (w.id, w.running, w.concurrency, w.queues, w.started_at, w.seen_at,
-         "gone" if w.gone else "stopping" if w.stopping else "working") for w in workers
+        (w.id, w.host, w.pid, w.version, w.running, w.concurrency, w.leases, w.tasks if verbose else len(w.tasks),
+         w.queues, w.started_at, w.seen_at, "gone" if w.gone else "stopping" if w.stopping else "working")
+        for w in workers
     )  # fmt: skip
-    return output.table(COLUMNS, rows, "No worker is running.")
+    return output.table(COLUMNS, rows, "No worker is running.", now=now)
 
 
 @app.command
@@ -46,49 +57,71 @@ def run(
     concurrency: int | None = None,
     threads: int | None = None,
     queues: str | None = None,
+    metrics_port: int | None = None,
+    metrics_host: str = "127.0.0.1",
     parent: Annotated[int | None, Parameter(show=False)] = None,
     connection: Connection = UNSAID,
 ) -> int:
     """Run jobs until SIGTERM or SIGINT; a second signal ends the grace period.
+
+        mainspring worker run --app shop:app --processes 4
 
     Args:
         processes: How many worker processes.
         concurrency: How many async handlers at once in each.
         threads: How many plain functions at once in each.
         queues: The queues to serve with their weights, such as q:default,q:exports=2; else all that the tasks use.
+        metrics_port: Show metrics to Prometheus on this port, and the next ones for further processes.
+        metrics_host: The address that it listens on.
         parent: The process that this one must not outlive.
         connection: The database, and who acts.
     """
     from mainspring.cli.logs import log_to_stderr
+    from mainspring.cli.observers import checked_port
 
     if processes < 1:
         raise ValidationError("processes: must be at least 1", field="processes")
     limits = {"CONCURRENCY": concurrency, "THREADS": threads, "QUEUES": queues}
     os.environ.update({f"MAINSPRING_{name}": str(value) for name, value in limits.items() if value is not None})
-    worker = _worker(connection) if processes == 1 else None
+    port = checked_port(metrics_port)
+    if processes > 1:
+        log_to_stderr(json=connection.json)
+        return _looping(_supervise(processes, connection, metrics_host, port))
+    worker, observers = _worker(connection)
     log_to_stderr(json=connection.json)
-    return _looping(_work(worker, parent) if worker else _supervise(processes, connection))
+    return _looping(_work(worker, observers, parent, metrics_host, port))
 
 
-def _worker(connection: Connection) -> Worker:
+def _worker(connection: Connection) -> tuple[Worker, Observers]:
+    from mainspring.app import spans
+    from mainspring.cli.observers import Observers
     from mainspring.config import worker_config
     from mainspring.worker import Worker
 
     app = connection.needed_application()
-    return Worker(
-        connection.address(app),
+    dsn, schema = connection.address(app), connection.schema_of(app)
+    observers = Observers(app, dsn, schema, json=connection.json)
+    worker = Worker(
+        dsn,
         app.registry,
         config=worker_config(app.config),
-        schema=connection.schema_of(app),
+        schema=schema,
         authorize=app.authorize,
+        observers=observers.all,
+        trace=spans(),
     )
+    return worker, observers
 
 
-async def _work(worker: Worker, parent: int | None) -> int:
+async def _work(worker: Worker, observers: Observers, parent: int | None, host: str, port: int | None) -> int:
     log = logging.getLogger("mainspring.worker")
     log.info("worker %s starts", worker.id)
+    if port is not None:
+        observers.serve(worker, host, port)
+    looking = asyncio.create_task(observers.look())
     watch = asyncio.create_task(_stop_without(parent, worker.request_stop)) if parent else None
     await worker.run()
+    looking.cancel()
     log.info("worker %s stopped: %d jobs succeeded", worker.id, worker.counts["succeeded"])
     if watch:
         watch.cancel()
@@ -104,13 +137,15 @@ async def _stop_without(parent: int, stop: Callable[[], None]) -> None:
     stop()
 
 
-async def _supervise(processes: int, connection: Connection) -> int:
+async def _supervise(processes: int, connection: Connection, host: str, port: int | None) -> int:
     from mainspring.cli.supervisor import Supervisor
 
     options = {"--dsn": connection.dsn, "--schema": connection.schema, "--app": connection.app}
     given = [part for name, value in options.items() if value is not None for part in (name, value)]
     given += ["--json"] if connection.json else []
-    supervisor = Supervisor(["worker", "run", *given], processes)
+    given += [] if port is None else ["--metrics-host", host]
+    each = None if port is None else lambda number: ["--metrics-port", str(port + number)]
+    supervisor = Supervisor(["worker", "run", *given], processes, each=each)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.stop)

@@ -5,6 +5,7 @@ SQLAlchemy or Django connection, and for the async client an async psycopg, SQLA
 """
 
 from mainspring.client.aio import AsyncClient
+from mainspring.client.dead import AsyncDeadLetters, DeadLetters
 from mainspring.client.sync import Client
 
-__all__ = ["AsyncClient", "Client"]
+__all__ = ["AsyncClient", "AsyncDeadLetters", "Client", "DeadLetters"]

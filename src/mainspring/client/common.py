@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import replace
 from typing import Any
 
 from psycopg_pool import PoolClosed
 
 from mainspring.caller import Caller, current
+from mainspring.cipher import Cipher
 from mainspring.db import jobs
+from mainspring.db.cipher import Keyring
+from mainspring.db.commits import after_commit
 from mainspring.db.jobs import Who
+from mainspring.db.queues import GONE_AFTER as GONE_AFTER  # the clients' own default
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
-from mainspring.envelope import complete
+from mainspring.envelope import complete, merged
 from mainspring.errors import ConfigurationError, DatabaseUnavailable, JobExists, ResultUnavailable
+from mainspring.events import Bus, Event, Observer, enqueued
 from mainspring.job import SYSTEM, Enqueued, Job, NewJob
 from mainspring.states import FINISHED
 
-#: A heartbeat is every 10 s; three missed ones and the worker counts as gone.
-GONE_AFTER = timedelta(seconds=30)
 #: Pauses between tries of an enqueue whose connection was lost.
 TRIES = (0.05, 0.2, 1.0, 3.0)
 
@@ -28,10 +31,22 @@ TRIES = (0.05, 0.2, 1.0, 3.0)
 class Common:
     """What both colours share: the statements, the caller's defaults, how a result is read."""
 
-    def __init__(self, dsn: str, *, schema: str, caller: Caller) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str,
+        caller: Caller,
+        secured: bool,
+        observers: Sequence[Observer],
+        cipher: Cipher | None,
+    ) -> None:
         self.dsn = dsn
+        self._bus = Bus(observers)
         self._sql = Sql(schema)
         self._caller = caller
+        self._secured = secured
+        self._ring = Keyring(cipher, dsn, self._sql, secured=secured)
 
     def _who(self, org: str | None = None) -> Who:
         """Who acts, for verbs that are audited; without an organisation a job id may be anybody's."""
@@ -40,6 +55,15 @@ class Common:
         # An empty organisation was said, and is refused: it must not mean all of them.
         org = next((said for said in (org, caller.org_id) if said is not None), self._caller.org_id)
         return Who(org, who.actor_type or "system", SYSTEM if who.actor_id is None else who.actor_id)
+
+    def _org(self) -> str | None:
+        """The organisation of who calls, which binds statements that name none on a secured schema."""
+        return self._who().org_id
+
+    def _acting(self, org: str | None) -> Caller:
+        """Who acts, with their request and, inside a handler, its job: for events of their domain."""
+        caller = merged(current(), self._caller)
+        return caller if org is None else replace(caller, org_id=org)
 
     def _complete(self, wanted: Sequence[NewJob]) -> list[NewJob]:
         return complete(wanted, self._caller)
@@ -50,10 +74,29 @@ class Common:
 
     def _tries(self, wanted: Sequence[NewJob]) -> Iterator[tuple[Flow[list[Enqueued]], float | None]]:
         """An enqueue and its repetitions after the connection was lost, each with the pause that follows, if any."""
-        first = jobs.enqueue_one(self._sql, wanted[0]) if len(wanted) == 1 else jobs.enqueue_many(self._sql, wanted)
-        yield first, TRIES[0]
+        if len(wanted) == 1 and not self._secured:  # there, nobody but the verbs writes to tables
+            yield jobs.enqueue_one(self._sql, wanted[0]), TRIES[0]
+        else:
+            yield jobs.enqueue_many(self._sql, wanted, by_org=self._secured), TRIES[0]
         for pause in (*TRIES[1:], None):
-            yield jobs.enqueue_again(self._sql, wanted), pause
+            yield jobs.enqueue_again(self._sql, wanted, by_org=self._secured), pause
+
+    def _tell(self, wanted: Sequence[NewJob], answers: list[Enqueued], conn: Any = None) -> list[Enqueued]:
+        """Tell observers what was created, once it is committed; where nobody says when that is, not at all."""
+        if self._bus:
+            events = [enqueued(job, a.state) for job, a in zip(wanted, answers, strict=True) if a.answer == "created"]
+            self._committed(conn, *events)
+        return answers
+
+    def _committed(self, conn: Any, *events: Event) -> None:
+        if conn is None:
+            self._bus.extend(events)
+        elif self._bus:
+            after_commit(conn, lambda: self._bus.extend(events))
+
+    def _needs_transaction(self, wanted: Sequence[NewJob]) -> bool:
+        """Whether an enqueue is more than one statement."""
+        return len(wanted) > jobs.BATCH or (self._secured and len({job.org_id for job in wanted}) > 1)
 
 
 def result_of(job: Job) -> Any:

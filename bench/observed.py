@@ -1,0 +1,41 @@
+"""What observing costs: the drain with logs, metrics, alerts and sampled traces on, against the same without."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+
+from bench import ours
+from mainspring.observe import Alerts, Log, Metrics
+from mainspring.observe.traces import Spans
+
+
+class Nowhere(SpanExporter):
+    """Takes spans as a collector would."""
+
+    def export(self, spans: Any) -> SpanExportResult:
+        return SpanExportResult.SUCCESS
+
+
+@contextmanager
+def everything() -> Iterator[dict[str, Any]]:
+    """Metrics, JSON logs at info written to a file, alerts, and one trace in a hundred."""
+    provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(0.01)))
+    provider.add_span_processor(BatchSpanProcessor(Nowhere()))
+    with tempfile.NamedTemporaryFile("w") as file:
+        metrics = Metrics(ours.tasks)
+        log = Log(file, ours.tasks)  # type: ignore[arg-type]  # a wrapper of a text file
+        yield {"observers": [log, metrics, Alerts([log, metrics])], "trace": Spans(provider)}
+    provider.shutdown()
+
+
+async def drain(dsn: str, jobs: int) -> float:
+    """Jobs/s with everything on."""
+    with everything() as observed:
+        return await ours.drain(dsn, jobs, **observed)

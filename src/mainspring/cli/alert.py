@@ -1,0 +1,47 @@
+"""`mainspring alert`: what somebody should look at now, and the same as rules for Prometheus."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from mainspring.cli import output
+from mainspring.cli.connection import UNSAID, Connection
+
+app = App(name="alert", help="See what somebody should look at.", help_format="plaintext")
+
+COLUMNS = ("ALERT", "SEVERITY", "WHAT", "RUNBOOK")
+
+
+@app.command(name="list")
+def list_alerts(*, connection: Connection = UNSAID) -> None:
+    """Show what fires now, by the state of the database; exit code 0 whether or not something does.
+
+    Args:
+        connection: The database, and who acts.
+    """
+    from mainspring.db.gauges import gauges
+    from mainspring.db.run import psycopg_door, run
+    from mainspring.db.schema import Sql
+    from mainspring.observe.alerts import raised, wrong
+
+    with connection.connect() as (conn, schema), conn.transaction():
+        found = run(psycopg_door(conn), gauges(Sql(schema)))
+    alerts = [raised(name, text, None, queue) for (name, queue), text in wrong(found)]
+    if connection.json:
+        return output.as_json(alerts)
+    rows = ((alert.alert, alert.severity, alert.text, alert.runbook) for alert in alerts)
+    return output.table(COLUMNS, rows, "Nothing fires.")
+
+
+@app.command
+def rules(*, runbook: str = "") -> None:
+    """Print every alert as a rules file for Prometheus.
+
+        mainspring alert rules > /etc/prometheus/mainspring.yml
+
+    Args:
+        runbook: What the links to the runbook begin with, such as the address of your copy of the documentation.
+    """
+    from mainspring.observe.alerts import prometheus_rules
+
+    print(prometheus_rules(runbook), end="")

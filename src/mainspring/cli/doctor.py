@@ -1,0 +1,57 @@
+"""`mainspring doctor`: is the database fit for work, and what to do if not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from mainspring.cli import output
+from mainspring.cli.connection import UNSAID, Connection
+
+if TYPE_CHECKING:
+    from mainspring.doctor import Finding
+
+PROBLEM = 1  # exit code
+
+
+def doctor(
+    *, deep: Annotated[bool, Parameter(negative="", show_default=False)] = False, connection: Connection = UNSAID
+) -> int:
+    """Look at the database, its settings and the engine's tables; each finding says what to do.
+
+    Args:
+        deep: Look at every job, not only at the newest thousand.
+        connection: The database, and who acts.
+    """
+    found = _findings(connection, deep)
+    bad = sum(finding.level == "problem" for finding in found)
+    if connection.json:
+        output.as_json({"healthy": not bad, "findings": found})
+    else:
+        output.marked((f.level, f.name, f.what, f.todo) for f in found)
+        warned = sum(finding.level == "warn" for finding in found)
+        print(f"\n{len(found)} findings: {bad} problem{'s' * (bad != 1)}, {warned} warning{'s' * (warned != 1)}.")
+    return PROBLEM if bad else 0
+
+
+def _findings(connection: Connection, deep: bool) -> list[Finding]:
+    import psycopg
+
+    from mainspring.client.common import GONE_AFTER
+    from mainspring.config import worker_config
+    from mainspring.db.doctor import examine
+    from mainspring.doctor import Finding, findings
+    from mainspring.errors import ConfigurationError
+
+    app = connection.application()
+    dsn, listen = connection.address(app), worker_config(app.config if app else None).listen_dsn
+    try:
+        return findings(examine(dsn, connection.schema_of(app), GONE_AFTER, deep=deep, listen_dsn=listen or None))
+    except psycopg.ProgrammingError as error:
+        if error.sqlstate is not None:  # the server said it, of a statement
+            raise
+        raise ConfigurationError(f"dsn: {error}") from None
+    except psycopg.OperationalError as error:
+        todo = "is the server up, is its address right, does it admit this role?"
+        return [Finding("connection", "problem", " ".join(str(error).split()), todo)]

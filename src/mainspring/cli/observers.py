@@ -1,0 +1,68 @@
+"""What a worker process shows of itself: its log, its metrics port, its alerts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from mainspring.cli.logs import speaks_json
+from mainspring.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from mainspring.app import App
+    from mainspring.events import Observer
+    from mainspring.worker import Worker
+
+LOOK = 30.0  # seconds between looks at the database for alerts
+
+
+class Observers:
+    """The observers of one process: the application's own, and those of the command line."""
+
+    def __init__(self, app: App, dsn: str, schema: str, *, json: bool) -> None:
+        from mainspring.db.gauges import Reader
+        from mainspring.observe import Alerts, Log, Metrics
+
+        self._reader = Reader(dsn, schema)
+        self._metrics = Metrics(app.registry, gauges=self._reader)
+        log = Log(sys.stderr, app.registry, plain=not speaks_json(json))
+        told: list[Observer] = [log, self._metrics, *app.observers]
+        self._alerts = Alerts(told)
+        self.all: list[Observer] = [*told, self._alerts]
+
+    def serve(self, worker: Worker, host: str, port: int) -> None:
+        """Show metrics to Prometheus, by a thread of its own."""
+        from prometheus_client import CollectorRegistry, start_http_server
+
+        self._metrics.state = worker.state
+        registry = CollectorRegistry()
+        registry.register(self._metrics)
+        try:
+            start_http_server(port, addr=host, registry=registry)
+        except OSError as error:
+            raise ConfigurationError(f"metrics-port: cannot listen on {host}:{port}: {error.strerror}") from None
+
+    async def look(self) -> None:
+        """Look for alerts in the database, now and then, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK)
+            with suppress(Exception):  # the database is away: that is told already
+                found = await asyncio.to_thread(self._reader)
+                if found is not None:
+                    self._alerts.look(found)
+
+
+def checked_port(given: int | None) -> int | None:
+    """The port that an option or MAINSPRING_METRICS_PORT names."""
+    try:
+        port = given if given is not None else int(os.environ.get("MAINSPRING_METRICS_PORT") or -1)
+    except ValueError:
+        port = 0
+    if port == -1:
+        return None
+    if not 1 <= port <= 65535:
+        raise ConfigurationError("metrics-port: is not a port from 1 to 65535")
+    return port
