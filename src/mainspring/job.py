@@ -125,7 +125,7 @@ class Enqueued(msgspec.Struct, frozen=True):
     state: str
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """A job that a worker holds under a lease. (worker id, epoch) is its fencing token."""
 
     id: UUID

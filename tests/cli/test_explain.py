@@ -126,7 +126,6 @@ def situation() -> tuple[list[dict[str, Any]], list[dict[str, Any]], set[str]]:
     return workers, jobs, {"q:a"} if some(0.15) else set()
 
 
-@pytest.mark.rule("ENG-26.04")
 def test_job_is_called_claimable_if_and_only_if_a_claim_takes_it(engine: Engine, database: Database) -> None:
     seen: Counter[str] = Counter()
     with database.connect() as locker, Client(database.dsn) as client:

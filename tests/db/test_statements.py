@@ -125,6 +125,39 @@ def check_claim_plan(engine: Engine) -> None:
     assert {how for table, how in reads if table == "job"} == {"job_pkey"}
 
 
+@pytest.mark.rule("ENG-29.04")
+def test_a_claim_reads_no_more_when_many_jobs_have_finished(engine: Engine) -> None:
+    engine.enqueue_many([{"queue": ("q:default", "q:other")[n % 2]} for n in range(600)])
+    before = pages_of_a_claim(engine)
+
+    engine.conn.execute(
+        """
+        insert into mainspring.job (id, org_id, task, queue, priority, max_attempts, cancellable, payload, actor_type,
+                                    actor_id, request_id, correlation_id, created_at)
+        select gen_random_uuid(), 'default', 't', 'q:default', 2, 5, true, '{}', 'system', 'SYSTEM', 'r', 'c',
+               mainspring.now()
+        from generate_series(1, 60000);
+        insert into mainspring.finished (id, org_id, state, attempt, finished_at)
+        select j.id, j.org_id, 'succeeded', 1, mainspring.now() from mainspring.job j
+        where not exists (select from mainspring.waiting w where w.id = j.id);
+        """
+    )
+
+    assert pages_of_a_claim(engine) <= before * 1.5  # the index of `job` is a level deeper; nothing else may grow
+
+
+def pages_of_a_claim(engine: Engine) -> int:
+    """How many pages a claim of 500 jobs looks at."""
+    engine.conn.execute("vacuum analyze mainspring.waiting, mainspring.job, mainspring.finished")
+    with engine.conn.transaction(force_rollback=True):
+        for setting in PINNED:
+            engine.conn.execute(f"set local {setting}".encode())
+        ((found,),) = engine.rows(f"explain (analyze, buffers, format json) {claim_statement()}")
+    plan = found[0]["Plan"]
+    assert plan["Actual Rows"] == 500
+    return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])
+
+
 def test_the_claim_pins_the_settings_that_its_plan_needs(engine: Engine) -> None:
     ((pinned,),) = engine.rows("select proconfig from pg_proc where oid = 'mainspring.claim'::regproc")
     wanted = {setting.replace(" ", "") for setting in PINNED} | {"plan_cache_mode=force_generic_plan"}

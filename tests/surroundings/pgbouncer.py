@@ -104,7 +104,7 @@ def pooling(cluster: Cluster, *, mode: str = "transaction", settings: str = "") 
     if shutil.which(PROGRAM) is None:
         reason = "PgBouncer is not installed: run apt-get install pgbouncer"
         pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
-    folder = Path(tempfile.mkdtemp(prefix="mainspring-pooler-"))
+    folder = Path(tempfile.mkdtemp(prefix="pooler-", dir=cluster.path.parent))
     try:
         bouncer = PgBouncer(cluster, folder, mode=mode, settings=settings)
         try:
