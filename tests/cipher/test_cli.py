@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.cli.conftest import Cli, cli
+from tests.cli.conftest import Cli, cli, command
 from tests.databases import Database
 
 import mainspring as ms
@@ -40,6 +40,17 @@ def test_job_show_reads_with_the_cipher_and_says_encrypted_or_erased_without(dat
     with database.connect() as conn:
         row = conn.execute("select actor_id, detail ->> 'reason' from mainspring.audit where event = 'cipher.erased'")
         assert row.fetchone() == ("jo", "asked")
+
+
+def test_worker_of_the_command_line_reads_what_the_application_encrypts(database: Database) -> None:
+    with ms.Client(database.dsn, cipher=MASTER) as client:
+        job = client.enqueue(greet.job(name="Ada").for_org("acme")).id
+        worker = command("worker", "run", *APP, "--dsn", database.dsn)
+        try:
+            assert client.result(job, timeout=30) is None
+        finally:
+            worker.terminate()
+            worker.communicate(timeout=30)
 
 
 def test_erase_wants_to_be_meant_and_a_reason(cli: Cli, database: Database) -> None:

@@ -109,6 +109,7 @@ def _worker(connection: Connection) -> tuple[Worker, Observers]:
         authorize=app.authorize,
         observers=observers.all,
         trace=spans(),
+        cipher=app.cipher,
     )
     return worker, observers
 

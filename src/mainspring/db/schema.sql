@@ -2107,7 +2107,7 @@ CREATE INDEX audit_job ON mainspring.audit USING btree (job_id) WHERE (job_id IS
 
 CREATE UNIQUE INDEX cipher_key_current ON mainspring.cipher_key USING btree (org_id) WHERE (retired_at IS NULL);
 
-CREATE INDEX finished_age ON mainspring.finished USING brin (finished_at);
+CREATE INDEX finished_age ON mainspring.finished USING brin (finished_at) WITH (autosummarize='on');
 
 CREATE INDEX finished_open ON mainspring.finished USING btree (state, finished_at) WHERE (state <> 'succeeded'::text);
 

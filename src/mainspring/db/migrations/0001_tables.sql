@@ -104,7 +104,7 @@ create table {schema}.finished (
 );
 
 create index finished_open on {schema}.finished (state, finished_at) where state <> 'succeeded';
-create index finished_age on {schema}.finished using brin (finished_at);
+create index finished_age on {schema}.finished using brin (finished_at) with (autosummarize = on);
 
 -- One row per unsuccessful attempt; a successful one is evident from `finished`.
 create table {schema}.attempt (
