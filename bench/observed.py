@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
+import mainspring as ms
 from bench import ours
 from mainspring.observe import Alerts, Log, Metrics
 from mainspring.observe.traces import Spans
@@ -35,7 +36,20 @@ def everything() -> Iterator[dict[str, Any]]:
     provider.shutdown()
 
 
+def traced(number: int) -> list[ms.NewJob]:
+    """Jobs of as many requests, one in a hundred of which is sampled."""
+    return [
+        job.traced(traceparent=f"00-{n + 1:032x}-{n + 1:016x}-{n % 100 == 0:02x}")
+        for n, job in enumerate(ours.noops(number))
+    ]
+
+
 async def drain(dsn: str, jobs: int) -> float:
     """Jobs/s with everything on."""
     with everything() as observed:
-        return await ours.drain(dsn, jobs, **observed)
+        return await ours.drain(dsn, jobs, traced, **observed)
+
+
+async def drain_unseen(dsn: str, jobs: int) -> float:
+    """Jobs/s of the same jobs with everything off."""
+    return await ours.drain(dsn, jobs, traced)

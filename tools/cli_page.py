@@ -17,14 +17,17 @@ INTRO = """\
 Printed from the commands by `python -m tools.cli_page`; a test compares. `mainspring --help` and `mainspring job show
 --help` say the same in a terminal.
 
-Every command prints a table or a few lines for people, and with `--json` one JSON document for machines. Times are
-relative for people ("3 min ago") and absolute for machines. In both, what would drive a terminal is shown escaped, and
-what looks like a secret is masked.
+Every command prints a table or a few lines for people, and with `--json` one JSON document for machines. A row of a
+table that has no room on the terminal takes several lines; in a pipe it is always one. Times are relative for people
+("3 min ago") and absolute for machines. In both, what would drive a terminal is shown escaped, and what looks like a
+secret is masked.
 """
+
+ALIKE = "`up`, `completion` and `alert rules` ask no database of yours, and have options of their own only."
 
 MEANING = {
     0: "done",
-    1: "something else went wrong; `doctor`: there is a problem",
+    1: "something else went wrong, or you answered no; `doctor`, `audit verify`: there is a problem",
     2: "what was typed, or a setting, is wrong",
     3: "there is no such job or task",
     4: "refused: the job's state, its key or your role does not allow it",
@@ -38,7 +41,7 @@ def page() -> str:
     """The whole page."""
     codes = sorted({0, USAGE, *(code for _, code in EXITS)})
     assert codes == sorted(MEANING), "an exit code has no meaning"
-    parts = [INTRO, "## Options of every command", _table(_named(_arguments(app["job"]["list"]), SHARED))]
+    parts = [INTRO, "## Options that commands share", ALIKE, _table(_named(_arguments(app["job"]["list"]), SHARED))]
     parts += ["## Exit codes", _rows(("code", "meaning"), ((f"`{code}`", MEANING[code]) for code in codes))]
     for noun in sorted(name for name in app if not name.startswith("-")):
         parts += _noun(noun, app[noun])

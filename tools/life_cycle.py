@@ -7,7 +7,8 @@ from mainspring.states import TRANSITIONS, State
 INTRO = """\
 # The life cycle of a job
 
-Printed from `mainspring.states.TRANSITIONS` by `python -m tools.life_cycle`; a test compares the two, and another puts
+Which verb moves a job from which state to which; what is not here cannot happen. Printed from
+`mainspring.states.TRANSITIONS` by `python -m tools.life_cycle`; a test compares the two, and another puts
 a job in every state and tries every verb on it. `scheduled` and `retrying` become `ready` by the clock alone.
 """
 

@@ -28,7 +28,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title} · Mainspring</title><link rel="stylesheet" href="{root}site.css"></head>
-<body><nav>{nav}</nav><main>{body}</main></body></html>
+<body><nav id="contents">{nav}</nav><main><a class="menu" href="#contents">Contents</a>{body}</main></body></html>
 """
 
 
@@ -72,17 +72,51 @@ def link(target: str, page: Path, seen_from: Path) -> str:
     return f"{up}{place(there).as_posix()}{hash_}{fragment}"
 
 
-def render(page: Path, *, seen_from: Path | None = None) -> str:
-    """A page's Markdown as HTML, with its links rewritten for the page in which it is seen."""
-    tokens = MARKDOWN.parse(page.read_text())
-    for token in _all(tokens):
-        if token.type == "link_open":
-            token.attrs["href"] = link(str(token.attrs["href"]), page, seen_from or page)
+def render(page: Path) -> str:
+    """A page's Markdown as HTML."""
+    tokens = _linked(page, page)
     for opened, inline in pairwise(tokens):
         if opened.type == "heading_open":
             opened.attrs["id"] = anchor(inline.content.replace("`", ""))
+        if inline.type == "fence" and inline.info == "mermaid":
+            inline.type, inline.content = "html_block", moves(inline.content)
     text = str(MARKDOWN.renderer.render(tokens, MARKDOWN.options, {}))
     return text.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
+
+
+def side_bar(page: Path) -> str:
+    """The table of contents beside a page: its links without what is said about them."""
+    text = str(MARKDOWN.renderer.render(_linked(INDEX, page), MARKDOWN.options, {}))
+    text = re.sub(r"(<li><a [^>]*>.*?</a>).*?</li>", r"\1</li>", text, flags=re.DOTALL)
+    text = re.sub(r"<h1>(.*?)</h1>", rf'<h1><a href="{link(str(INDEX), INDEX, page)}">\1</a></h1>', text)
+    here = link(str(page), page, page)
+    return text.replace(f'href="{here}"', f'href="{here}" class="here"')
+
+
+def moves(diagram: str) -> str:
+    """A state diagram as a table from each state to each other: a browser draws none without a script.
+
+    >>> moves("stateDiagram-v2\\n  a --> b: go")
+    '<table><tr><th>from → to</th><th>b</th></tr><tr><th>a</th><td>go</td></tr></table>'
+    """
+    found = re.findall(r"(\S+) --> (\S+): (.*)", diagram.replace("[*]", "-"))
+    verbs = {(one, other): html.escape(names) for one, other, names in found}
+    ends = dict.fromkeys(other for _, other in verbs)
+    lines = ["<th>from → to</th>" + "".join(f"<th>{other}</th>" for other in ends)]
+    lines += [
+        f"<th>{one}</th>" + "".join(f"<td>{verbs.get((one, other), '')}</td>" for other in ends)
+        for one in dict.fromkeys(one for one, _ in verbs)
+    ]
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def _linked(page: Path, seen_from: Path) -> list[Token]:
+    """A page, with its links rewritten for the page in which it is seen."""
+    tokens = MARKDOWN.parse(page.read_text())
+    for token in _all(tokens):
+        if token.type == "link_open":
+            token.attrs["href"] = link(str(token.attrs["href"]), page, seen_from)
+    return tokens
 
 
 def _all(tokens: list[Token]) -> list[Token]:
@@ -105,10 +139,8 @@ def build(folder: Path) -> int:
         to.parent.mkdir(parents=True, exist_ok=True)
         title = re.search(r"^# (.*)$", page.read_text(), re.MULTILINE)
         root = "../" * (len(place(page).parts) - 1)
-        here = link(str(page), page, page)
-        nav = render(INDEX, seen_from=page).replace(f'href="{here}"', f'href="{here}" class="here"')
         name = html.escape(title[1].replace("`", "") if title else page.stem)
-        to.write_text(PAGE.format(title=name, root=root, nav=nav, body=render(page)))
+        to.write_text(PAGE.format(title=name, root=root, nav=side_bar(page), body=render(page)))
     return len(PAGES)
 
 

@@ -28,7 +28,7 @@ class App:
         app = ms.App("postgresql://localhost/shop", tasks, authorize=may_run)
         client = app.client()
 
-    Without a DSN it comes from MAINSPRING_DSN or DATABASE_URL; `mainspring up` brings the embedded PostgreSQL.
+    Without a DSN it comes from MAINSPRING_DSN or DATABASE_URL, or is that of `mainspring up` in the same directory.
     `authorize` is asked before each attempt: it gets the claimed job and returns None, or the reason why not.
     `secured` makes its clients bind each statement to its organisation, as `mainspring schema secure` asks for.
     `observers` are told what happens, in batches: see `mainspring.events`.
@@ -63,7 +63,12 @@ class App:
         """The database's address."""
         found = database(self._dsn)
         if found is None:
-            raise ConfigurationError("no database: give App a DSN, or set MAINSPRING_DSN, or use `mainspring up`")
+            from mainspring.embedded.home import here
+
+            found = here()
+        if found is None:
+            way = "give App a DSN, or set MAINSPRING_DSN, or run `mainspring up` in this directory"
+            raise ConfigurationError(f"no database: {way}")
         return found
 
     def client(self) -> Client:

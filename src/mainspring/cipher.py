@@ -247,7 +247,7 @@ class _Local:
         for cipher in self._ciphers:
             try:
                 return cipher.decrypt(wrapped[:_NONCE], wrapped[_NONCE:], about)
-            except InvalidTag:
+            except (InvalidTag, ValueError):  # another one's, or too short to be anybody's
                 continue
         raise ConfigurationError("master key: does not open the keys of this database")
 

@@ -9,11 +9,13 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from mainspring.errors import ConfigurationError
 
 DEFAULT_SCHEMA = "mainspring"
+DATA = Path(".data")  # where `mainspring up` keeps its PostgreSQL, seen from where it runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,6 @@ def worker_config(base: WorkerConfig | None = None, env: Mapping[str, str] | Non
 
 
 def database(dsn: str | None = None, env: Mapping[str, str] | None = None) -> str | None:
-    """The database's address: given, or MAINSPRING_DSN, or DATABASE_URL, or None for the embedded one."""
+    """The database's address: given, or MAINSPRING_DSN, or DATABASE_URL, or None if nobody names one."""
     env = os.environ if env is None else env
     return dsn or env.get("MAINSPRING_DSN") or env.get("DATABASE_URL") or None

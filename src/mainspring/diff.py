@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+from mainspring.sanitize import MASK, masked, names_secret
 
 
 def diff(before: Any, after: Any, path: str = "") -> list[dict[str, Any]]:
@@ -18,6 +21,19 @@ def diff(before: Any, after: Any, path: str = "") -> list[dict[str, Any]]:
     if type(before) is type(after) and before == after:  # 1, 1.0 and true are equal in Python, not in JSON
         return []
     return [{"op": "replace", "path": path, "value": after, "old": before}]
+
+
+def without_secrets(changes: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The changes as they are kept and shown: a field that is named like a secret tells that it changed, no more.
+
+    >>> without_secrets(diff({"token": "a"}, {"token": "b"}))
+    [{'op': 'replace', 'path': '/token', 'value': '***', 'old': '***'}]
+    """
+    return [
+        {name: value if name in ("op", "path") else MASK if secret else masked(value) for name, value in change.items()}
+        for change in changes
+        for secret in (any(map(names_secret, change["path"].split("/"))),)
+    ]
 
 
 def _objects(before: dict[str, Any], after: dict[str, Any], path: str) -> list[dict[str, Any]]:

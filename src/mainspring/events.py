@@ -275,7 +275,10 @@ def subject_of(payload: str | bytes | msgspec.Raw, field: str | None) -> dict[st
     """The field of a payload that its task names for logs, if it is a number or a text."""
     if field is None:
         return None
-    value = msgspec.json.decode(payload).get(field)
+    try:
+        value = msgspec.json.decode(payload).get(field)
+    except (msgspec.MsgspecError, RecursionError, ValueError):  # put in by hand: its own attempt says what is wrong
+        return None
     if isinstance(value, str):
         value = sanitize(value, 200)
     return {field: value} if isinstance(value, str | int) else None

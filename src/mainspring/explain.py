@@ -274,10 +274,17 @@ def _ended(s: Situation) -> str:
         case "cancelled":
             return f"It was cancelled{when}{_error(job.error)}."
         case "failed":
-            return f"It failed for good{when}, {tries}{_error(job.error)}."
+            return f"It failed for good{when}, {tries}{_error(job.error)}{_decided(job)}."
         case "dead":
-            return f"It died{when}, {tries}{_error(job.error)}."
+            return f"It died{when}, {tries}{_error(job.error)}{_decided(job)}."
     return "It has no ticket: the invariant is broken, see `mainspring doctor`."
+
+
+def _decided(job: Job) -> str:
+    """What somebody decided about a dead letter."""
+    if job.fixed_by:
+        return f"; it was fixed forward by job {job.fixed_by}"
+    return f"; it was {job.resolution}" if job.resolution else ""
 
 
 def _error(error: dict[str, Any] | None) -> str:

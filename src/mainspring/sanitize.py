@@ -16,7 +16,7 @@ MASK: Final = "***"
 
 _WORDS: Final = (
     r"(?:password|passwd|passphrase|pwd|secret|token|credentials?"
-    r"|(?:api|access|private|secret|signing|encryption)[_-]?key)"
+    r"|(?:api|access|private|secret|signing|encryption|master)[_-]?key)"
 )
 _SECRET_NAME: Final = re.compile(rf"{_WORDS}$", re.IGNORECASE)
 #: A value that has the shape of a credential: Stripe's keys, a JSON web token, an AWS key, a private key.
@@ -27,16 +27,56 @@ CREDENTIAL: Final = re.compile(
     r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?:.*?-----END [A-Z ]{0,30}PRIVATE KEY-----|.*)",
     re.DOTALL,
 )
+#: Those of other providers: masked wherever they are read, but not looked for in every payload, which costs time.
+_OTHERS: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:gh[oprsu]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}"
+    r"|AIza[\w-]{30,}|ya29\.[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}|npm_[A-Za-z0-9]{30,}|ASIA[0-9A-Z]{16}\b"
+    r"|sk-(?:proj|ant)-[\w-]{16,}|sk-[A-Za-z0-9]{32,}|AWS4-HMAC-SHA256 [^\r\n\"']+)"
+    r"|-----BEGIN PGP PRIVATE KEY BLOCK-----(?:.*?-----END PGP PRIVATE KEY BLOCK-----|.*)",
+    re.DOTALL,
+)
 # Every repetition is bounded or cannot overlap its neighbour, so a hostile text costs linear time.
-_LOGIN: Final = re.compile(r"(?<=://)([^\s/:@]{0,256}):[^\s/]{1,256}@")
+# A password with a slash is no address any more, but is repeated by who refuses it; a port is no password.
+_LOGIN: Final = re.compile(r"(?<=://)([^\s/:@]{0,256}):(?:[^\s/]{1,256}@|(?!\d{1,5}/)[^\s\"']{1,256}?@)")
 _SCHEME: Final = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE)
+#: Headers that are secret as a whole, whatever their parts are called.
+_AUTHORIZATION: Final = re.compile(
+    rf"""(authorization\s{{0,8}}[:=]\s{{0,8}})(?!{re.escape(MASK)}|[\\"'(\[{{])
+         (?: (?:digest|signature|aws4-hmac-sha256)\b[^\r\n]+ | (?:[\w-]{{1,40}}[ ]{{1,8}})?[^\s"',;]+ )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_COOKIE: Final = re.compile(
+    rf"(\bcookie\s{{0,8}}[:=]\s{{0,8}})(?!{re.escape(MASK)})[^\s\"'(\[{{][^\r\n\"']*", re.IGNORECASE
+)
 _NAMED: Final = re.compile(
-    rf"""({_WORDS}|authorization)                   # the name, or its end
-         (\\*["']?\s{{0,8}}[:=]\s{{0,8}})            # as in JSON, a Python dict, a header, a DSN or a query
-         (?: (\\*["']).{{0,4096}}?\3                 # a quoted value
+    rf"""({_WORDS}|authorization|cookie|sess(?:ion)?id)  # the name, or its end
+         # as in JSON, a Python dict, a header, a DSN or a query
+         (\\*["']?\s{{0,8}}[:=]\s{{0,8}}(?:[bru]{{1,2}}(?=\\*["']))?)
+         (?: (\\*["']).{{0,4096}}?(?<!\\)\3         # a quoted value; a quote inside it has a backslash more
            | \\*["'][^\n]*                           # one whose end was cut off
-           | (?!{re.escape(MASK)})[^\s,;&"'(){{}}\[\]]+ )""",
+           | [\w.]{{0,40}}[(\[{{][^\n]{{0,512}}?[)\]}}]+  # several, or one inside of an object that hides it
+           | [\w.]{{0,40}}[(\[{{]\s{{0,8}}[bru]{{0,2}}\\*["'][^\n]*
+           # an unquoted one; a comma is a part of it unless another name follows
+           | (?!{re.escape(MASK)})(?:[^\s,;&"'(){{}}\[\]]|[,;&"'(\[{{](?=\w)(?![\w.%-]{{0,64}}\s{{0,3}}[:=]))+ )""",
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
+#: The same as a browser sends it, as a pair of a list of headers, as an element, and as an option of a command.
+_ENCODED: Final = re.compile(
+    rf"({_WORDS}(?:%22|%27)?(?:%20|\+){{0,4}}%3[ad](?:%20|\+){{0,4}}(?:%22|%27)?)(?!{re.escape(MASK)})"
+    r"(?:(?!%2[267c])[^\s&\"'])+",
+    re.IGNORECASE,
+)
+_PAIR: Final = re.compile(
+    rf"""([(\[][bru]{{0,2}}(\\*["'])[\w-]{{0,40}}(?:{_WORDS}|authorization|cookie)\2,\s{{0,8}}[bru]{{0,2}})(\\*["'])"""
+    r".{0,4096}?(?<!\\)\3",
+    re.IGNORECASE | re.DOTALL,
+)
+_ELEMENT: Final = re.compile(rf"(<[\w:.-]{{0,40}}{_WORDS}>)[^<]{{1,4096}}", re.IGNORECASE)
+_OPTION: Final = re.compile(rf"((?<![\w-])--[\w-]{{0,40}}{_WORDS}\s)[^\s-]\S*", re.IGNORECASE)
+#: What makes a signed link one.
+_SIGNED: Final = re.compile(
+    rf"([?&](?:x-(?:amz|goog)-(?:signature|credential|security-token)|sig|signature)=)(?!{re.escape(MASK)})[^&\s\"']+",
+    re.IGNORECASE,
 )
 _EMAIL: Final = re.compile(r"(?<![\w.%+-])([\w%+-])[\w.%+-]{0,63}@((?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24})\b")
 # NUL and lone surrogates PostgreSQL cannot store; the other control characters would drive a terminal.
@@ -71,10 +111,21 @@ def mask(text: str) -> str:
     >>> mask("jane@example.com asked https://ada:pw@example.com")
     'jane@example.com asked https://ada:***@example.com'
     """
-    text = CREDENTIAL.sub(MASK, text)
-    text = _LOGIN.sub(rf"\1:{MASK}@", text)
-    text = _SCHEME.sub(rf"\1 {MASK}", text)
+    text = _SCHEME.sub(rf"\1 {MASK}", mask_shapes(text))
+    for place in (_AUTHORIZATION, _COOKIE, _PAIR, _ENCODED, _ELEMENT, _OPTION, _SIGNED):
+        text = place.sub(rf"\1{MASK}", text)
     return _NAMED.sub(rf"\1\2{MASK}", text)
+
+
+def mask_shapes(text: str) -> str:
+    """The text without what has the shape of a secret; names are left alone, for texts of our own that hold them.
+
+    >>> mask_shapes("payload.token: looks like a secret, unlike https://ada:pw@example.com")
+    'payload.token: looks like a secret, unlike https://ada:***@example.com'
+    """
+    for shape in (CREDENTIAL, _OTHERS):
+        text = shape.sub(MASK, text)
+    return _LOGIN.sub(rf"\1:{MASK}@", text)
 
 
 def masked(value: Any) -> Any:

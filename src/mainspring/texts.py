@@ -17,6 +17,14 @@ MAX_REASON: Final = 1000  # why somebody does something to a job or a queue
 # Control characters, line separators, lone surrogates, and the marks that reorder text on a screen.
 _UNFIT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+#: Control characters, lone surrogates, and what is invisible or turns the direction of writing: an escape code in a
+#: name must not clear an operator's screen, and a text must not read otherwise than it is.
+UNSEEN: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
+)
+
 
 def text_problem(value: object, limit: int) -> str | None:
     """What is wrong with a name, an id or a key; None if nothing is.
@@ -43,6 +51,15 @@ def shown(name: str) -> str:
     """
     name = _UNFIT.sub("�", name[:41])
     return name if len(name) <= 40 else f"{name[:40]}…"
+
+
+def line(value: str) -> str:
+    r"""A text in one line that cannot drive a terminal.
+
+    >>> print(line("a\x1b[2Jb\nc"))
+    a\x1b[2Jb\nc
+    """
+    return UNSEEN.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), value)
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

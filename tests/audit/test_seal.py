@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -258,6 +260,61 @@ def test_a_row_with_a_low_id_that_commits_after_seals_above_it_goes_into_the_nex
     rows = engine.rows("select cardinality(ids), floor from mainspring.seal order by number")
     assert rows == [(1, 0), (1, 0), (1, 3), (1, 3)]
     assert (check(client).rows, check(client).waiting, check(client).findings) == (4, 0, [])
+
+
+def test_a_row_whose_savepoint_got_its_number_after_the_id_was_drawn_is_not_passed_by(
+    database: Database, engine: Engine, client: Client
+) -> None:
+    """A row written after a savepoint bears that savepoint's number, which may come later than a seal above the row."""
+    stalled = """insert into mainspring.audit (org_id, at, event, actor_type, actor_id) values
+        ('acme', case when pg_advisory_lock(7) is null then now() else now() end, 'late.low', 'user', 'ada')"""
+    with ExitStack() as stack:
+        gate, first, second, late, busy = (stack.enter_context(database.connect()) for _ in range(5))
+        gate.execute("select pg_advisory_lock(7)")
+        for conn in (first, second, late):
+            conn.execute("begin")
+            conn.execute("select pg_current_xact_id()")
+        late.execute("savepoint s")
+        thread = threading.Thread(target=late.execute, args=[stalled])
+        thread.start()
+        waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted and objid = 7"
+        while engine.rows(waits) != [(1,)]:  # its id is drawn
+            time.sleep(0.001)
+        for conn in (first, second):
+            conn.execute("select mainspring.record_business('early.high', '{}', 'acme')")
+        first.execute("commit")
+        assert client.audit.seal() == 1
+        second.execute("commit")
+        busy.execute("begin")
+        busy.execute("select pg_current_xact_id()")
+        gate.execute("select pg_advisory_unlock(7)")
+        thread.join()
+        late.execute("commit")
+        assert client.audit.seal() == 1
+        assert (check(client).waiting, check(client).findings) == (1, [])
+        busy.execute("commit")
+        assert client.audit.seal() == 1
+    assert (check(client).rows, check(client).waiting, check(client).findings) == (3, 0, [])
+
+
+def test_a_transaction_that_has_written_already_seals_nothing(
+    database: Database, engine: Engine, client: Client
+) -> None:
+    """Its number is older than the rows that it reads: a seal by it would vouch for ids that are still open."""
+    with ExitStack() as stack:
+        early, sealer, late = (stack.enter_context(database.connect()) for _ in range(3))
+        for conn in (early, sealer, late):
+            conn.execute("begin")
+            conn.execute("select pg_current_xact_id()")
+        late.execute("select mainspring.record_business('late.low', '{}', 'acme')")
+        early.execute("select mainspring.record_business('early.high', '{}', 'acme')")
+        early.execute("commit")
+        assert sealer.execute("select mainspring.seal('acme', 10)").fetchone() == (0,)
+        sealer.execute("commit")
+        assert client.audit.seal() == 1
+        late.execute("commit")
+    assert client.audit.seal() == 1
+    assert (check(client).rows, check(client).findings) == (2, [])
 
 
 def test_two_sealers_at_once_make_one_chain(database: Database, engine: Engine, client: Client) -> None:

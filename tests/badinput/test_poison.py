@@ -13,6 +13,7 @@ from tests.db.engine import Engine
 
 import mainspring as ms
 from mainspring import Client
+from mainspring.events import Event, JobFailed, JobSucceeded
 from mainspring.uuid7 import uuid7
 from mainspring.worker import Worker
 
@@ -82,6 +83,29 @@ async def test_poison_fails_alone_and_is_not_tried_again(database: Database, eng
     )
     codes = engine.rows("select distinct error ->> 'code', attempt from mainspring.finished where state = 'failed'")
     assert codes == [("VALIDATION_ERROR", 1)]
+
+
+@pytest.mark.anyio
+async def test_observers_hear_of_poison_and_of_its_neighbours(
+    database: Database, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though an event names a field of the payload, which here cannot be read."""
+    watched, told = ms.Registry("watched"), list[Event]()
+
+    @watched.task(name="add", subject="a")
+    async def add(*, a: int, b: float = 0.0, note: str = "") -> None: ...
+
+    poisonous = {put(engine, POISON[name]) for name in ("deep", "a number beyond all", "beyond a float")}
+    innocent = {engine.enqueue("add", payload={"a": n}).id for n in range(20)}
+
+    async with asyncio.timeout(30):
+        await Worker(database.dsn, watched, observers=[told.extend]).drain()
+
+    assert {event.job_id: event.code for event in told if isinstance(event, JobFailed)} == dict.fromkeys(
+        poisonous, "VALIDATION_ERROR"
+    )
+    assert {event.job_id for event in told if isinstance(event, JobSucceeded)} == innocent
+    assert "exchange failed" not in caplog.text
 
 
 def test_readers_read_on(database: Database, engine: Engine, cli: Cli) -> None:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 from uuid import UUID
 
 import pytest
+from tests.chaos.races import Late
+from tests.databases import Database
+from tests.db.engine import Engine
 from tests.worker import cpu
 from tests.worker.stage import SETTINGS, Stage
 
 import mainspring as ms
 from mainspring import Cipher, Context, Registry, SyncContext, fixed
 from mainspring.db import cipher as keys
+from mainspring.db.cipher import Keyring
+from mainspring.db.connect import pool
+from mainspring.db.schema import Sql
 from mainspring.dedupe import by_payload, keep, replacing, reset_failed
 from mainspring.worker import Worker
 
@@ -421,3 +428,36 @@ async def test_without_a_cipher_nothing_asks_for_keys(stage: Stage, tasks: Regis
         assert stage.one(sessions) == 0
     scans = "select coalesce(idx_scan, 0) + seq_scan from pg_stat_user_tables where relname = 'cipher_key'"
     assert stage.one(scans) == 0
+
+
+@pytest.mark.parametrize("first", ["rotate_key(%s, %s, '\\x01', 'user', 'ada', 'why')", "add_key(%s, %s, '\\x01')"])
+async def test_a_rotation_that_meets_another_or_a_first_writer_waits_and_succeeds(
+    database: Database, stage: Stage, first: str
+) -> None:
+    rotate = "select mainspring.rotate_key('acme', %s, '\\x02', 'user', 'ada', 'why') is null"
+    with database.connect() as watching, stage.conn.transaction():
+        stage.rows(f"select mainspring.{first} is null", "acme", UUID(int=1))
+        late = Late(database, lambda engine: engine.rows(rotate, UUID(int=2)))
+        assert late.waits(Engine(watching))
+    assert late.end() == [(False,)]
+    assert stage.rows("select id from mainspring.cipher_key where retired_at is null") == [(UUID(int=2),)]
+    assert stage.one("select count(*) from mainspring.cipher_key") == 2
+
+
+async def test_threads_that_need_their_first_key_at_once_share_one_connection(
+    stage: Stage, cipher: Cipher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+
+    def slow(*args: Any, **options: Any) -> Any:
+        time.sleep(0.05)
+        made.append(pool(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(keys, "pool", slow)
+    ring = Keyring(cipher, stage.dsn, Sql())
+    found = await asyncio.gather(*(asyncio.to_thread(ring.to_write, "acme") for _ in range(4)))
+    ring.close()
+
+    assert {one.current for one in found} == {found[0].current}
+    assert len(made) == 1

@@ -8,8 +8,10 @@ import pytest
 from tests.cli.conftest import APP, Cli
 from tests.databases import Database
 
-from mainspring.cli import connection
+import mainspring as ms
+from mainspring.config import DATA
 from mainspring.db.migrate import migrate
+from mainspring.embedded import home
 
 
 def test_without_a_database_the_command_says_how_to_name_one(
@@ -41,10 +43,12 @@ def test_embedded_server_of_this_directory_is_found(
             return database.dsn
 
     monkeypatch.delenv("MAINSPRING_DSN")
-    monkeypatch.setattr("mainspring.embedded.Cluster", Running)
+    monkeypatch.setattr(home, "Cluster", Running)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / connection.DATA / "postgres").mkdir(parents=True)
+    (tmp_path / DATA / "postgres").mkdir(parents=True)
     assert cli("job", "list", "--json").json == []
+    with ms.App(None, ms.Registry("shop")).client() as client:
+        assert client.jobs() == []
 
 
 def test_database_that_is_away_is_named_within_seconds(cli: Cli) -> None:
@@ -78,8 +82,8 @@ def test_schema_of_another_name_is_used(cli: Cli, database: Database) -> None:
     ("place", "said"),
     [
         ("shop", "app: 'shop' is not of the form module:name"),
-        ("nowhere.shop:app", "app: cannot import nowhere.shop: ModuleNotFoundError"),
-        ("tests.cli.shop:greet", "app: tests.cli.shop has no App named greet"),
+        ("nowhere.shop:app", "app: there is no module nowhere.shop, neither in "),
+        ("tests.cli.shop:greet", "app: tests.cli.shop has no App named greet, but app"),
         ("broken_shop:app", "NameError: name 'nonsense' is not defined"),
     ],
 )

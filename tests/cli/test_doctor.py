@@ -233,8 +233,8 @@ def test_what_the_engine_left_behind_is_found(cli: Cli, database: Database) -> N
         engine.enqueue()
         found = look(cli)
         assert found["workers"].what == "jobs are due and no worker is alive"
-        assert found["leases"].what.startswith("1 leases expired up to 1 d 23 h ago")
-        assert found["dead"].what == "1 dead letters, the oldest 2 d old"
+        assert found["leases"].what.startswith("1 lease expired up to 1 d 23 h ago")
+        assert found["dead"].what == "1 dead letter, the oldest 2 d old"
         assert found["paused"].what == "q:exports is paused by ada since 2 d (printer)"
         conn.execute(
             """

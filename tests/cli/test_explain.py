@@ -324,6 +324,20 @@ def test_finished_job_says_how_it_ended(cli: Cli, engine: Engine, verb: str, sai
     assert cli("job", "explain", claim.id, "--json").json["claimable"] is False
 
 
+def test_dead_letter_that_was_decided_about_says_so_and_advises_nothing(cli: Cli, engine: Engine) -> None:
+    claim = engine.started()
+    engine.end(claim, "bury")
+    assert "Advised: replay." in cli("job", "explain", claim.id).out
+    cli("dead", "discard", claim.id, "--reason", "too late")
+    said = cli("job", "explain", claim.id).out
+    assert "(INTERNAL_ERROR: no answer); it was discarded." in said
+    assert "Advised" not in said
+
+    cli("dead", "fix", claim.id, "--set", "times=2", "--reason", "not too late")
+    successor = engine.job(claim.id).fixed_by
+    assert f"; it was fixed forward by job {successor}." in cli("job", "explain", claim.id).out
+
+
 def test_job_without_a_ticket_is_sent_to_the_doctor(cli: Cli, engine: Engine) -> None:
     job = wait(engine)
     engine.conn.execute("delete from mainspring.waiting")

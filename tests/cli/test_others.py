@@ -29,6 +29,7 @@ def test_queue_is_paused_and_resumed_in_the_users_name(cli: Cli, client: Client)
         "resumed": True,
     }
     assert cli("queue", "resume", "q:exports").out == "q:exports was not paused\n"
+    assert cli("queue", "pause", "q:export").out.endswith("of this name so far (did you mean 'q:exports'?)\n")
     assert cli("queue", "pause", "q:exports", "--json").json == {"queue": "q:exports", "paused": True}
 
 
@@ -53,8 +54,8 @@ def test_workers_are_listed_by_their_heartbeat(cli: Cli, database: Database) -> 
             """
         )
     assert {w["id"]: w["gone"] for w in cli("worker", "list", "--json").json} == {"w1": False, "w2": True, "w3": False}
-    lines = [line.split() for line in cli("worker", "list").out.splitlines() if " 7 " in line]
-    assert {line[0]: line[-1] for line in lines} == {"w1": "working", "w2": "gone", "w3": "stopping"}
+    lines = [line.split() for line in cli("worker", "list").out.splitlines() if " 0/7 " in line]
+    assert {line[0]: line[-3] for line in lines} == {"w1": "working", "w2": "gone", "w3": "stopping"}
 
 
 def test_tasks_are_shown_with_every_option(cli: Cli) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -136,6 +137,25 @@ def test_times_are_relative_for_people_and_absolute_for_machines(cli: Cli, datab
     assert "3 min ago" in line
     assert "2030-01-31 12:00:00Z (3 min ago)" in cli("job", "show", job).out
     assert cli("job", "list", "--json").json[0]["created_at"].startswith("2030-01-31T12:00:00")
+
+
+@pytest.mark.parametrize("columns", [60, 100, 140, 200])
+def test_on_a_terminal_of_any_width_an_id_can_be_copied_and_no_value_is_lost(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    job = str(uuid7())
+    row = (job, "send_receipt", "failed", "q:notifications", "1/8", "3 min ago", None, "VALIDATION_ERROR: is missing")
+
+    output.table(("ID", "TASK", "STATE", "QUEUE", "ATTEMPT", "CREATED", "DUE", "ERROR"), [row], "")
+
+    shown = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)
+    assert job in shown
+    assert max(map(len, shown.splitlines())) <= columns
+    words = shown.split()
+    assert all(word in words for value in row if value for word in value.split())
 
 
 def test_reader_who_has_seen_enough_is_no_error(database: Database) -> None:

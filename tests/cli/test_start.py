@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from uuid import UUID
 
 import pytest
 from tests.cli.conftest import Cli
@@ -56,9 +57,12 @@ def test_version_is_told(cli: Cli) -> None:
         (["job", "lst"], 'Unknown command "lst". Did you mean "list"?'),
         (["job", "list", "--jsn"], "Unknown option: --jsn. Did you mean --json?"),
         (["job", "list", "--state", "redy"], 'Invalid value "redy" for --state'),
-        (["job", "show"], "requires an argument"),
-        (["job", "show", "17"], 'unable to convert "17" into UUID'),
-        (["job", "enqueue", "greet", "--at", "tomorrow"], 'unable to convert "tomorrow" into datetime'),
+        (["job", "show"], "JOB: is missing. See `mainspring job show --help`."),
+        (["job", "show", "17"], 'JOB: "17" is not an id, such as '),
+        (["job", "list", "now"], '"now" is one word too many'),
+        (["dead", "fix", str(UUID(int=7)), "--reason"], "--reason: needs a value"),
+        (["job", "enqueue", "greet", "--delay", "2"], '--delay: "2" is not a length of time, such as 90s or 2h'),
+        (["job", "enqueue", "greet", "--at", "tomorrow"], '--at: "tomorrow" is not an instant, such as '),
     ],
 )
 def test_what_was_typed_wrongly_is_said_in_one_line(cli: Cli, arguments: list[str], said: str) -> None:

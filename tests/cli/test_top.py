@@ -114,7 +114,7 @@ def test_one_frame_says_what_happened(cli: Cli, database: Database) -> None:
         assert {q["name"]: q["ready"] for q in document["queues"] if q["ready"]} == {"q:x": 3}
         assert [(f["task"], f["code"], f["count"]) for f in document["failures"]] == [("t", "INTERNAL_ERROR", 2)]
         text = cli("top", "--once").out
-    for part in ("q:x", "paused by ada", "none is alive", "INTERNAL_ERROR: no answer", "1 dead letters"):
+    for part in ("q:x", "paused by ada", "none is alive", "INTERNAL_ERROR: no answer", "1 dead letter"):
         assert part in text
 
 

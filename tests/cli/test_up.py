@@ -93,6 +93,13 @@ def test_next_start_recovers_when_everything_was_killed(data: Path) -> None:
 @pytest.mark.parametrize("option", [["--processes", "0"], ["--rate", "-1"], ["--seconds", "-1"]])
 def test_option_out_of_range_is_refused_before_anything_starts(tmp_path: Path, option: list[str]) -> None:
     up = command("up", "--data", str(tmp_path / "new"), *option)
-    assert f"{option[0][2:]}: is out of range" in up.communicate(timeout=30)[1]
+    assert f"mainspring: {option[0][2:]}: " in up.communicate(timeout=30)[1]
     assert up.returncode == 2
     assert not (tmp_path / "new").exists()
+
+
+def test_data_that_cannot_be_kept_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    up = command("up", "--data", str(tmp_path / "file"))
+    assert up.communicate(timeout=30)[1] == f"mainspring: data: cannot be kept in {tmp_path}/file: File exists\n"
+    assert up.returncode == 2

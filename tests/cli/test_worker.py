@@ -142,8 +142,8 @@ def test_options_reach_every_process(start: Start, client: Client) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--app", "nowhere:app"], 2, "app: cannot import nowhere"),
-        (["--app", "nowhere:app", "--processes", "2"], 2, "app: cannot import nowhere"),
+        (["--app", "nowhere:app"], 2, "app: there is no module nowhere"),
+        (["--app", "nowhere:app", "--processes", "2"], 2, "app: there is no module nowhere"),
         (["--schema", "nowhere"], 6, "run `mainspring schema migrate`"),
         (["--schema", "nowhere", "--processes", "2"], 6, "run `mainspring schema migrate`"),
     ],

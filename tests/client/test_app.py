@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from tests.databases import Database
@@ -49,7 +50,8 @@ def test_an_app_gives_its_settings_to_its_clients(database: Database, monkeypatc
         assert client.get(client.enqueue(send_mail.job(to="x")).id).org_id == "acme"
 
 
-def test_an_app_without_a_database_says_what_to_do() -> None:
+def test_an_app_without_a_database_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)  # where no `mainspring up` runs
     app = ms.App(None, tasks)
 
     with pytest.raises(ms.ConfigurationError, match="MAINSPRING_DSN"):

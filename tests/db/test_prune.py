@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
+from tests.chaos.races import Late
+from tests.databases import Database
 from tests.db.conftest import NOON
 from tests.db.engine import Engine
 
 from mainspring.job import Claim
+from mainspring.uuid7 import uuid7
 
 
 def tried(engine: Engine, last: str, **fields: Any) -> Claim:
@@ -111,3 +116,38 @@ def test_a_replayed_job_takes_its_key_back_from_one_that_is_pruned(engine: Engin
 
     assert engine.status("k") == ("pending", None, None, None)
     assert engine.enqueue(key="k").id == first.id
+
+
+def fix(engine: Engine, job: UUID) -> tuple[bool, UUID | None]:
+    call = "select moved, in_the_way from mainspring.fix_forward(%s, null, %s, '{}', '[]', 'user', 'ada', 'why', false)"
+    moved, in_the_way = engine.rows(call, job, uuid7())[0]
+    return moved, in_the_way
+
+
+@pytest.mark.parametrize(
+    ("last", "again"),
+    [
+        ("stop", lambda engine, _: engine.enqueue(key="k", reset=True).answer == "reset"),
+        ("bury", lambda engine, _: engine.enqueue(key="k", reset=True).answer == "reset"),
+        ("bury", lambda engine, job: engine.replay(job) == (True, None)),
+        ("bury", lambda engine, job: fix(engine, job) == (True, None)),
+    ],
+)
+def test_clean_up_never_waits_for_a_key_whose_holder_may_want_the_job(
+    database: Database, engine: Engine, last: str, again: Callable[[Engine, UUID], bool]
+) -> None:
+    """It has the ticket, the other has the key: if each waited for the other, one of them would be broken off."""
+    claim, other = engine.started(key="k", mode="keep"), engine.started(key="other")
+    for one in (claim, other):
+        engine.end(one, last)
+        engine.discard(one.id)
+    engine.clock.advance(days=1)
+    with database.connect() as watching:
+        with engine.conn.transaction():
+            assert engine.enqueue(key="k", mode="keep").answer == "existing"  # holds the key
+            pruning = Late(database, lambda cleaner: cleaner.prune())
+            waited = pruning.waits(Engine(watching), 2.0)
+            assert again(engine, claim.id)
+        assert pruning.end() == 1  # the other one
+    assert not waited
+    assert engine.state(other.id) is None

@@ -109,6 +109,8 @@ def test_many_are_counted_first_and_decided_about_only_when_confirmed(
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda prompt: "n")
     assert (cli(*common, "--reason", "x").code, engine.claim()) == (1, [])
+    monkeypatch.setattr("builtins.input", lambda prompt: pytest.fail("asked before the reason was"))
+    refused(cli(*common), 2, "reason: is missing")
     monkeypatch.setattr("builtins.input", lambda prompt: "y")
     assert cli(*common, "--reason", "x", "--limit", 2).out == "2 replayed, over 1 s.\n"
     assert cli(*common, "--reason", "x", "--yes", "--json").json == {
@@ -117,7 +119,7 @@ def test_many_are_counted_first_and_decided_about_only_when_confirmed(
         "skipped": 0,
         "dry_run": False,
     }
-    assert cli(*common, "--reason", "x", "--yes").out == "0 would be replayed, over 0 s.\n"
+    assert cli(*common, "--reason", "x", "--yes").out == "There are no such dead letters.\n"
     assert engine.state(kept) == "dead"
     assert cli("dead", "discard", "--all", "--reason", "x", "--yes").out == "1 discarded.\n"
     assert engine.job(kept).resolution == "discarded"

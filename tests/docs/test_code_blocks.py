@@ -22,7 +22,7 @@ RUNNABLE = [page for page in PAGES if any(block.language in {"python", "sql"} fo
 COMMANDS = [block for page in PAGES for block in blocks(page) if block.language in {"bash", "ini", "dockerfile"}]
 TARGETS = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
 #: Programs of the reader's own machine.
-FOREIGN = {"kill", "export", "python3", "pip"}
+FOREIGN = {"kill", "export", "source", "python3", "pip"}
 
 
 def run_page(page: Path, database: Database, module: ModuleType) -> dict[str, Any]:

@@ -27,5 +27,12 @@ def secrets_in_every_shape() -> dict[str, str]:
         "token eyJhbGciOiJIUzI1NiJ9.{}.c2lnbmF0dXJl expired",
         "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----",
         "signing_key = {}",
+        r'provider said {{"password": "a\"{}"}}',
+        "headers [(b'x-api-key', b'{}')]",
+        "Cookie: theme=dark; session={}",
+        "callback?password%3D{}",
+        "bot xoxb-{} was removed",
+        "Authorization: Token {}",
+        "refused {{'client_secret': ['{}']}}",
     )
     return {value: shape.format(value) for shape in shapes for value in (canary(),)}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 from uuid import UUID
@@ -135,3 +136,13 @@ def test_the_rules_for_prometheus_use_metrics_that_exist() -> None:
 
     assert used <= known
     assert text.count("- alert:") == len(RULES)
+
+
+def test_the_rules_for_prometheus_are_yaml_and_link_to_where_the_runbook_can_be_read() -> None:
+    for base in ("https://git.example.com/main", "https://git.example.com/main/"):
+        values = re.findall(r"^ +(?:expr|summary|runbook): (.*)$", prometheus_rules(base), re.MULTILINE)
+        texts = [json.loads(value) for value in values]  # a text with a colon must be quoted, and JSON is YAML
+
+        assert texts[0::3] == [rule.expr for rule in RULES]
+        assert texts[1::3] == [rule.text for rule in RULES]
+        assert texts[2::3] == [f"https://git.example.com/main/{rule.runbook}" for rule in RULES]

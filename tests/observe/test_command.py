@@ -98,7 +98,7 @@ def test_alerts_are_listed_and_printed_as_rules(
     assert main(["alert", "rules", "--runbook", "https://docs.example.com/"]) == 0
     text = capsys.readouterr().out
     assert text.count("- alert: ") == len(RULES)
-    assert "runbook: https://docs.example.com/docs/operations/alerts.md#no-worker" in text
+    assert 'runbook: "https://docs.example.com/docs/operations/alerts.md#no-worker"' in text
 
 
 def test_a_port_that_is_none_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

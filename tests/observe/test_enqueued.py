@@ -129,6 +129,23 @@ def test_a_session_inside_an_outer_transaction_does_not_know_its_end_and_tells_n
     assert told(heard) == []
 
 
+@pytest.mark.rule("ENG-22.10")
+def test_a_session_that_is_closed_without_a_commit_tells_nothing_later(
+    client: Client, heard: Heard, database: Database
+) -> None:
+    with engine(database.dsn, "psycopg") as bind, bind.connect() as conn:
+        session = orm.Session(conn)  # its own transactions, on a connection that outlives it
+        client.enqueue(greet.job(n=1), conn=session)
+        session.close()  # a rollback that SQLAlchemy does not call one
+        client.enqueue(greet.job(n=2), conn=session)
+        session.commit()
+        client.enqueue(greet.job(n=3), conn=session)
+        session.close()
+
+    assert told(heard) == [2]
+    assert session.info["mainspring_committed"] == []  # and nothing is kept for a long-lived one
+
+
 async def test_an_async_session_tells_after_its_commit(aclient: AsyncClient, heard: Heard, database: Database) -> None:
     made = create_async_engine(url(database.dsn, "psycopg"), poolclass=sa.NullPool)
     async with AsyncSession(made) as session:
@@ -165,6 +182,22 @@ def test_django_tells_after_its_commit_and_forgets_a_savepoint_that_was_rolled_b
         thread.submit(view).result()
 
     assert told(heard) == [0, 1]
+
+
+def test_django_without_autocommit_does_not_say_when_and_nothing_is_told(database: Database, heard: Heard) -> None:
+    def view() -> None:
+        from django.db import transaction
+
+        with django_connection(database.dsn) as connection, Client(database.dsn, observers=[heard]) as client:
+            connection.set_autocommit(False)
+            client.enqueue(greet.job(n=0), conn=connection)
+            transaction.commit()
+            assert len(client.jobs()) == 1
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(view).result()
+
+    assert told(heard) == []
 
 
 def test_pauses_and_resumes_are_told_with_who_did_it(client: Client, heard: Heard) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ from mainspring.events import (
     JobFailed,
     JobLeaseExpired,
     JobLeaseLost,
+    JobReleased,
     JobRetried,
     JobStale,
     JobStarted,
@@ -30,6 +32,7 @@ from mainspring.events import (
     WorkerStopped,
     WorkerStopping,
 )
+from mainspring.worker.context import JobContext
 from mainspring.worker.leases import Renewer
 
 pytestmark = pytest.mark.anyio
@@ -173,8 +176,9 @@ async def test_an_outcome_that_the_database_refuses_is_stale_and_counts_as_nothi
     assert stage.heard.of(JobSucceeded) == []
 
 
+@pytest.mark.parametrize("losses", [1, 2], ids=["once", "and once more when it was asked for"])
 async def test_what_had_committed_when_its_answer_was_lost_is_told_as_what_it_was(
-    stage: Theatre, tasks: Registry, monkeypatch: pytest.MonkeyPatch
+    stage: Theatre, tasks: Registry, monkeypatch: pytest.MonkeyPatch, losses: int
 ) -> None:
     @tasks.task(retry=AT_ONCE)
     async def work(*, n: int) -> int | None:
@@ -193,16 +197,77 @@ async def test_what_had_committed_when_its_answer_was_lost_is_told_as_what_it_wa
             raise psycopg.OperationalError("the answer was lost")
         return answer
 
+    recorded = worker._exchange._voice.recorded
+
+    async def deaf_again(*args: Any) -> Any:
+        if len(lost) < losses:
+            lost.append(0)
+            raise psycopg.OperationalError("the connection was lost")
+        return await recorded(*args)
+
     monkeypatch.setattr(worker._exchange, "_talk", deaf)
+    monkeypatch.setattr(worker._exchange._voice, "recorded", deaf_again)
     await stage.enqueue_many([work.job(n=n) for n in range(3)])
     await stage.until(lambda: len(stage.heard.of(JobSucceeded)) == 2 and stage.heard.of(JobDeadlettered))
     await worker.stop()
 
-    assert lost
+    assert len(lost) == losses
     assert stage.heard.of(JobStale) == []
     assert [event.final for event in stage.heard.of(JobFailed)] == [False, True]
     assert worker.counts["succeeded"] == 2
     assert len(stage.heard.of(DatabaseAway)) == len(stage.heard.of(DatabaseBack)) == 1
+
+
+async def test_a_transaction_that_committed_though_its_handler_saw_an_error_counts_as_the_success_that_it_was(
+    stage: Theatre, tasks: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end, lost = JobContext._end, list[int]()
+
+    async def deaf(self: JobContext, conn: Any) -> None:
+        await end(self, conn)
+        lost.append(1)
+        raise psycopg.OperationalError("the answer was lost")
+
+    @tasks.task(retry=AT_ONCE)
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction():
+            await ctx.enqueue(follow.job())
+
+    @tasks.task
+    async def follow() -> None: ...
+
+    monkeypatch.setattr(JobContext, "_end", deaf)
+    job = await stage.enqueue(work.job())
+    worker = await stage.drain(tasks)
+
+    assert lost == [1]
+    assert stage.heard.names(job) == ["job.started", "job.succeeded"]
+    assert len(stage.heard.of(JobEnqueued)) == 1
+    assert (worker.counts["succeeded"], worker.counts["stale"]) == (2, 0)
+    assert stage.heard.of(WorkerStopped)[0].succeeded == 2
+
+
+async def test_a_commit_whose_answer_is_late_is_told_though_the_lease_can_no_longer_be_trusted(
+    stage: Theatre, tasks: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = JobContext._end
+
+    async def slow(self: JobContext, conn: Any) -> None:
+        await end(self, conn)
+        self._run.trusted_until = 0.0
+        await asyncio.sleep(0.6)  # the watch looks every quarter of a second
+
+    @tasks.task
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+
+    monkeypatch.setattr(JobContext, "_end", slow)
+    job = await stage.enqueue(work.job())
+    await stage.drain(tasks)
+
+    assert await stage.state(job) == "succeeded"
+    assert stage.heard.names(job) == ["job.started", "job.succeeded"]
 
 
 async def test_a_lost_lease_and_its_rescue_are_told_each_by_who_sees_it(stage: Theatre, tasks: Registry) -> None:
@@ -260,6 +325,32 @@ async def test_jobs_interrupted_by_a_stop_are_released(stage: Theatre, tasks: Re
         await stage.until(lambda: stage.heard.of(JobStarted))
 
     assert stage.heard.names(job) == ["job.started", "job.released"]
+
+
+@pytest.mark.parametrize("end", ["returns", "raises"])
+async def test_what_a_handler_does_after_its_job_was_given_back_is_no_success(
+    stage: Theatre, tasks: Registry, end: str
+) -> None:
+    ended = asyncio.Event()
+
+    @tasks.task
+    async def work() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        await stage.until(lambda: stage.heard.of(JobReleased))
+        ended.set()
+        if end == "raises":
+            raise ValueError("no")
+
+    job = await stage.enqueue(work.job())
+    async with stage.work(tasks, grace=timedelta(milliseconds=10)) as worker:
+        await stage.until(lambda: stage.heard.of(JobStarted))
+    await asyncio.wait_for(ended.wait(), 5)
+    await asyncio.sleep(0.05)
+
+    assert await stage.state(job) == "ready"
+    assert stage.heard.names(job) == ["job.started", "job.released"]
+    assert worker.counts["succeeded"] == 0
 
 
 async def test_events_come_in_batches(stage: Theatre, tasks: Registry) -> None:

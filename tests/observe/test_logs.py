@@ -125,7 +125,7 @@ def test_on_a_terminal_it_speaks_in_words(stream: io.StringIO) -> None:
     Log(stream, plain=True)([WorkerStarted("w", ["q:default"]), event])
 
     first, second = stream.getvalue().splitlines()
-    assert first.endswith("INFO    worker:started  worker=w queues=['q:default']")
+    assert first.endswith("INFO    worker:started worker=w queues=['q:default']")
     assert "job:processing greet" in second
     assert "late_ms=250" in second
 

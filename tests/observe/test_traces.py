@@ -10,7 +10,7 @@ from opentelemetry import trace as api
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler
 from opentelemetry.trace import SpanKind, StatusCode
 from tests.observe.conftest import Theatre
 
@@ -170,6 +170,28 @@ async def test_what_is_not_sampled_is_handed_on_as_not_sampled(stage: Theatre, t
 
     assert (await stage.job(job)).traceparent == traceparent(request.get_span_context())
     assert flags == [0]
+
+
+@pytest.mark.parametrize(("sampler", "spans_made"), [(ParentBased(ALWAYS_ON), 0), (ALWAYS_ON, 1)])
+async def test_the_sampler_decides_about_jobs_whose_request_was_not_sampled(
+    stage: Theatre, tasks: Registry, sampler: Sampler, spans_made: int
+) -> None:
+    seen: list[str] = []
+
+    @tasks.task
+    async def work() -> None:
+        seen.append(traceparent(api.get_current_span().get_span_context()))
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider(sampler=sampler)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    stage.trace = Spans(provider)
+    given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+    await stage.enqueue(work.job().traced(traceparent=given))
+    await stage.drain(tasks)
+
+    assert len(exporter.get_finished_spans()) == spans_made
+    assert [text == given for text in seen] == [spans_made == 0]
+    assert seen[0].split("-")[1] == given.split("-")[1]
 
 
 async def test_jobs_side_by_side_have_each_their_own_span(

@@ -242,5 +242,5 @@ def test_what_a_person_is_told(database: Database, cli: Cli, schema: str) -> Non
     said = cli("schema", "unsecure", *at).out
     assert f"schema {schema} is not secured any more\nrole {schema}_worker is dropped\n" in said
     assert cli("schema", "unsecure", *at, "--json").json == {
-        "schema": schema, "roles": {f"{schema}_{role}": "dropped" for role in ("worker", "api", "operator")},
+        "schema": schema, "roles": {f"{schema}_{role}": "not there" for role in ("worker", "api", "operator")},
     }  # fmt: skip

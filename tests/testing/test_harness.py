@@ -26,6 +26,8 @@ from mainspring import (
     fixed,
 )
 from mainspring.testing import Crash, Harness
+from mainspring.testing.tasks import Declared
+from mainspring.testing.working import Working
 
 # -- time -------------------------------------------------------------------------------------------------------------
 
@@ -443,6 +445,21 @@ def test_a_worker_that_cannot_start_says_why(mainspring: Harness) -> None:
 
 
 # -- looking ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_whose_database_does_not_come_is_given_up_and_leaves_no_thread(
+    tasks: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def impatient(*_: Any, **__: Any) -> Any:
+        raise AssertionError("no event worker.started: not within 0 s")
+
+    monkeypatch.setattr(Working, "wait_for", impatient)
+    working = Working("host=/nowhere dbname=nothing", Declared(tasks), {})
+    with pytest.raises(AssertionError, match="not within"), working:
+        pass
+
+    assert working._thread.ident is not None
+    assert not working._thread.is_alive()
 
 
 def test_what_waits_is_found_by_everything_that_is_said_of_it(mainspring: Harness, tasks: Registry) -> None:

@@ -34,6 +34,35 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_X
         "private-key: {}",
         'password="{} and the rest was cut',
         "bearer {}",
+        r'{{"password": "a\"{}"}}',
+        r'"body": "{{\"password\": \"a\\\"{}\"}}"',
+        "{{b'password': b'{}'}}",
+        "password=SecretStr('{}')",
+        "{{'passwords': 1, 'password': ['{}', 'b'], 'n': 1}}",
+        "'secret': {{'value': '{}'",
+        "password=a,{}",
+        "password=a;{}",
+        'password=a"{}',
+        "password%3D{}&x=1",
+        "%22password%22%3A%22{}%22%2C%22n%22",
+        "[(b'x-api-key', b'{}')]",
+        '[["authorization", "{}"]]',
+        "x-api-key: {}",
+        "Authorization: Token {}",
+        "Authorization: Digest username=x, response={}",
+        "-H 'Authorization: ApiKey {}' -v",
+        "'Authorization': ('Basic', '{}')",
+        "Cookie: theme=dark; session={}; x=1",
+        "Set-Cookie:session={}; Path=/",
+        "{{'cookie': 'session={}'}}",
+        "JSESSIONID={}",
+        "<password>{}</password>",
+        "pg_dump --db-password {} -v",
+        "https://bucket.example/a?X-Amz-Signature={}&x=1",
+        "postgres://app:a@{}@db/x",
+        "postgres://app:a%40{}@db/x",
+        "postgres://app:a/{}@db/x",
+        "MAINSPRING_MASTER_KEY={}",
     ],
 )
 def test_a_secret_with_a_name_is_masked(template: str) -> None:
@@ -55,6 +84,17 @@ def test_a_secret_with_a_name_is_masked(template: str) -> None:
         "AKIAIOSFODNN7EXAMPLE",
         "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\n-----END PRIVATE KEY-----",
         "-----BEGIN RSA PRIVATE KEY-----\nMIIEvQIBADANBg",
+        r"-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\n-----END PRIVATE KEY-----",
+        "-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQdGBGVc\n-----END PGP PRIVATE KEY BLOCK-----",
+        "ASIAIOSFODNN7EXAMPLE",
+        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "github_pat_11ABCDEFG0abcdefghijkl_mnopqrstuvwxyz0123456789",
+        "glpat-a1b2c3d4e5f6g7h8i9j0",
+        "xoxb-123456789012-abcDEFghiJKL",
+        "AIzaSyA1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q",
+        "ya29.a0AfH6SMBx7Qz9Lm2Vb4Tn6Ws",
+        "SG.a1b2c3d4e5f6g7h8i9j0.k1l2m3n4o5p6q7r8s9t0",
+        "sk-proj-a1b2c3d4e5f6g7h8i9j0",
     ],
 )
 def test_a_secret_with_a_shape_is_masked(secret: str) -> None:
@@ -65,6 +105,11 @@ def test_what_surrounds_a_secret_stays() -> None:
     assert sanitize("GET /a?token=abc&page=2") == "GET /a?token=***&page=2"
     assert sanitize("postgresql://app:pw@db/x") == "postgresql://app:***@db/x"
     assert sanitize("{'password': 'a b', 'n': 1}") == "{'password': ***, 'n': 1}"
+    assert sanitize(r'{"password": "a\"b", "n": 1}') == '{"password": ***, "n": 1}'
+    assert sanitize("{'password': ['a', 'b'], 'n': 1}") == "{'password': ***, 'n': 1}"
+    assert sanitize("Server=db;Password=a;Port=5") == "Server=db;Password=***;Port=5"
+    assert sanitize("Authorization: Bearer abcdefgh was refused") == "Authorization: *** was refused"
+    assert sanitize("[('authorization', 'x'), ('host', 'db')]") == "[('authorization', ***), ('host', 'db')]"
 
 
 @pytest.mark.rule("ENG-8.10")
@@ -74,7 +119,25 @@ def test_addresses_of_people_are_masked() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "division by zero", "token_count=3", "tokens: 5", 'File "a.py", line 3, in run\n\tx = y\n', "a@b", "é 😀"],
+    [
+        "",
+        "division by zero",
+        "token_count=3",
+        "tokens: 5",
+        'File "a.py", line 3, in run\n\tx = y\n',
+        "a@b",
+        "é 😀",
+        "KeyError: 'password'",
+        "missing: 'password', 'email'",
+        "Unexpected token: { at position 5",
+        "http://127.0.0.1:8000/users/@me",
+        "the cookie is stale",
+        "Authorization header is missing",
+        "sk-learn-contrib",
+        "session_id=42",
+        "--password-file is missing",
+        'column "token" does not exist',
+    ],
 )
 def test_a_harmless_text_is_kept(text: str) -> None:
     assert sanitize(text) == text
@@ -110,7 +173,27 @@ def test_what_postgresql_cannot_store_is_replaced() -> None:
 
 @pytest.mark.parametrize(
     "hostile",
-    ["a" * 200_000, "a@" * 100_000, "eyJ" * 60_000, "password=" * 20_000, "password='" * 20_000, "://a:" * 40_000],
+    [
+        "a" * 200_000,
+        "a@" * 100_000,
+        "eyJ" * 60_000,
+        "password=" * 20_000,
+        "password='" * 20_000,
+        "://a:" * 40_000,
+        "token:{" * 30_000,
+        "token=" + ",a" * 100_000,
+        "('token',\"" * 20_000,
+        "<token>" * 30_000,
+        "--token " * 25_000,
+        "cookie:" * 30_000,
+        "authorization: a " * 12_000,
+        "token%3d" * 25_000,
+        "SG." * 60_000,
+        "://a:b/" * 30_000,
+        "password" + "\\" * 200_000,
+        "token=\\'" * 25_000,
+        "-----BEGIN " * 18_000,
+    ],
 )
 @pytest.mark.parametrize("end", ["", " "])
 def test_a_hostile_text_costs_little_time(hostile: str, end: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.worker.stage import Stage
 
 from mainspring import Context, Registry, SyncContext, fixed
+from mainspring.db.fence import System
 from mainspring.errors import LeaseLost, MainspringError, ValidationError
 
 pytestmark = pytest.mark.anyio
@@ -447,3 +448,45 @@ async def test_an_attempt_parses_loads_works_stores_and_leaves_its_trail_in_that
     assert await stage.result(job) == 2
     trail = stage.rows("select event from mainspring.trail where job_id = %s order by at", job)
     assert [event for (event,) in trail] == ["job.enqueued", "job.started", "job.succeeded"]
+
+
+async def test_a_transaction_on_a_server_that_was_replaced_meanwhile_does_not_commit_there(
+    stage: Stage, tasks: Registry, colour: str
+) -> None:
+    """It began before the promotion, and the old primary would still take it."""
+    stage.ledger()
+    attempts: list[System] = []
+
+    def promoted(conn: Any) -> None:
+        attempts.append(conn.server.system)
+        if len(attempts) == 1:
+            conn.server.system.timeline += 1  # as another connection would learn
+
+    if colour == "async":
+
+        @tasks.task
+        async def work(ctx: Context) -> None:
+            async with ctx.transaction() as conn:
+                await conn.execute(INSERT, [ctx.job.id, "paid"])
+                promoted(conn)
+    else:
+
+        @tasks.task(name="work")
+        def work(ctx: SyncContext) -> None:
+            with ctx.transaction() as conn:
+                conn.execute(INSERT, [ctx.job.id, "paid"])
+                promoted(conn)
+
+    job = await stage.enqueue(work.job())
+    async with stage.work(tasks):
+        await stage.until(lambda: attempts)
+        await asyncio.sleep(0.1)
+        seen = stage.effects(), stage.one("select count(*) from mainspring.running")
+        attempts[0].timeline -= 1  # here the new primary is the same server
+        assert seen == ([], 1)
+        await stage.until(lambda: stage.rows("select 1 from mainspring.waiting where snoozes = 1"))
+        stage.clock.advance(seconds=5)
+        await stage.result(job)
+
+    assert (stage.effects(), len(attempts)) == (["paid"], 2)
+    assert (await stage.job(job)).attempt == 1  # it could not be made, so it is not counted

@@ -391,6 +391,33 @@ async def test_one_outcome_that_cannot_be_written_does_not_hold_up_the_others(st
     assert error["code"] == "INTERNAL_ERROR"
 
 
+async def test_an_outcome_is_not_blamed_for_the_claim_that_failed_beside_it(
+    stage: Stage, tasks: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[int] = []
+
+    @tasks.task
+    async def work() -> str:
+        return "done"
+
+    worker = stage.worker(tasks, concurrency=1, batch=1, exchanges=1)
+    await worker.start()
+    talk = worker._exchange._talk
+
+    async def refuse(conn: Any, letter: Any, asks: Any, *rest: Any) -> Any:
+        if len(letter) == 1 and asks and len(failed) < 3:
+            failed.append(1)
+            raise psycopg.errors.InsufficientPrivilege("claim: permission denied")
+        return await talk(conn, letter, asks, *rest)
+
+    monkeypatch.setattr(worker._exchange, "_talk", refuse)
+    jobs = await stage.enqueue_many([work.job() for _ in range(10)])
+    assert [await stage.result(job.id) for job in jobs] == ["done"] * 10
+    await worker.stop()
+
+    assert len(failed) == 3
+
+
 async def test_an_error_of_our_own_does_not_end_the_exchange(
     stage: Stage, tasks: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

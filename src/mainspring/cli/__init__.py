@@ -15,12 +15,15 @@ from cyclopts import App, CycloptsError
 
 from mainspring import __version__
 from mainspring.cli.exits import DATABASE, USAGE, complain, exit_code
+from mainspring.cli.usage import usage
 from mainspring.errors import MainspringError
+from mainspring.sanitize import mask
 
 # The help of commands that stand alone: the first line is shown beside their name, all of it by `--help`.
 TOP = """Watch throughput, latency, queues, workers and failures.
 
-In a terminal it shows a new picture every second until q or Ctrl-C.
+In a terminal it shows a new picture every second until q or Ctrl-C; with --json
+it prints one object a second.
 
     mainspring top
     mainspring top --once | less
@@ -35,20 +38,28 @@ Each finding says what to do. Exits with 1 if there is a problem, with 0 if ther
 
 COMPLETION = """Print a script for your shell to complete commands with Tab.
 
+Put it where the shell looks. For zsh the directory must be in $fpath before compinit runs.
+
     mainspring completion bash > ~/.local/share/bash-completion/completions/mainspring
     mainspring completion zsh > ~/.zsh/_mainspring
-    mainspring completion fish > ~/.config/fish/completions/mainspring.fish
+    mainspring completion fish > ~/.config/fish/completions/mainspring.fish"""
 
-For zsh the directory must be in $fpath before compinit runs."""
+UP = """Run an example, or your application, on a PostgreSQL of its own.
+
+It starts PostgreSQL, installs the schema, runs a worker, and says every second
+what happens. In another terminal, in this directory, all other commands find it.
+
+    mainspring up
+    mainspring up --app shop:app --processes 2"""
 
 app = App(
     name="mainspring",
-    help="Durable background jobs in PostgreSQL.",
+    help="Durable background jobs in PostgreSQL. New here: `mainspring up` runs an example.",
     version=__version__,
     help_format="plaintext",
     result_action="return_value",
 )
-app.command("mainspring.cli.up:up", name="up", help="Run an example, or your application, on a PostgreSQL of its own.")
+app.command("mainspring.cli.up:up", name="up", help=UP)
 app.command("mainspring.cli.worker:app", name="worker", help="Run workers, and see which are running.")
 app.command("mainspring.cli.job:app", name="job", help="Enqueue, look at and change jobs.")
 app.command("mainspring.cli.dead:app", name="dead", help="Find dead letters, see why they died, and decide about them.")
@@ -72,8 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
-        error.verbose = False
-        complain(str(error))
+        complain(mask(usage(error)))
         return USAGE
     except MainspringError as error:
         complain(str(error))
@@ -84,8 +94,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not type(error).__module__.startswith("psycopg"):
             raise  # a mistake of ours, or of the application: its traceback is wanted
-        complain(f"the database refused: {error}")
+        said = getattr(error, "diag", None)  # its first words: the others repeat rows
+        complain(f"the database refused: {(said and said.message_primary) or error}")
         return DATABASE
     except KeyboardInterrupt:
+        if sys.stderr.isatty():
+            print(file=sys.stderr)  # the terminal wrote ^C into the line
         return 130
     return code if isinstance(code, int) else 0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from cyclopts import App
+from typing import Annotated
+
+from cyclopts import App, Parameter
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
 
 app = App(name="alert", help="See what somebody should look at.", help_format="plaintext")
 
-COLUMNS = ("ALERT", "SEVERITY", "WHAT", "RUNBOOK")
+COLUMNS = ("ALERT", "SEVERITY", "RUNBOOK", "WHAT")
 
 
 @app.command(name="list")
@@ -29,18 +31,21 @@ def list_alerts(*, connection: Connection = UNSAID) -> None:
     alerts = [raised(name, text, None, queue) for (name, queue), text in wrong(found)]
     if connection.json:
         return output.as_json(alerts)
-    rows = ((alert.alert, alert.severity, alert.text, alert.runbook) for alert in alerts)
+    rows = ((alert.alert, alert.severity, alert.runbook, alert.text) for alert in alerts)
     return output.table(COLUMNS, rows, "Nothing fires.")
 
 
 @app.command
-def rules(*, runbook: str = "") -> None:
+def rules(*, runbook: Annotated[str, Parameter(show_default=False)] = "") -> None:
     """Print every alert as a rules file for Prometheus.
 
+    Needs no database. Load it anew with each version of Mainspring.
+
         mainspring alert rules > /etc/prometheus/mainspring.yml
+        mainspring alert rules --runbook https://git.example.com/blob/main
 
     Args:
-        runbook: What the links to the runbook begin with, such as the address of your copy of the documentation.
+        runbook: Where the repository can be read, which links to the runbook then begin with.
     """
     from mainspring.observe.alerts import prometheus_rules
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 app = App(name="audit", help="See who did what, and check that nobody changed it.", help_format="plaintext")
 
-COLUMNS = ("AT", "EVENT", "ORG", "BY", "JOB", "TASK", "ATTEMPT", "DETAIL", "ID")
+COLUMNS = ("AT", "EVENT", "ORG", "BY", "JOB", "TASK", "ATTEMPT", "ID", "DETAIL")
+GLANCE = 200  # characters of what an event brings along
 BROKEN = 1  # the exit code when something is not as it was sealed
 
 
@@ -71,7 +72,7 @@ def seal(*, org: str | None = None, connection: Connection = UNSAID) -> None:
     """
     with connection.client() as client:
         rows = client.audit.seal(org=org)
-    output.as_json({"sealed": rows}) if connection.json else output.say(f"{rows} events sealed")
+    output.as_json({"sealed": rows}) if connection.json else output.say(f"{rows} event{'s' * (rows != 1)} sealed")
 
 
 @app.command
@@ -115,7 +116,8 @@ def verify(
     output.table(columns, rows, "There are no events.")
     for finding in findings:
         output.say(str(finding))
-    output.say(f"{len(findings)} findings" if findings else "Nothing was changed, removed or put in.")
+    count = len(findings)
+    output.say(f"{count} finding{'s' * (count != 1)}" if count else "Nothing was changed, removed or put in.")
     return BROKEN if findings else 0
 
 
@@ -125,6 +127,12 @@ def _progress(org: str, seals: int, rows: int) -> None:
 
 
 def _row(event: AuditEvent) -> tuple[Any, ...]:
-    detail = {name: value for name, value in event.detail.items() if value is not None and name != "by"}
     job = event.job_id, event.task, event.attempt
-    return event.at, event.event, event.org_id, event.by, *job, detail or None, event.id
+    return event.at, event.event, event.org_id, event.by, *job, event.id, _detail(event.detail)
+
+
+def _detail(detail: dict[str, Any]) -> str:
+    """Why first, then as much of the rest as can be read at a glance; `--json` has all of it."""
+    told = {name: value for name, value in detail.items() if value is not None and name not in ("by", "reason")}
+    whole = ". ".join(output.text(part) for part in (detail.get("reason"), told) if part)
+    return whole if len(whole) <= GLANCE else f"{whole[:GLANCE]}…"

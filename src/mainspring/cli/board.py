@@ -75,7 +75,8 @@ def _numbers(p: Pulse, board: Board, history: Sequence[float]) -> list[Renderabl
     start = "no job started"
     if p.pickup_ms is not None and p.pickup_p95_ms is not None:
         start = f"starts after {span(p.pickup_ms / 1000)} (p95 {span(p.pickup_p95_ms / 1000)})"
-    dead = f"{_count(board.dead_letters)} dead letters", "red" if board.dead_letters else "dim"
+    letters = board.dead_letters
+    dead = f"{_count(letters)} dead letter{'s' * (letters != 1)}", "red" if letters else "dim"
     waits = Text.assemble(
         f"{start}  ready {_count(p.ready)} (+{_count(p.later)} later)  running {p.running}  ", dead,
         no_wrap=True, overflow="ellipsis",

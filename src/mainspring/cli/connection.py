@@ -8,25 +8,20 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from mainspring.config import DEFAULT_SCHEMA, database
 from mainspring.errors import ConfigurationError, MainspringError
-from mainspring.job import DEFAULT_ORG
 
 if TYPE_CHECKING:
     import psycopg
 
     from mainspring.app import App
     from mainspring.client import Client
-    from mainspring.embedded import Cluster
-
-DATA = Path(".data")  # where `mainspring up` keeps the embedded PostgreSQL
 
 
 def _user() -> str:
@@ -72,12 +67,10 @@ class Connection:
         """The database: named by an option, the application or the environment, or the embedded one that runs here."""
         if self.dsn:
             return self.dsn
-        try:
-            found = app.dsn if app else database()
-        except ConfigurationError:
-            found = None
-        if found is None:
-            found = _embedded()
+        with suppress(ConfigurationError):  # nobody has named one
+            if app:
+                return app.dsn
+        found = database() or _here()
         if found is None:
             raise ConfigurationError("dsn: give --dsn, or set MAINSPRING_DSN, or run `mainspring up` in this directory")
         return found
@@ -134,32 +127,26 @@ def load(place: str) -> App:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), name, None)
+        loaded = importlib.import_module(module)
     except MainspringError:
         raise
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
+            places = f"neither in {os.getcwd()} nor installed"
+            raise ConfigurationError(f"app: there is no module {module}, {places}") from None
         where = traceback.extract_tb(error.__traceback__)[-1]
         at = "" if where.filename.startswith("<frozen") else f" ({where.filename}:{where.lineno})"
         raise ConfigurationError(f"app: cannot import {module}: {type(error).__name__}: {error}{at}") from error
     from mainspring.app import App
 
+    found = getattr(loaded, name, None)
     if not isinstance(found, App):
-        raise ConfigurationError(f"app: {module} has no App named {name}")
+        others = [other for other, value in vars(loaded).items() if isinstance(value, App)]
+        raise ConfigurationError(f"app: {module} has no App named {name}{f', but {others[0]}' if others else ''}")
     return found
 
 
-def _embedded() -> str | None:
-    """The embedded PostgreSQL of this directory, if it runs."""
-    if not (DATA / "postgres").is_dir():
-        return None
-    from mainspring.embedded import Cluster
+def _here() -> str | None:
+    from mainspring.embedded.home import here
 
-    cluster = Cluster(DATA / "postgres")
-    return at_home(cluster) if cluster.running else None
-
-
-def at_home(cluster: Cluster) -> str:
-    """How a person looks into the embedded PostgreSQL: its schema may be secured, and has one organisation."""
-    from psycopg.conninfo import make_conninfo
-
-    return make_conninfo(cluster.dsn(), options=f"-c mainspring.org={DEFAULT_ORG}")
+    return here()

@@ -23,7 +23,7 @@ from mainspring.errors import JobError, ValidationError
 app = App(name="dead", help="Find dead letters, see why they died, and decide about them.", help_format="plaintext")
 
 COLUMNS = ("ID", "TASK", "STATE", "QUEUE", "ATTEMPT", "FINISHED", "FINGERPRINT", "ERROR")
-GROUPS = ("COUNT", "FINGERPRINT", "TASK", "OLDEST", "NEWEST", "EXAMPLE", "ERROR")
+GROUPS = ("FINGERPRINT", "COUNT", "TASK", "OLDEST", "NEWEST", "EXAMPLE", "ERROR")
 EMPTY = "There are no such dead letters."
 DONE = {"replay": "replayed", "discard": "discarded"}
 
@@ -89,7 +89,7 @@ Ids = Annotated[UUID, Parameter(help="Ids of jobs, in place of a filter.")]
 @app.command(name="list")
 def list_dead(
     *,
-    groups: bool = False,
+    groups: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     limit: int = 50,
     before: UUID | None = None,
     org: str | None = None,
@@ -97,6 +97,11 @@ def list_dead(
     connection: Connection = UNSAID,
 ) -> None:
     """Show failed and dead jobs that nobody has decided about, newest first.
+
+    After an outage start with the groups: errors that look alike are decided about together.
+
+        mainspring dead list --groups
+        mainspring dead list --task send_receipt --newer-than 2h
 
     Args:
         groups: Show errors that look alike together, the most frequent first.
@@ -112,7 +117,7 @@ def list_dead(
         if groups:
             found = client.dead.groups(limit=limit, org=org, **only.only)
             rows = (
-                (g.count, g.fingerprint, g.task, g.oldest, g.newest, g.example, line(g.code, g.message)) for g in found
+                (g.fingerprint, g.count, g.task, g.oldest, g.newest, g.example, line(g.code, g.message)) for g in found
             )
             return output.as_json(found) if connection.json else output.table(GROUPS, rows, EMPTY, now=client.now())
         letters, now = client.dead.list(limit=limit, before=before, org=org, **only.only), client.now()
@@ -138,6 +143,8 @@ def list_dead(
 def show(job: UUID, *, org: str | None = None, connection: Connection = UNSAID) -> None:
     """Show one dead letter: every attempt with its error, what the error means, and what to do.
 
+    With --app it also knows the error codes of the application.
+
     Args:
         job: The job's id.
         org: The organisation that the job must belong to.
@@ -158,6 +165,10 @@ def replay(
 ) -> int:
     """Make dead letters ready again, with all their attempts: by id, or many by filter.
 
+    Many are counted first, and you are asked.
+
+        mainspring dead replay --code RATE_LIMITED --rate 10 --reason "it is back"
+
     Args:
         *jobs: Ids, in place of a filter.
         reason: Why, for the audit trail.
@@ -175,6 +186,10 @@ def replay(
 def discard(*jobs: Ids, reason: str | None = None, meant: Many = NONE, connection: Connection = UNSAID) -> int:
     """Take dead letters off the list, and leave the jobs as they are: by id, or many by filter.
 
+    Many are counted first, and you are asked.
+
+        mainspring dead discard --task greet --older-than 30d --reason "too late"
+
     Args:
         *jobs: Ids, in place of a filter.
         reason: Why, for the audit trail.
@@ -190,15 +205,19 @@ def fix(
     job: UUID,
     *,
     reason: str,
-    assign: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
-    unset: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    assign: Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)] = (),
+    unset: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     payload: str | None = None,
-    edit: Annotated[bool, Parameter(negative="")] = False,
-    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    edit: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     org: str | None = None,
     connection: Connection = UNSAID,
 ) -> None:
     """Enqueue a new job with a corrected payload in place of a dead one. With --app it is checked against the task.
+
+    A value is read as JSON where it can be, else as text. Try with --dry-run first.
+
+        mainspring dead fix JOB --set cents=1250 --reason "the till sent euros"
 
     Args:
         job: The job's id.
@@ -275,10 +294,13 @@ def _many(verb: str, act: Callable[..., Any], how: dict[str, Any], meant: Many, 
     size = min(count.matched, meant.limit or count.matched)
     spread = f", over {size / how['rate']:g} s" if how.get("rate") else ""
     if meant.dry_run or not size:
-        output.as_json(count) if connection.json else output.say(f"{size} would be {DONE[verb]}{spread}.")
+        said = f"{size} would be {DONE[verb]}{spread}." if size else EMPTY
+        output.as_json(count) if connection.json else output.say(said)
         return 0
+    if not (how["reason"] or "").strip():  # before anybody is asked
+        raise ValidationError("reason: is missing", field="reason")
     if not meant.yes:
-        question = f"{verb}: {size} dead letters are meant{spread}"
+        question = f"{verb}: {size} dead letter{'s are' if size != 1 else ' is'} meant{spread}"
         if connection.json or not sys.stdin.isatty():
             raise ValidationError(f"{question}; give --yes to {verb} them, or --dry-run", field="yes")
         if input(f"{question}. Go on? [y/N] ").strip().lower() not in ("y", "yes"):

@@ -31,7 +31,9 @@ def doctor(
     else:
         output.marked((f.level, f.name, f.what, f.todo) for f in found)
         warned = sum(finding.level == "warn" for finding in found)
-        print(f"\n{len(found)} findings: {bad} problem{'s' * (bad != 1)}, {warned} warning{'s' * (warned != 1)}.")
+        counts = {"finding": len(found), "problem": bad, "warning": warned}
+        told = [f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items()]
+        print(f"\n{told[0]}: {told[1]}, {told[2]}.")
     return PROBLEM if bad else 0
 
 

@@ -18,6 +18,7 @@ from mainspring.errors import (
     Unreadable,
     ValidationError,
 )
+from mainspring.sanitize import mask_shapes
 
 USAGE = 2  # the command was typed wrongly
 DATABASE = 5
@@ -49,5 +50,5 @@ def exit_code(error: MainspringError) -> int:
 
 def complain(message: str) -> None:
     """Say what is wrong, in one line; what somebody typed is not repeated in full."""
-    text = line(" ".join(message[: 4 * LONGEST].split()))
+    text = line(" ".join(mask_shapes(message[: 4 * LONGEST]).split()))
     print("mainspring:", text if len(text) <= LONGEST else f"{text[:LONGEST]}…", file=sys.stderr)

@@ -30,7 +30,7 @@ def enqueue(
     task: str,
     payload: str | None = None,
     *,
-    field: Annotated[tuple[str, ...], Parameter(name=["--field", "-f"], negative="")] = (),
+    field: Annotated[tuple[str, ...], Parameter(name=["--field", "-f"], negative="", show_default=False)] = (),
     queue: str | None = None,
     priority: int | None = None,
     at: datetime | None = None,
@@ -43,7 +43,10 @@ def enqueue(
 ) -> None:
     """Enqueue a job. With --app its payload is checked against the task.
 
+    A field's value is read as JSON where it can be, else as text.
+
         mainspring job enqueue send_welcome -f user_id=7 --delay 2h
+        mainspring job enqueue send_welcome '{"user_id": 7}' --key welcome:7
 
     Args:
         task: The task's name.
@@ -55,10 +58,12 @@ def enqueue(
         delay: Run no sooner than this long from now, such as 90s or 2h.
         key: An idempotency key.
         mode: What a second enqueue under the key does.
-        org: The organisation that the job belongs to.
+        org: The organisation that the job belongs to; else `default`.
         actor: Who asked for the job, if not you.
         connection: The database, and who acts.
     """
+    if at is not None and at.tzinfo is None:
+        raise ValidationError("at: has no time zone, such as the Z of 2030-01-31T08:00:00Z", field="at")
     app = connection.application()
     text = _payload(payload, field)
     job = app.registry.get(task).typed(text) if app else NewJob(task=task, payload=read_payload(text))
@@ -137,6 +142,8 @@ def show(job: UUID, *, org: str | None = None, connection: Connection = UNSAID) 
 def explain(job: UUID, *, org: str | None = None, connection: Connection = UNSAID) -> None:
     """Say why a job is not running (yet): the claim's own conditions, one by one.
 
+    A tick holds, a cross does not, a dot does not decide.
+
         mainspring job explain 0199aa10-51f4-7c3e-9d40-3a5a0a5c7f11
 
     Args:
@@ -163,6 +170,10 @@ def cancel(
     connection: Connection = UNSAID,
 ) -> None:
     """Stop a job: at once while it waits, by its token while it runs.
+
+    One that runs stops where its handler looks at the token: at `ctx.check()`, or between two steps.
+
+        mainspring job cancel JOB --reason "the customer left"
 
     Args:
         job: The job's id.
@@ -193,6 +204,10 @@ def reschedule(
     connection: Connection = UNSAID,
 ) -> None:
     """Move a job that waits to another time.
+
+    By its id or its key, to an instant or by a delay from now.
+
+        mainspring job reschedule --key remind:7 --delay 2h
 
     Args:
         job: The job's id.
@@ -227,6 +242,8 @@ def _payload(text: str | None, fields: tuple[str, ...]) -> str:
     """The payload as it was typed, or made of fields."""
     if text is not None and fields:
         raise ValidationError("payload: give either a JSON object or fields", field="payload")
+    if text is not None and "=" in text and not text.lstrip().startswith("{"):
+        raise ValidationError("payload: is not a JSON object; a field is given as -f name=value", field="payload")
     return text if text is not None else json.dumps(pairs(fields))
 
 

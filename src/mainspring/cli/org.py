@@ -33,10 +33,12 @@ def erase(
     org: str,
     *,
     reason: str,
-    yes: Annotated[bool, Parameter(negative="")] = False,
+    yes: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     connection: Connection = UNSAID,
 ) -> None:
     """Delete an organisation's keys: what they encrypted can be read by nobody any more. There is no way back.
+
+    For applications that encrypt (`App(cipher=...)`); what was never encrypted stays readable.
 
         mainspring org erase acme --reason "asked to be forgotten" --yes
 

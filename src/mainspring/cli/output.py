@@ -17,28 +17,20 @@ import msgspec
 
 from mainspring.sanitize import mask, masked
 from mainspring.span import ago, span
+from mainspring.texts import UNSEEN
+from mainspring.texts import line as line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-#: Control characters, lone surrogates, and what is invisible or turns the direction of writing: an escape code in a
-#: name must not clear an operator's screen, and a text must not read otherwise than it is.
-_UNFIT: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-    "\U000e0000-\U000e0fff]"
-)
 #: In a JSON document the encoder has escaped the first of them already, and wrote the line breaks between its values.
-_UNFIT_JSON: Final = re.compile(_UNFIT.pattern.replace("\x00-\x1f", "", 1))
+_UNFIT_JSON: Final = re.compile(UNSEEN.pattern.replace("\x00-\x1f", "", 1))
 
 
-def line(value: str) -> str:
-    r"""A text in one line that cannot drive a terminal.
-
-    >>> print(line("a\x1b[2Jb\nc"))
-    a\x1b[2Jb\nc
-    """
-    return _UNFIT.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), value)
+#: A table's last column has at least so much room, or as much as it needs.
+FOLDED: Final = 30
+#: Lines of a pipe are not folded.
+ENDLESS: Final = 100_000
 
 
 def as_json(value: Any, *, compact: bool = False, secrets: bool = True) -> None:
@@ -55,21 +47,49 @@ def say(*lines: str) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], empty: str, *, now: datetime | None = None) -> None:
-    """Print rows for people; in a pipe they are as wide as they need. With `now`, instants are shown by distance."""
-    rows = list(rows)
-    if not rows:
-        print(empty)
-        return
+    """Print rows for people, the longest texts last. With `now`, instants are shown by distance.
+
+    In a pipe lines are as long as they need. On a terminal a row that has no room in one line takes several: an id is
+    never broken, so that it can be copied.
+    """
+    cells = [[line(text(value, now)) for value in row] for row in rows]
+    if not cells:
+        return print(empty)
+    screen = console()
+    if screen.is_terminal and _width(columns, cells) > screen.width:
+        used = [number for number in range(len(columns)) if any(row[number] for row in cells)]
+        columns, cells = [columns[n] for n in used], [[row[n] for n in used] for row in cells]
+        if _width(columns, cells) > screen.width:
+            return _stacked(screen, columns, cells)
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
-        grid.add_column(name, overflow="fold")
-    for row in rows:
-        grid.add_row(*(Text(line(text(value, now))) for value in row))
-    draw(console(), grid)
+        grid.add_column(name, overflow="fold", no_wrap=name != columns[-1])
+    for row in cells:
+        grid.add_row(*map(Text, row))
+    return draw(screen, grid)
+
+
+def _width(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
+    """How wide a table must be; its last column may fold."""
+    from rich.cells import cell_len
+
+    *firm, last = (max(map(cell_len, column)) for column in zip(columns, *cells, strict=True))
+    return sum(firm) + min(last, FOLDED) + 3 * len(firm) + 2
+
+
+def _stacked(screen: Console, columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """Each row below its first value, with the names of the others."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for first, *others in cells:
+        about = (f"{name.lower()} {cell}" for name, cell in zip(columns[1:], others, strict=True) if cell)
+        screen.print(Text(first, "bold"))
+        screen.print(Padding(Text(" · ".join(about)), (0, 0, 0, 2)))
 
 
 def fields(values: Mapping[str, Any], *, now: datetime | None = None, secrets: bool = True) -> None:
@@ -102,11 +122,11 @@ def marked(findings: Iterable[tuple[str, str, str, str]]) -> None:
     draw(console(), grid)
 
 
-def console() -> Console:
-    """Where pictures go: a terminal, or a pipe that is as wide as they need."""
+def console(pipe: int = ENDLESS) -> Console:
+    """Where pictures go: a terminal, or a pipe of this width."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 1000, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else pipe, highlight=False)
 
 
 def draw(console: Console, picture: RenderableType) -> None:

@@ -46,7 +46,7 @@ def status(*, connection: Connection = UNSAID) -> None:
     else:
         rows = ((s.number, s.name, s.applied_at or "not yet", s.breaking, s.known) for s in found)
         output.table(("NUMBER", "NAME", "APPLIED", "BREAKING", "KNOWN"), rows, "There are no migrations.")
-        print("\nIt is secured." if covered.secured else "\nIt is not secured: every role with access sees everything.")
+        print("It is secured." if covered.secured else "It is not secured: every role with access sees everything.")
         for gap in covered.gaps:
             print(f"But {gap}: run `mainspring schema secure`.")
     check(found)

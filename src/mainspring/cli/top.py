@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 INTERVAL = 1.0  # seconds between two looks
 FIRST = timedelta(seconds=5)  # the first look goes so far back
 MINUTE = 60  # so many looks are drawn as a line
+PIPE = 120  # columns, where there is no terminal
 
 
 def top(
@@ -54,7 +55,7 @@ def _print(connection: Connection) -> None:
     from mainspring.cli.board import draw
 
     name, pulse, board = next(_frames(connection, patient=False))
-    console = output.console()
+    console = output.console(PIPE)
     output.draw(console, draw(name, pulse, board, (), width=console.width, height=MINUTE))
 
 

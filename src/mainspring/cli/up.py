@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from mainspring.cli.connection import DATA, at_home, load
+from mainspring.cli.connection import load
+from mainspring.config import DATA
 from mainspring.errors import ConfigurationError, DatabaseUnavailable, ValidationError
 
 if TYPE_CHECKING:
@@ -62,9 +63,13 @@ def up(
     """
     from mainspring.embedded import Cluster
 
-    for name, fits in (("processes", processes >= 1), ("rate", 0 <= rate <= 10_000), ("seconds", (seconds or 0) >= 0)):
+    for name, fits, must in (
+        ("processes", processes >= 1, "must be at least 1"),
+        ("rate", 0 <= rate <= 10_000, "is not between 0 and 10,000"),
+        ("seconds", (seconds or 0) >= 0, "must not be negative"),
+    ):
         if not fits:
-            raise ValidationError(f"{name}: is out of range", field=name)
+            raise ValidationError(f"{name}: {must}", field=name)
     load(app)  # a name that leads nowhere is told at once
     with _alone(data):
         return asyncio.run(Up(Cluster(data / "postgres"), app, processes, rate, json).run(seconds))
@@ -202,6 +207,7 @@ class Up:
         if self._introduced:
             return self._say(f"Worker {pid} starts.")
         from mainspring.embedded import find_binaries
+        from mainspring.embedded.home import at_home
 
         self._introduced = True
         mainspring = "mainspring" if shutil.which("mainspring") else os.path.relpath(sys.argv[0])
@@ -239,8 +245,12 @@ async def _then(event: asyncio.Event, act: Callable[[], None]) -> None:
 @contextmanager
 def _alone(data: Path) -> Iterator[None]:
     """Refuse to run twice on the same data."""
-    data.mkdir(parents=True, exist_ok=True)
-    with (data / "up.lock").open("w") as lock:
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        file = (data / "up.lock").open("w")
+    except OSError as error:
+        raise ConfigurationError(f"data: cannot be kept in {data}: {error.strerror}") from None
+    with file as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

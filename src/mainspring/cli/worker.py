@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = App(name="worker", help="Run workers, and see which are running.", help_format="plaintext")
 
-COLUMNS = ("WORKER", "HOST", "PID", "VERSION", "RUNNING", "OF", "LEASES", "TASKS", "QUEUES", "STARTED", "SEEN", "STATE")
+COLUMNS = ("WORKER", "HOST", "PID", "VERSION", "RUNNING", "LEASES", "STARTED", "SEEN", "STATE", "TASKS", "QUEUES")
 
 
 @app.command(name="list")
@@ -43,8 +43,8 @@ def list_workers(
     if connection.json:
         return output.as_json(workers)
     rows = (
-        (w.id, w.host, w.pid, w.version, w.running, w.concurrency, w.leases, w.tasks if verbose else len(w.tasks),
-         w.queues, w.started_at, w.seen_at, "gone" if w.gone else "stopping" if w.stopping else "working")
+        (w.id, w.host, w.pid, w.version, f"{w.running}/{w.concurrency}", w.leases, w.started_at, w.seen_at,
+         "gone" if w.gone else "stopping" if w.stopping else "working", w.tasks if verbose else len(w.tasks), w.queues)
         for w in workers
     )  # fmt: skip
     return output.table(COLUMNS, rows, "No worker is running.", now=now)
@@ -63,6 +63,8 @@ def run(
     connection: Connection = UNSAID,
 ) -> int:
     """Run jobs until SIGTERM or SIGINT; a second signal ends the grace period.
+
+    It logs to stderr: words on a terminal, else JSON; --json forces JSON.
 
         mainspring worker run --app shop:app --processes 4
 

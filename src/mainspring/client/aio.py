@@ -36,6 +36,7 @@ from mainspring.errors import DatabaseUnavailable, JobExists
 from mainspring.events import Observer, QueuePaused, QueueResumed
 from mainspring.explain import Explanation
 from mainspring.job import Enqueued, Job, NewJob
+from mainspring.sanitize import mask
 from mainspring.states import FINISHED
 
 T = TypeVar("T")
@@ -173,7 +174,7 @@ class AsyncClient(Common):
     async def pause(self, queue: str, *, reason: str | None = None, conn: Any = None) -> None:
         """Stop claims from a queue; running jobs finish."""
         await self._run(queues.pause(self._sql, queue, self._who(), reason), conn)
-        self._committed(conn, QueuePaused(queue, self._who().actor_id, reason))
+        self._committed(conn, QueuePaused(queue, self._who().actor_id, reason and mask(reason)))
 
     async def resume(self, queue: str, *, reason: str | None = None, conn: Any = None) -> bool:
         """Start claims from a queue again; False when it was not paused."""

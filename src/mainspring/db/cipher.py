@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
@@ -43,6 +44,7 @@ class Keyring:
         self.cipher = cipher
         self._dsn, self._sql, self._secured = dsn, sql, secured
         self._pool: ConnectionPool[psycopg.Connection[Any]] | None = None
+        self._making = threading.Lock()
         self._keys: dict[str, tuple[float, Keys]] = {}
 
     def known(self, org: str, key_id: str | None = None) -> Keys | None:
@@ -115,8 +117,9 @@ class Keyring:
         return None if self.cipher is None else self.cipher.unwrap(org, row[0], base64.b64decode(row[1]))
 
     def _do(self, org: str, flow: Flow[T]) -> T:
-        if self._pool is None:
-            self._pool = pool(self._dsn, size=1, name="mainspring keys")
+        with self._making:  # its callers are threads
+            if self._pool is None:
+                self._pool = pool(self._dsn, size=1, name="mainspring keys")
         self._pool.open()
         try:
             with unavailable(), self._pool.connection() as conn, conn.transaction():

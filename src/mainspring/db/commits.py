@@ -24,6 +24,8 @@ def after_commit(conn: Any, then: Then) -> bool:
         case "django", _:
             from django.db import transaction
 
+            if not conn.in_atomic_block and not conn.get_autocommit():  # the caller commits by hand
+                return False
             transaction.on_commit(then, using=conn.alias, robust=True)
             return True
         case "sqlalchemy", "Session" | "scoped_session":
@@ -44,9 +46,10 @@ def after_commit(conn: Any, then: Then) -> bool:
 def _after_session(session: Any, then: Then) -> None:
     from sqlalchemy import event
 
-    if _KEY not in session.info:  # one pair of listeners a session
+    if _KEY not in session.info:  # one set of listeners a session
         event.listen(session, "after_commit", _committed)
         event.listen(session, "after_soft_rollback", _rolled_back)
+        event.listen(session, "after_transaction_end", _ended)
         session.info[_KEY] = []
     session.info[_KEY].append((session.connection(), then))
 
@@ -63,3 +66,8 @@ def _committed(session: Any) -> None:
 
 def _rolled_back(session: Any, _: Any) -> None:
     session.info[_KEY] = []
+
+
+def _ended(session: Any, transaction: Any) -> None:
+    if transaction.parent is None:  # without a commit: a session that is closed rolls back in silence
+        session.info[_KEY] = []

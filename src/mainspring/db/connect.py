@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from mainspring.db.fence import FENCE, TRIES, Place, Refused, Route, Server
 from mainspring.db.schema import Sql
 from mainspring.db.translate import is_transient
+from mainspring.errors import ConfigurationError
 
 #: How long a caller waits for a connection: long enough for a database to restart.
 PATIENCE = 10.0
@@ -31,12 +33,27 @@ OPTIONS: dict[str, Any] = {
 
 def options(dsn: str, name: str, *, prepare: bool = True) -> dict[str, Any]:
     """Connection arguments for a DSN; what it states itself wins. Autocommit: a statement is a transaction."""
-    given = psycopg.conninfo.conninfo_to_dict(dsn)
+    given = _read(dsn)
     wanted = OPTIONS | {"application_name": name}
     if "," in str(given.get("host", "")) + str(given.get("hostaddr", "")):
         wanted["target_session_attrs"] = "read-write"
     chosen = {key: value for key, value in wanted.items() if key not in given}
     return chosen | {"autocommit": True, "prepare_threshold": 5 if prepare else None}
+
+
+def _read(dsn: str) -> dict[str, Any]:
+    """What a DSN states. What is wrong with it is said without its own words: they may be a part of the password."""
+    try:
+        given = psycopg.conninfo.conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as error:
+        said = re.match(r'(?:[^"]|"[=\]]")*', str(error))  # up to the first word in quotes
+        raise ConfigurationError(f"dsn: {said and said[0]}…") from None
+    hosts, ports = str(given.get("host") or "").split(","), str(given.get("port") or "").split(",")
+    if any("@" in host and host[0] not in "/@" for host in hosts):
+        raise ConfigurationError("dsn: its host holds an @: write %40 for one in the password")
+    if not all(port.isdigit() or not port for port in ports):
+        raise ConfigurationError("dsn: its port is not a number: write %2F for a / in the password, %3A for a :")
+    return given
 
 
 class _Met:

@@ -19,7 +19,7 @@ from mainspring.db.jobs import Who, named, why
 from mainspring.db.readable import is_encrypted, key_in, readable_job
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Statement, ask, scalar
-from mainspring.diff import diff
+from mainspring.diff import diff, without_secrets
 from mainspring.document import read_payload
 from mainspring.errors import TransitionRefused, ValidationError
 from mainspring.task import Task
@@ -96,7 +96,7 @@ def fix(
     kept = {name: value for name, value in job.payload.items() if name not in unset}
     raw = _written(payload if payload is not None else kept | dict(set or {}), task)
     after = msgspec.json.decode(raw)
-    changes = diff(job.payload, after)
+    changes = without_secrets(diff(job.payload, after))  # people read them, and the trail outlives the payload
     if not changes:
         raise ValidationError("payload: is unchanged; replay the job instead", field="payload")
     successor = uuid7()

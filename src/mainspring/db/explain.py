@@ -31,7 +31,7 @@ def explain_job(sql: Sql, job_id: UUID, who: Who, gone_after: timedelta) -> Flow
 def _advice(situation: Situation) -> str | None:
     """What the error means, and what to do about a job that will not run again by itself."""
     error, state = situation.job.error, situation.job.state
-    if not error or state in ("succeeded", "cancelled"):
+    if not error or state in ("succeeded", "cancelled") or situation.job.resolution:
         return None
     code = explained(error)
     if state not in ("failed", "dead"):

@@ -11,6 +11,12 @@ from typing import Final, Literal, LiteralString, TypeAlias
 Role: TypeAlias = Literal["worker", "api", "operator"]
 ROLES: Final[tuple[Role, ...]] = ("worker", "api", "operator")
 
+#: What a worker says of an event. Its id the database gives: one put in by hand would stand in the way of every seal.
+AUDIT: Final = (
+    "org_id, at, event, job_id, task, attempt, project_id, actor_type, actor_id, request_id, correlation_id, detail,"
+    " epoch"
+)
+
 #: What each role does with a table itself: worker, api, operator. Everything else goes through the verbs below.
 #: A lock (`for update`) needs the right to update; the triggers refuse the update of a job that has ended all the same.
 TABLES: Final[dict[str, tuple[str, str, str]]] = {
@@ -20,8 +26,8 @@ TABLES: Final[dict[str, tuple[str, str, str]]] = {
     "finished": ("select, insert, update, delete", "select", "select"),
     "attempt": ("select, insert, delete", "select", "select"),
     "idempotency": ("select, update", "select", "select"),
-    "audit": ("select, insert", "select", "select"),
-    "seal": ("select, insert", "", "select"),
+    "audit": (f"select, insert ({AUDIT})", "select", "select"),
+    "seal": ("select", "", "select"),
     "resolution": ("select, delete", "select", "select"),
     "step": ("select, insert, delete", "select", "select"),
     "checkpoint": ("select, insert, update, delete", "select", "select"),
@@ -78,6 +84,7 @@ VERBS: Final[dict[str, tuple[Role, ...]]] = {
     "rotate_key": OPERATOR,
     "erase": OPERATOR,
     "record_bulk": OPERATOR,
+    "seal": WORKER,
     "pause": OPERATOR,
     "resume": OPERATOR,
 }
@@ -114,7 +121,6 @@ CALLS: Final[dict[str, tuple[Role, ...]]] = {
     "report": WORKER,
     "forget": WORKER,
     "prune": WORKER,
-    "seal": WORKER,
     "verb": WORKER,
 }
 

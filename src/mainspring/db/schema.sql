@@ -122,7 +122,8 @@ END NOT NULL,
     request_id text DEFAULT (gen_random_uuid())::text NOT NULL,
     correlation_id text DEFAULT (gen_random_uuid())::text NOT NULL,
     detail jsonb DEFAULT '{}'::jsonb NOT NULL,
-    epoch bigint
+    epoch bigint,
+    CONSTRAINT detail CHECK ((NOT jsonb_path_exists(detail, 'strict $.**{64}?(@.type() == "object" || @.type() == "array")'::jsonpath)))
 );
 
 CREATE FUNCTION mainspring.cancellation(p_job uuid) RETURNS jsonb
@@ -310,7 +311,7 @@ begin
       field := p_path || '.' || case when length(name) > 40 then left(name, 40) || '…' else name end;
       field := regexp_replace(field, '[\u0001-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]', '�', 'g');
       continue when name = any(p_allowed);
-      if name ~* '(password|passwd|passphrase|pwd|secret|token|credentials?|(api|access|private|secret|signing|encryption)[_-]?key)$' then
+      if name ~* '(password|passwd|passphrase|pwd|secret|token|credentials?|(api|access|private|secret|signing|encryption|master)[_-]?key)$' then
         perform "mainspring".refuse(field, 'looks like a secret: pass a reference to it instead');
       end if;
       perform "mainspring".check_secrets(item, field, p_allowed);
@@ -1075,13 +1076,21 @@ begin
     perform "mainspring".refuse('limit', 'is not between 1 and 100000');
   end if;
   perform set_config('mainspring.verb', 'prune', true);
-  with f as (
-    delete from "mainspring".finished x where x.id in (
-      select y.id from "mainspring".finished y
-      where y.finished_at < p_before and y.state = any(p_states)
-        and (y.state in ('succeeded', 'cancelled')
-             or exists (select from "mainspring".resolution r where r.org_id = y.org_id and r.job_id = y.id))
-      limit p_limit for update skip locked)
+  with old as materialized (
+    select y.id from "mainspring".finished y
+    where y.finished_at < p_before and y.state = any(p_states)
+      and (y.state in ('succeeded', 'cancelled')
+           or exists (select from "mainspring".resolution r where r.org_id = y.org_id and r.job_id = y.id))
+    limit p_limit for update skip locked
+  ), named as materialized (
+    select i.job_id from old join "mainspring".job j on j.id = old.id
+    join "mainspring".idempotency i on i.org_id = j.org_id and i.key = j.key and i.job_id = j.id
+    for update of i skip locked
+  ), f as (
+    delete from "mainspring".finished x where x.id in (select old.id from old) and (
+      x.id in (select named.job_id from named) or not exists (
+        select from "mainspring".job j join "mainspring".idempotency i on i.org_id = j.org_id and i.key = j.key
+        where j.id = x.id and i.job_id = x.id))
     returning *
   ), keys as (
     update "mainspring".idempotency i
@@ -1277,7 +1286,7 @@ begin
   if p_event !~ '^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+$' then
     perform "mainspring".refuse('event', 'is not of the form noun.verb');
   end if;
-  if p_event ~ '^(job|queue|worker|schedule|schema|audit)\.' then
+  if p_event ~ '^(job|queue|worker|schedule|schema|audit|cipher|dead_letters)\.' then
     perform "mainspring".refuse('event', 'is a name of the engine');
   end if;
   if p_detail is null or jsonb_typeof(p_detail) <> 'object' then
@@ -1285,6 +1294,9 @@ begin
   end if;
   if octet_length(p_detail::text) > 16384 then
     perform "mainspring".refuse('detail', 'is larger than 16 KiB');
+  end if;
+  if jsonb_path_exists(p_detail, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")') then
+    perform "mainspring".refuse('detail', 'is nested deeper than 64 levels');
   end if;
   perform "mainspring".check_text('org', p_org, 200);
   perform "mainspring".check_actor(p_actor_type, p_actor_id, null);
@@ -1617,8 +1629,12 @@ CREATE FUNCTION mainspring.rotate_key(p_org text, p_id uuid, p_wrapped bytea, p_
 begin
   perform "mainspring".check_text('reason', p_reason, 1000);
   perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
-  update "mainspring".cipher_key k set retired_at = "mainspring".now() where k.org_id = p_org and k.retired_at is null;
-  insert into "mainspring".cipher_key (org_id, id, wrapped, created_at) values (p_org, p_id, p_wrapped, "mainspring".now());
+  loop  -- somebody else may make one meanwhile: then theirs is retired as well
+    update "mainspring".cipher_key k set retired_at = "mainspring".now() where k.org_id = p_org and k.retired_at is null;
+    insert into "mainspring".cipher_key (org_id, id, wrapped, created_at) values (p_org, p_id, p_wrapped, "mainspring".now())
+    on conflict (org_id) where retired_at is null do nothing;
+    exit when found;
+  end loop;
   insert into "mainspring".audit (org_id, at, event, actor_type, actor_id, detail)
   values (p_org, "mainspring".now(), 'cipher.rotated', p_actor_type, p_actor_id,
           jsonb_build_object('reason', p_reason, 'key', p_id));
@@ -1646,10 +1662,13 @@ declare
   last "mainspring".seal;
   new "mainspring".seal;
   horizon xid8;
+  bound constant text := coalesce(current_setting('mainspring.org', true), '');
 begin
-  if not pg_try_advisory_xact_lock(hashtextextended('mainspring seal "mainspring" ' || p_org, 0)) then
+  if pg_current_xact_id_if_assigned() is not null or bound not in ('', p_org)
+     or not pg_try_advisory_xact_lock(hashtextextended('mainspring seal "mainspring" ' || p_org, 0)) then
     return 0;
   end if;
+  perform set_config('mainspring.org', p_org, true);
   select * into last from "mainspring".seal s where s.org_id = p_org order by s.number desc limit 1;
   last.floor := coalesce(last.floor, 0);
   horizon := pg_snapshot_xmin(pg_current_snapshot());  -- every older transaction has ended
@@ -1660,6 +1679,7 @@ begin
       and a.id not in (select unnest(s.ids) from "mainspring".seal s where s.org_id = p_org and s.last_id > last.floor)
     order by a.id limit p_limit) x;
   if new.ids is null then
+    perform set_config('mainspring.org', bound, true);
     return 0;
   end if;
   new.org_id := p_org;
@@ -1670,12 +1690,15 @@ begin
     where s.org_id = p_org and s.tx < horizon
       and (cardinality(new.ids) < p_limit or s.last_id <= new.ids[cardinality(new.ids)])
     order by s.number desc limit 1) s;
-  new.floor := greatest(new.floor, last.floor);
+  new.floor := greatest(last.floor, least(new.floor, (
+    select min(a.id) - 1 from "mainspring".audit a
+    where a.org_id = p_org and a.id > last.floor and a.id <= new.floor and age(a.xmin) <= age(horizon::xid))));
   new.tx := pg_current_xact_id();  -- only now: after the rows were read
   new.sealed_at := "mainspring".now();
   new.previous := last.hash;
   new.hash := "mainspring".seal_hash(new);
   insert into "mainspring".seal values (new.*);
+  perform set_config('mainspring.org', bound, true);
   return cardinality(new.ids);
 end $$;
 
@@ -1985,7 +2008,10 @@ CREATE VIEW mainspring.trail WITH (security_invoker='true') AS
     a.request_id,
     a.correlation_id,
     a.detail,
-    COALESCE((a.detail ->> 'by'::text), a.actor_id) AS by,
+        CASE
+            WHEN (a.event ~~ 'job.%'::text) THEN COALESCE((a.detail ->> 'by'::text), a.actor_id)
+            ELSE a.actor_id
+        END AS by,
     a.id
    FROM mainspring.audit a
 UNION ALL

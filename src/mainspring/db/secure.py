@@ -7,6 +7,7 @@ tables and functions there are, the catalogue says.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, LiteralString, TypeVar
@@ -77,7 +78,8 @@ def cover(conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA) -> Cov
 def is_secured(conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA) -> bool:
     """Whether a schema is secured."""
     query = "select relforcerowsecurity from pg_catalog.pg_class where oid = to_regclass(%s)"
-    return conn.execute(query, [render("{schema}.job", schema)]).fetchone() == (True,)
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        return cursor.execute(query, [render("{schema}.job", schema)]).fetchone() == (True,)
 
 
 def role_names(schema: str = DEFAULT_SCHEMA) -> list[str]:
@@ -117,6 +119,7 @@ class _Schema:
             self._check_columns()
             created = self._create_roles()
             everyone = sql.SQL(", ").join(self._roles.values())
+            self._do("revoke create on schema {schema} from public, {roles}", roles=everyone)
             self._do("grant usage on schema {schema} to {roles}", roles=everyone)
             tables, functions = self._tables(), self._functions()
             for table in tables:
@@ -149,21 +152,23 @@ class _Schema:
     def gaps(self) -> list[str]:
         """What of a secured schema is not covered, for a person to read."""
         found = [f"table {name} has no organisation" for name in self._without_org()]
-        found += [
-            f"table {name} has no row-level security for everybody"
-            for name, forced, policies in self._rows(
-                """
-                select c.relname, c.relrowsecurity and c.relforcerowsecurity,
-                       array(select p.polname::text from pg_catalog.pg_policy p where p.polrelid = c.oid)
-                from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-                where n.nspname = %s and c.relkind in ('r', 'p') order by 1
-                """
-            )
-            if not forced or not set(POLICIES) <= set(policies)
-        ]
-        for name, definer, public in self._rows(
+        for name, forced, policies in self._rows(
             """
-            select p.proname, p.prosecdef, has_function_privilege('public', p.oid, 'execute')
+            select c.relname, c.relrowsecurity and c.relforcerowsecurity,
+                   array(select p.polname::text from pg_catalog.pg_policy p
+                         where p.polrelid = c.oid and p.polpermissive)
+            from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+            where n.nspname = %s and c.relkind in ('r', 'p') order by 1
+            """
+        ):
+            if not forced or not set(POLICIES) <= set(policies):
+                found.append(f"table {name} has no row-level security for everybody")
+            more = sorted(set(policies) - set(POLICIES)) if name in TABLES else []
+            found += [f"table {name} has a policy {policy}, which admits more than ours: drop it" for policy in more]
+        for name, definer, public, pinned in self._rows(
+            """
+            select p.proname, p.prosecdef, has_function_privilege('public', p.oid, 'execute'),
+                   coalesce(p.proconfig @> array['search_path=pg_catalog, pg_temp'], false)
             from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
             where n.nspname = %s order by 1
             """
@@ -172,7 +177,9 @@ class _Schema:
                 found.append(f"function {name} may be called by everybody")
             elif definer is not (name in VERBS):
                 found.append(f"function {name} runs by the rights of the wrong role")
-        return found + self._bad_owners()
+            elif name in VERBS and not pinned:
+                found.append(f"function {name} takes names from who calls it")
+        return found + self._bad_rights() + self._bad_roles() + self._bad_owners()
 
     # -- tables
 
@@ -202,8 +209,10 @@ class _Schema:
             self._do("alter table {schema}.{name} no force row level security, disable row level security", name=name)
 
     def _grant(self, kind: LiteralString, known: dict[str, tuple[str, str, str]], names: Iterable[str]) -> None:
-        for name in names:
-            for role, may in rights(known, name).items() if name in known else ():
+        for name in filter(known.__contains__, names):
+            about = {"kind": sql.SQL(kind), "name": sql.Identifier(name)}
+            self._do("revoke all on {kind} {schema}.{name} from public", **about)  # no policy speaks of truncate
+            for role, may in rights(known, name).items():
                 about = {"kind": sql.SQL(kind), "name": sql.Identifier(name), "role": self._roles[role]}
                 self._do("revoke all on {kind} {schema}.{name} from {role}", **about)
                 if may:
@@ -285,6 +294,47 @@ class _Schema:
             raise ConfigurationError(f"schema: {'; '.join(bad)}")
         return owners[0]
 
+    def _bad_rights(self) -> list[str]:
+        """What our roles, or everybody, may do with the engine's own besides what is theirs."""
+        known = TABLES | SEQUENCES | {view: ("select",) * len(ROLES) for view in VIEWS}
+        rows = self._rows(
+            """
+            select c.relname, coalesce(r.rolname, 'public'), lower(a.privilege_type)
+            from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+            cross join lateral aclexplode(c.relacl) a left join pg_catalog.pg_roles r on r.oid = a.grantee
+            where n.nspname = %s and (a.grantee = 0 or r.rolname = any(%s)) order by 1, 2, 3
+            """,
+            self._name,
+            role_names(self._name),
+        )
+        own = dict(zip(role_names(self._name), ROLES, strict=True))
+
+        def fits(name: str, role: str, privilege: str) -> bool:
+            may = rights(known, name)[own[role]] if role in own else ""
+            return privilege in re.sub(r"\w+ \([^)]*\)", "", may).split(", ")  # not where it is of some columns
+
+        return [
+            f"{role} may {privilege} {name}"
+            for name, role, privilege in rows
+            if name in known and not fits(name, role, privilege)
+        ]
+
+    def _bad_roles(self) -> list[str]:
+        """Why a role of ours would be more than it should."""
+        query = """
+            select r.rolname, r.rolsuper or r.rolbypassrls,
+                   array(select g.rolname::text from pg_catalog.pg_roles g
+                         where g.rolname = any(%s) and g.oid <> r.oid and not r.rolsuper
+                           and pg_has_role(r.oid, g.oid, 'member') order by 1)
+            from pg_catalog.pg_roles r where r.rolname = any(%s) order by 1
+        """
+        found = []
+        for name, free, groups in self._rows(query, role_names(self._name), role_names(self._name)):
+            if free:
+                found.append(f"{name} is a superuser or bypasses row-level security")
+            found += [f"{name} is a member of {group}: revoke {group} from {name}" for group in groups]
+        return found
+
     def _bad_owners(self) -> list[str]:
         """Why row-level security would not bind the owner, or would bind it too loosely."""
         rows = self._rows(
@@ -356,6 +406,8 @@ def _drop(conn: psycopg.Connection[Any], role: str) -> str:
         join pg_catalog.pg_roles r on r.oid = m.roleid join pg_catalog.pg_roles u on u.oid = m.member
         where r.rolname = %s
     """
+    if conn.execute("select from pg_catalog.pg_roles where rolname = %s", [role]).fetchone() is None:
+        return "not there"
     found = conn.execute(members, [role]).fetchone()
     if found and found[0]:
         return "kept: it has members"

@@ -98,6 +98,18 @@ def translate(error: BaseException) -> MainspringError | None:
     return None
 
 
+def first_words(error: BaseException) -> str:
+    """What an error says, without what a database or a library adds of rows, statements and their parameters."""
+    origin = getattr(error, "orig", None)  # SQLAlchemy's; Django's is the cause
+    if type(error).__module__.startswith("django.db"):
+        origin = error.__cause__
+    seen = origin if isinstance(origin, BaseException) else error
+    said = getattr(getattr(seen, "diag", None), "message_primary", None)  # psycopg and psycopg2
+    if said is None and getattr(seen, "sqlstate", None):
+        said = getattr(seen, "message", None)  # asyncpg
+    return said if isinstance(said, str) else str(seen)
+
+
 def _diagnose(error: BaseException) -> tuple[str | None, dict[str, str | None]]:
     """The SQLSTATE and its fields, from psycopg, psycopg2, asyncpg, or what SQLAlchemy and Django wrap."""
     seen: BaseException | None = error

@@ -83,7 +83,8 @@ def leases(e: Engine) -> Iterator[Finding]:
     """Whether what crashed workers held comes back."""
     seconds = e.expired.seconds or 0
     if e.expired.count and seconds > RESCUE:
-        what = f"{e.expired.count} leases expired up to {span(seconds)} ago, and nobody has taken the jobs back"
+        count = f"{e.expired.count} lease{'s' * (e.expired.count != 1)}"
+        what = f"{count} expired up to {span(seconds)} ago, and nobody has taken the jobs back"
         todo = (
             "start a worker: each rescues for all" if not e.workers else "look at the workers' log: their rescuer fails"
         )
@@ -98,8 +99,10 @@ def dead(e: Engine) -> Iterator[Finding]:
         yield Finding("dead", "ok", "there are no dead letters")
         return
     old = (e.dead.seconds or 0) > DEAD_LONG
-    what = f"{e.dead.count}{'+' * (e.dead.count >= 1000)} dead letters, the oldest {span(e.dead.seconds or 0)} old"
-    yield Finding("dead", "warn" if old else "ok", what, "`mainspring dead list` groups them by error" if old else "")
+    count = f"{e.dead.count}{'+' * (e.dead.count >= 1000)} dead letter{'s' * (e.dead.count != 1)}"
+    what = f"{count}, the oldest {span(e.dead.seconds or 0)} old"
+    todo = "`mainspring dead list --groups` shows them by error" if old else ""
+    yield Finding("dead", "warn" if old else "ok", what, todo)
 
 
 def bloat(e: Engine) -> Iterator[Finding]:

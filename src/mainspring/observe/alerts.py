@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -167,17 +168,21 @@ def over(name: str, queue: str | None) -> Alert:
 
 
 def prometheus_rules(base: str = "") -> str:
-    """The table as a rules file of Prometheus; `base` begins the links to the runbook."""
+    """The table as a rules file of Prometheus; `base` begins the links to the runbook.
+
+    Texts are quoted as in JSON, which is YAML too: a colon would end them otherwise.
+    """
+    base = f"{base.rstrip('/')}/" if base else ""
     lines = ["groups:", "- name: mainspring", "  rules:"]
     for rule in RULES:
         lines += [
             f"  - alert: {rule.name}",
-            f"    expr: {rule.expr}" if ": " not in rule.expr else f"    expr: '{rule.expr}'",
+            f"    expr: {json.dumps(rule.expr)}",
             f"    for: {rule.wait}",
             "    labels:",
             f"      severity: {rule.severity}",
             "    annotations:",
-            f"      summary: {rule.text}",
-            f"      runbook: {base}{rule.runbook}",
+            f"      summary: {json.dumps(rule.text)}",
+            f"      runbook: {json.dumps(base + rule.runbook)}",
         ]
     return "\n".join(lines) + "\n"

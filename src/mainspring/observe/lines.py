@@ -10,6 +10,7 @@ import msgspec
 
 from mainspring.caller import log_fields
 from mainspring.sanitize import MASK, names_secret, sanitize
+from mainspring.texts import line
 
 #: What every record has; the rest is the caller's `extra`.
 _USUAL = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"}
@@ -20,20 +21,18 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as a JSON object."""
-        line: dict[str, Any] = {
+        ours: dict[str, Any] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "pid": record.process,
-            "message": sanitize(record.getMessage()),
+            "message": sanitize(_message(record)),
             **log_fields(),
         }
-        for name, value in record.__dict__.items():
-            if name not in _USUAL:
-                line[name] = _safe(name, value)
         if record.exc_info:
-            line["exception"] = sanitize(self.formatException(record.exc_info))
-        return msgspec.json.encode(line).decode()
+            ours["exception"] = sanitize(self.formatException(record.exc_info))
+        theirs = {name: _safe(name, value) for name, value in record.__dict__.items() if name not in _USUAL}
+        return msgspec.json.encode(ours | theirs | ours).decode()  # nobody writes in another's name
 
 
 class Words(logging.Formatter):
@@ -43,13 +42,32 @@ class Words(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record in words."""
+        """The record in words; what belongs to it but is no line of its own is indented."""
         fields = log_fields()
         job = f" [{fields['job_type']} {fields['job_id']}]" if "job_id" in fields else ""
-        return sanitize(super().format(record)) + job
+        record.message, record.asctime = _message(record), self.formatTime(record, self.datefmt)
+        more = self.formatException(record.exc_info) if record.exc_info else ""
+        more += f"\n{self.formatStack(record.stack_info)}" if record.stack_info else ""
+        below = (f"\n  {line(one.expandtabs())}" for one in sanitize(more).splitlines() if one)
+        return line(sanitize(self.formatMessage(record))) + job + "".join(below)
+
+
+def _message(record: logging.LogRecord) -> str:
+    """What was said; a mistake in its arguments must not print them elsewhere, as they are."""
+    try:
+        return record.getMessage()
+    except Exception:
+        return f"{record.msg} {_printed(record.args)}"
 
 
 def _safe(name: str, value: object) -> object:
     if names_secret(name):
         return MASK
-    return value if value is None or isinstance(value, bool | int | float) else sanitize(str(value), 1000)
+    return value if value is None or isinstance(value, bool | int | float) else sanitize(_printed(value), 1000)
+
+
+def _printed(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:
+        return f"({type(value).__name__}, which cannot be printed)"

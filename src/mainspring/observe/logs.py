@@ -25,6 +25,7 @@ from mainspring.events import (
     JobSucceeded,
 )
 from mainspring.registry import Registry
+from mainspring.texts import line as one_line
 
 #: The ledger's names, where they are not the event's with a colon.
 NAMES = {"job.enqueued": "jobs:created", "job.started": "job:processing", "job.succeeded": "job:completed"}
@@ -233,4 +234,5 @@ _QUIET = {"event", "at", "level", "request_id", "correlation_id", "org_id", "pro
 def _sentence(line: dict[str, Any]) -> str:
     clock = datetime.fromisoformat(line["at"]).astimezone().strftime("%H:%M:%S")
     rest = " ".join(f"{key}={value}" for key, value in line.items() if key not in _QUIET and value is not None)
-    return f"{clock} {line['level'].upper():7} {line['event']} {line.get('job_type', '')} {rest}".rstrip() + "\n"
+    said = " ".join(filter(None, (f"{clock} {line['level'].upper():7}", line["event"], line.get("job_type"), rest)))
+    return one_line(said) + "\n"  # names and messages come from anybody

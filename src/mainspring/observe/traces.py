@@ -31,12 +31,16 @@ class Spans:
 
     def __init__(self, provider: api.TracerProvider | None = None) -> None:
         self._tracer = api.get_tracer("mainspring", tracer_provider=provider)
+        self._follows = follows_parent(provider or api.get_tracer_provider())
 
-    def begin(self, claim: Claim) -> Span:
+    def begin(self, claim: Claim) -> Span | None:
         """Start a span, in the context of the attempt: that context ends with it, so nothing is put back."""
         parent, links = EMPTY, None
         if claim.traceparent is not None and (creation := parsed(claim.traceparent)) is not None:
             parent = api.set_span_in_context(NonRecordingSpan(creation), EMPTY)
+            if self._follows and not creation.trace_flags.sampled:  # no span would come of it, so none is asked for
+                contexts.attach(parent)
+                return None
             links = [Link(creation)]
         span = self._tracer.start_span(f"process {claim.task}", parent, CONSUMER, None, links)
         contexts.attach(api.set_span_in_context(span, parent))
@@ -82,6 +86,13 @@ def parsed(traceparent: str) -> SpanContext | None:
     except ValueError:
         return None
     return context if context.is_valid else None
+
+
+def follows_parent(provider: api.TracerProvider) -> bool:
+    """Whether the sampler, by its own description, drops whatever the enqueue had not sampled: as most do."""
+    sampler = getattr(provider, "sampler", None)
+    description = sampler.get_description() if sampler is not None else ""
+    return description.startswith("ParentBased{") and "remoteParentNotSampled:AlwaysOffSampler" in description
 
 
 def in_use() -> bool:

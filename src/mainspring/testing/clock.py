@@ -14,6 +14,8 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from mainspring.db.schema import DEFAULT_SCHEMA, render
+from mainspring.db.secure import is_secured
+from mainspring.errors import ConfigurationError
 from mainspring.testing.joined import View, join
 
 _INSTALL = """
@@ -24,8 +26,29 @@ create or replace function {schema}.now() returns timestamptz language sql stabl
 """
 
 
+#: Signs that a schema works for somebody: jobs, or workers that have come by. A secured one shows nobody its rows.
+_IN_USE = "select exists (select from {schema}.job) or exists (select from {schema}.worker)"
+
+
+def refuse_in_use(conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA) -> None:
+    """Refuse a schema that is not a test's own: one that is in use, and whose clock is real."""
+    known = "select to_regclass(%s) is not null, to_regclass(%s) is not null"
+    names = [render("{schema}.clock", schema), render("{schema}.worker", schema)]
+    with conn.transaction():
+        cursor = psycopg.Cursor(conn, row_factory=tuple_row)
+        if cursor.execute(known, names).fetchone() != (False, True):
+            return
+        used = cursor.execute(render(_IN_USE, schema)).fetchone() == (True,) or is_secured(conn, schema=schema)
+    if used:
+        raise ConfigurationError(
+            f"schema: {schema} of database {conn.info.dbname} is in use: virtual time is for test databases, and "
+            "nothing would make its clock real again"
+        )
+
+
 def install(conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA) -> None:
-    """Make a database's clock movable. Never in production: nothing undoes it."""
+    """Make a database's clock movable. Never in production: nothing undoes it, so a schema in use is refused."""
+    refuse_in_use(conn, schema=schema)
     conn.execute(render(_INSTALL, schema))
 
 

@@ -36,9 +36,11 @@ _LOCKS = 0x6D61  # the class of advisory locks by which processes of a run say t
 def install(conn: Any, *prepare: Preparation, schema: str = DEFAULT_SCHEMA) -> None:
     """Make Mainspring's tables with virtual time in a test database of your own, and what `prepare` says besides.
 
-    `conn` is a connection of psycopg, SQLAlchemy or Django. Never in production: nothing makes the clock real again.
+    `conn` is a connection of psycopg, SQLAlchemy or Django. Never in production, because nothing makes the clock real
+    again: a schema that holds jobs, has seen workers or is secured is refused, and nothing is changed.
     """
     own = conn if isinstance(conn, psycopg.Connection) else below(conn)
+    clock.refuse_in_use(own, schema=schema)
     migrate(own, schema=schema)
     clock.install(own, schema=schema)
     for step in prepare:

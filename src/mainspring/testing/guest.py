@@ -10,6 +10,7 @@ from mainspring.db.cipher import Keyring
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
+from mainspring.errors import ConfigurationError
 from mainspring.testing.enqueued import Enqueued
 from mainspring.testing.here import run_here
 from mainspring.testing.joined import AsyncView, Joined, View, join, join_async, refresh
@@ -58,9 +59,12 @@ class Guest(Enqueued):
             refresh(self._conn)
 
     async def _drain(self, pgconn: Any, threads: Executor, *, queue: str | None, **options: Any) -> Drained:
-        joined = Joined(pgconn)
+        joined, view = Joined(pgconn), AsyncView(pgconn)
+        if (at_work := await (await view.execute(self._sql["at_work"])).fetchone()) is not None:
+            place = f"worker {at_work[0]} serves database {view.info.dbname}"
+            raise ConfigurationError(f"conn: {place}: its jobs are not the test's, and effects outside it would remain")
         runner = Runner(
-            self._tasks, AsyncView(pgconn), self._ring, transactions=joined, pool=joined, threads=threads, queue=queue,
+            self._tasks, view, self._ring, transactions=joined, pool=joined, threads=threads, queue=queue,
             attempt=joined.attempt,
         )  # fmt: skip
         return await runner.drain(**options)

@@ -33,31 +33,46 @@ class Working:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._work()), name="mainspring.testing worker")
         self._stop: Callable[[], object] = lambda: None
         self._failure: BaseException | None = None
-        self._ended = False
+        self._ended = self._leaving = False
         self.events: list[Event] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.wait_for("worker.started")
+        try:
+            self.wait_for("worker.started")
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop()
-        self._thread.join()
+        self._end()
         if self._failure is not None:
             raise self._failure
+
+    def _end(self) -> None:
+        self._leaving = True
+        self._stop()
+        self._thread.join()
 
     async def _work(self) -> None:
         loop, asked = asyncio.get_running_loop(), asyncio.Event()
         self._stop = lambda: loop.call_soon_threadsafe(asked.set)
+        if self._leaving:  # already
+            asked.set()
         try:
             tasks = self._tasks
             worker = Worker(
                 self._dsn, tasks.registry, config=self._config, schema=tasks.schema, authorize=tasks.authorize,
                 observers=[*tasks.observers, self._observe], cipher=tasks.cipher,
             )  # fmt: skip
-            await worker.start()
-            await asked.wait()
+            asking, starting = asyncio.create_task(asked.wait()), asyncio.create_task(worker.start())
+            await asyncio.wait([asking, starting], return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():  # it waits for a database that does not come
+                starting.cancel()
+                return
+            await starting
+            await asking
             await worker.stop()
         except BaseException as error:
             self._failure = error

@@ -7,7 +7,7 @@ import traceback
 from datetime import timedelta
 
 from mainspring.codes import CODES, ErrorClass
-from mainspring.db.translate import is_refusal, is_transient
+from mainspring.db.translate import first_words, is_refusal, is_transient
 from mainspring.errors import MainspringError
 from mainspring.outcome import Cancelled, Error, Failed, Failure, Outcome, RetryAfter, Snooze, Snoozed, Stopped
 from mainspring.sanitize import sanitize
@@ -50,5 +50,6 @@ def _classify(error: BaseException) -> Outcome:
 
 def _describe(error: BaseException, code: str, error_class: ErrorClass) -> Error:
     stack = "".join(traceback.format_tb(error.__traceback__)[-12:])  # frames without values
-    text = f"{type(error).__name__}: {error}" if code == "INTERNAL_ERROR" else str(error)
+    text = first_words(error)  # rows and parameters are nothing for whoever may read the error
+    text = f"{type(error).__name__}: {text}" if code == "INTERNAL_ERROR" else text
     return Error(sanitize(code, 100), error_class, sanitize(text, MESSAGE), sanitize(stack, STACK) or None)

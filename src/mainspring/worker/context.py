@@ -17,6 +17,7 @@ from psycopg import AsyncConnection
 from mainspring.context import Context
 from mainspring.db import jobs, steps
 from mainspring.db.bound import async_bound_door, binding
+from mainspring.db.connect import refuse_stale
 from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
@@ -121,6 +122,8 @@ class JobContext(Held, Context):
         try:
             yield conn  # what the handler's own statements raise stays what it is
             self._refuse_if_settled()
+            with unavailable(sent=False):
+                refuse_stale(conn)
             self._run.committing = True
             with unavailable():
                 if self.follow_ups:

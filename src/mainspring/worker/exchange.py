@@ -241,7 +241,8 @@ class Exchange:
         try:
             answer = await self._talk(conn, letter, asks, rescuer, now, polling, idle_for)
         except BaseException as error:
-            if letter and isinstance(error, Exception) and not is_transient(error):
+            # Beside a claim an outcome is not suspected: next it goes out alone.
+            if letter and not asks and isinstance(error, Exception) and not is_transient(error):
                 letter = self._without_poison(letter, error)
             self.outbox.put_back(letter)
             pace.poll_at = 0.0
@@ -254,7 +255,7 @@ class Exchange:
             self._talking -= 1
             if not self._talking:
                 self._quiet.set()
-        self._alone = False
+        self._alone = self._alone and not letter
         self._singly = max(0, self._singly - len(letter)) if self.outbox else 0
         ended = self._loop.time()
         for claim in answer.found:
@@ -278,13 +279,14 @@ class Exchange:
     ) -> None:
         """Say what is written now; of what was refused, find out whether only an earlier answer was lost."""
         if len(accepted) != len(letter):
-            refused = [run.claim for run in letter.runs if run.claim.epoch not in accepted]
+            refused = letter.without(accepted)
             try:
-                accepted |= await self._voice.recorded(conn, refused)
-            finally:
-                self._written(letter, accepted)
-        else:
-            self._written(letter, accepted)
+                accepted |= await self._voice.recorded(conn, [run.claim for run in refused.runs])
+            except BaseException:
+                self.outbox.put_back(refused)  # nobody knows yet: they are refused again, and asked for again
+                self._written(letter.without(refused.epochs()), accepted)
+                raise
+        self._written(letter, accepted)
 
     def _without_poison(self, letter: Letter, error: Exception) -> Letter:
         """What is left to write of a letter that the database refused: one outcome must not hold up the others."""

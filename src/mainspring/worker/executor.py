@@ -255,6 +255,7 @@ class Executor:
             self._rescued_ended()
         if not run.settled:
             self._ended(run, Interrupted(started=run.handle is not None))
+            run.why = "lost"  # whatever its handler still does is done for nobody
 
     def close(self) -> None:
         """Let go of threads, processes and keys."""

@@ -108,7 +108,7 @@ class Watch(Service):
         for run in list(self._runs.values()):
             if run.settled:
                 continue
-            if now >= run.trusted_until:
+            if now >= run.trusted_until and not run.committing:  # else the fence decides, and its answer will come
                 self._lose(run)
             elif now >= run.deadline:
                 self._time_out(run)

@@ -57,7 +57,8 @@ class News:
         events: list[JobEvent] = []
         for run in runs:
             events.append(JobSucceeded(*about(run), run.ended - run.began))
-            events += [enqueued(job, state) for job, state in run.created]
+            if run.created:
+                events += [enqueued(job, state) for job, state in run.created]
         self.bus.extend(events)
 
     def moved(self, run: Run, move: Move, verb: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from mainspring.outcome import Move
@@ -82,6 +82,14 @@ class Letter:
     def runs(self) -> list[Run]:
         """Every attempt in it."""
         return [*self.succeeded, *(run for run, _ in self.moves)]
+
+    def without(self, epochs: Container[int]) -> Letter:
+        """What it says of the other attempts."""
+        return Letter(
+            [run for run in self.done if run.claim.epoch not in epochs],
+            [said for said in self.results if said[0].claim.epoch not in epochs],
+            [said for said in self.moves if said[0].claim.epoch not in epochs],
+        )
 
     def epochs(self) -> set[int]:
         """Their epochs."""

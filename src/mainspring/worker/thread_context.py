@@ -18,6 +18,7 @@ from psycopg_pool import ConnectionPool
 from mainspring.context import SyncContext
 from mainspring.db import jobs, steps
 from mainspring.db.bound import bound, bound_door
+from mainspring.db.connect import refuse_stale
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
@@ -116,6 +117,8 @@ class ThreadContext(Held, SyncContext):
                 with bound(conn, self.job.org_id, self.job.project_id):
                     yield conn
                     self._refuse_if_settled()
+                    with unavailable(sent=False):
+                        refuse_stale(conn)
                     self._run.committing = True
                     if self.follow_ups:
                         self._follow(conn)

@@ -310,16 +310,14 @@ class Worker:
             refused = [run for run in letter.runs if run.claim.epoch not in accepted]
             succeeded = [run for run in succeeded if run.claim.epoch in accepted]
             self._refused(refused, {run.claim.epoch: move.verb for run, move in letter.moves})
+        # Some own transactions had committed, unseen by their handlers.
+        succeeded += [run for run, move in letter.moves if accepted.get(run.claim.epoch, move.verb) is None]
         self.counts["succeeded"] += len(succeeded)
         if self._news is None:
             return
         self._news.succeeded(succeeded)
         for run, move in letter.moves:
-            if run.claim.epoch not in accepted:
-                continue
-            if (verb := accepted[run.claim.epoch]) is None:  # its own transaction had committed, unseen
-                self._news.succeeded([run])
-            else:
+            if (verb := accepted.get(run.claim.epoch)) is not None:
                 self._news.moved(run, move, verb)
 
     def _refused(self, runs: list[Run], verbs: dict[int, str]) -> None:

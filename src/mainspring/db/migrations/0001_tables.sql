@@ -161,7 +161,9 @@ create table {schema}.audit (
   correlation_id text not null default gen_random_uuid()::text,
   detail         jsonb not null default '{}',
   epoch          bigint,  -- of the start that was copied here
-  primary key (org_id, id)
+  primary key (org_id, id),
+  -- What no client can read would hide everything that is listed beside it.
+  constraint detail check (not jsonb_path_exists(detail, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")'))
 );
 
 create index audit_id on {schema}.audit (id);

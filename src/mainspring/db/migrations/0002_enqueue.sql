@@ -40,7 +40,7 @@ begin
       field := p_path || '.' || case when length(name) > 40 then left(name, 40) || '…' else name end;
       field := regexp_replace(field, '[\u0001-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]', '�', 'g');
       continue when name = any(p_allowed);
-      if name ~* '(password|passwd|passphrase|pwd|secret|token|credentials?|(api|access|private|secret|signing|encryption)[_-]?key)$' then
+      if name ~* '(password|passwd|passphrase|pwd|secret|token|credentials?|(api|access|private|secret|signing|encryption|master)[_-]?key)$' then
         perform {schema}.refuse(field, 'looks like a secret: pass a reference to it instead');
       end if;
       perform {schema}.check_secrets(item, field, p_allowed);

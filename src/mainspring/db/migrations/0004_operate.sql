@@ -200,7 +200,7 @@ end $$;
 
 -- Who: clean-up, in bounded batches. Removes jobs finished before an instant, except open dead letters: failed and dead
 -- jobs that nobody has decided about. Leaves what outlives them: the status of the key, and the events that only their
--- tickets proved.
+-- tickets proved. Waits for no key, because whoever holds one may wait for its ticket: such a job goes another time.
 create function {schema}.prune(p_states text[], p_before timestamptz, p_limit integer) returns integer
 language plpgsql as $$
 declare
@@ -214,13 +214,21 @@ begin
     perform {schema}.refuse('limit', 'is not between 1 and 100000');
   end if;
   perform set_config('mainspring.verb', 'prune', true);
-  with f as (
-    delete from {schema}.finished x where x.id in (
-      select y.id from {schema}.finished y
-      where y.finished_at < p_before and y.state = any(p_states)
-        and (y.state in ('succeeded', 'cancelled')
-             or exists (select from {schema}.resolution r where r.org_id = y.org_id and r.job_id = y.id))
-      limit p_limit for update skip locked)
+  with old as materialized (
+    select y.id from {schema}.finished y
+    where y.finished_at < p_before and y.state = any(p_states)
+      and (y.state in ('succeeded', 'cancelled')
+           or exists (select from {schema}.resolution r where r.org_id = y.org_id and r.job_id = y.id))
+    limit p_limit for update skip locked
+  ), named as materialized (
+    select i.job_id from old join {schema}.job j on j.id = old.id
+    join {schema}.idempotency i on i.org_id = j.org_id and i.key = j.key and i.job_id = j.id
+    for update of i skip locked
+  ), f as (
+    delete from {schema}.finished x where x.id in (select old.id from old) and (
+      x.id in (select named.job_id from named) or not exists (
+        select from {schema}.job j join {schema}.idempotency i on i.org_id = j.org_id and i.key = j.key
+        where j.id = x.id and i.job_id = x.id))
     returning *
   ), keys as (
     update {schema}.idempotency i

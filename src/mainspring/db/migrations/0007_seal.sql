@@ -45,17 +45,23 @@ create function {schema}.seal_hash(s {schema}.seal) returns bytea language sql s
 -- fork the chain: its numbers are unique.
 -- Why a late row is never missed: ids are drawn in order, by transactions that have their number already. So what is below
 -- the last id of a seal was drawn by a transaction that is older than the seal's own; once all of those have ended, and what
--- they left is sealed, that id is the floor, below which nobody needs to look again.
+-- they left is sealed, that id is the floor, below which nobody needs to look again. A row written after a savepoint bears
+-- the savepoint's number, which may be younger: the floor stays below such a row until it is sealed. And a transaction
+-- that has its number already seals nothing: younger ones may have drawn ids below those that it sees.
+-- On a secured schema it runs as the owner, bound to the organisation that it seals: nobody writes a seal by hand.
 create function {schema}.seal(p_org text, p_limit integer) returns integer
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   last {schema}.seal;
   new {schema}.seal;
   horizon xid8;
+  bound constant text := coalesce(current_setting('mainspring.org', true), '');
 begin
-  if not pg_try_advisory_xact_lock(hashtextextended('mainspring seal {schema} ' || p_org, 0)) then
+  if pg_current_xact_id_if_assigned() is not null or bound not in ('', p_org)
+     or not pg_try_advisory_xact_lock(hashtextextended('mainspring seal {schema} ' || p_org, 0)) then
     return 0;
   end if;
+  perform set_config('mainspring.org', p_org, true);
   select * into last from {schema}.seal s where s.org_id = p_org order by s.number desc limit 1;
   last.floor := coalesce(last.floor, 0);
   horizon := pg_snapshot_xmin(pg_current_snapshot());  -- every older transaction has ended
@@ -66,6 +72,7 @@ begin
       and a.id not in (select unnest(s.ids) from {schema}.seal s where s.org_id = p_org and s.last_id > last.floor)
     order by a.id limit p_limit) x;
   if new.ids is null then
+    perform set_config('mainspring.org', bound, true);
     return 0;
   end if;
   new.org_id := p_org;
@@ -76,12 +83,15 @@ begin
     where s.org_id = p_org and s.tx < horizon
       and (cardinality(new.ids) < p_limit or s.last_id <= new.ids[cardinality(new.ids)])
     order by s.number desc limit 1) s;
-  new.floor := greatest(new.floor, last.floor);
+  new.floor := greatest(last.floor, least(new.floor, (
+    select min(a.id) - 1 from {schema}.audit a
+    where a.org_id = p_org and a.id > last.floor and a.id <= new.floor and age(a.xmin) <= age(horizon::xid))));
   new.tx := pg_current_xact_id();  -- only now: after the rows were read
   new.sealed_at := {schema}.now();
   new.previous := last.hash;
   new.hash := {schema}.seal_hash(new);
   insert into {schema}.seal values (new.*);
+  perform set_config('mainspring.org', bound, true);
   return cardinality(new.ids);
 end $$;
 
@@ -100,7 +110,7 @@ begin
   if p_event !~ '^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+$' then
     perform {schema}.refuse('event', 'is not of the form noun.verb');
   end if;
-  if p_event ~ '^(job|queue|worker|schedule|schema|audit)\.' then
+  if p_event ~ '^(job|queue|worker|schedule|schema|audit|cipher|dead_letters)\.' then
     perform {schema}.refuse('event', 'is a name of the engine');
   end if;
   if p_detail is null or jsonb_typeof(p_detail) <> 'object' then
@@ -108,6 +118,9 @@ begin
   end if;
   if octet_length(p_detail::text) > 16384 then
     perform {schema}.refuse('detail', 'is larger than 16 KiB');
+  end if;
+  if jsonb_path_exists(p_detail, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")') then
+    perform {schema}.refuse('detail', 'is nested deeper than 64 levels');
   end if;
   perform {schema}.check_text('org', p_org, 200);
   perform {schema}.check_actor(p_actor_type, p_actor_id, null);

@@ -26,8 +26,12 @@ returns void language plpgsql as $$
 begin
   perform {schema}.check_text('reason', p_reason, 1000);
   perform {schema}.check_actor(p_actor_type, p_actor_id, p_reason);
-  update {schema}.cipher_key k set retired_at = {schema}.now() where k.org_id = p_org and k.retired_at is null;
-  insert into {schema}.cipher_key (org_id, id, wrapped, created_at) values (p_org, p_id, p_wrapped, {schema}.now());
+  loop  -- somebody else may make one meanwhile: then theirs is retired as well
+    update {schema}.cipher_key k set retired_at = {schema}.now() where k.org_id = p_org and k.retired_at is null;
+    insert into {schema}.cipher_key (org_id, id, wrapped, created_at) values (p_org, p_id, p_wrapped, {schema}.now())
+    on conflict (org_id) where retired_at is null do nothing;
+    exit when found;
+  end loop;
   insert into {schema}.audit (org_id, at, event, actor_type, actor_id, detail)
   values (p_org, {schema}.now(), 'cipher.rotated', p_actor_type, p_actor_id,
           jsonb_build_object('reason', p_reason, 'key', p_id));

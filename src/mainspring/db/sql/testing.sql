@@ -7,6 +7,10 @@ select least(
    where w.task = any(%s::text[]) and w.due_at > {schema}.now() and w.due_at < 'infinity'),
   (select min(r.lease_expires_at) from {schema}.running r where r.lease_expires_at > {schema}.now()))
 
+-- name: at_work
+-- Before jobs are run in a caller's transaction: a database that a worker serves is not a test's.
+select w.id from {schema}.worker w where w.seen_at > {schema}.now() - interval '30 s' and not w.stopping limit 1
+
 -- name: last_lease
 select max(lease_expires_at) from {schema}.running
 
