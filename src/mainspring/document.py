@@ -58,7 +58,7 @@ def check_payload(raw: bytes | msgspec.Raw, allow_secrets: Collection[str] = ())
     except msgspec.DecodeError:
         _refuse("payload", "is not valid JSON")
     # What our own encoder would write in the same way has no key twice; the database would keep the last of them.
-    if _encode(value) != raw:
+    if _encode(value) != bytes(raw):
         json.loads(text, object_pairs_hook=_refuse_duplicates)
     lower = text.lower()
     if (

@@ -197,7 +197,7 @@ def test_a_payload_is_corrected_in_the_user_s_editor(
     made = cli("dead", "fix", job, "--edit", "--reason", "x", "--json").json
 
     assert made["payload"] == {"times": "2"}
-    for editor, part in (("false", "ended with 1"), ("/no/such/editor", "cannot be started")):
+    for editor, part in (("false", "ended with 1"), ("/no/such/editor", "cannot be started"), ("vi '", "No closing")):
         monkeypatch.setenv("EDITOR", editor)
         refused(cli("dead", "fix", kill(), "--edit", "--reason", "x"), 2, "EDITOR: ", part)
     assert not [name for name in os.listdir(tmp_path.parent) if name.startswith("mainspring-")]

@@ -12,7 +12,7 @@ from mainspring.cli import main
 from mainspring.errors import MainspringError
 from mainspring.worker import Worker
 
-SECRET = "x7Qz9Lm2Vb4Tn6Ws"  # noqa: S105 (a canary)
+SECRET = "x7Qz9Lm2Vb4Tn6Ws"
 ADDRESSES = (
     f"postgress://shop:{SECRET}@localhost/shop",
     f"postgresql://shop:a@{SECRET}@localhost/shop",

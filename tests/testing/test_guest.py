@@ -430,3 +430,24 @@ def test_a_handler_cannot_end_the_test_s_transaction(
         done = drain(conn, tasks, raise_errors=False)
         assert [run.state for run in done] == ["retrying"] * 2
     assert committed(outside) == []
+
+
+def test_a_plain_handler_that_takes_too_long_keeps_the_connection_until_its_end(
+    database: Database, outside: Conn, client: Client
+) -> None:
+    """Two threads must not talk on one connection; in production they have two."""
+    tasks = Registry("test")
+
+    @tasks.task(timeout=timedelta(milliseconds=50))
+    def slow(ctx: SyncContext) -> None:
+        with ctx.transaction() as tx:
+            for _ in range(3):
+                tx.execute("insert into mail select 'late' from pg_sleep(0.05)")
+
+    with by_psycopg(database.dsn) as (conn, ask):
+        client.enqueue(slow.job(), conn=conn)
+        (run,) = drain(conn, tasks, raise_errors=False)
+        assert run.job.error is not None
+        assert (run.state, run.job.error["code"]) == ("retrying", "TIMEOUT")
+        assert ask("select count(*) from mail") == [(0,)]
+    assert committed(outside) == []

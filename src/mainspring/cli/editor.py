@@ -22,8 +22,9 @@ def edited(payload: dict[str, Any]) -> str:
         file.write_bytes(msgspec.json.format(msgspec.json.encode(payload)))
         try:
             done = subprocess.run([*shlex.split(program), str(file)], check=False)  # noqa: S603  # the user's own choice
-        except OSError as error:
-            raise ConfigurationError(f"EDITOR: {program!r} cannot be started: {error.strerror}") from None
+        except (OSError, ValueError) as error:  # the latter: a quote that is not closed
+            why = getattr(error, "strerror", error)
+            raise ConfigurationError(f"EDITOR: {program!r} cannot be started: {why}") from None
         if done.returncode:
             raise ConfigurationError(f"EDITOR: {program!r} ended with {done.returncode}; nothing was written")
         return file.read_text()

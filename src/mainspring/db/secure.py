@@ -127,6 +127,7 @@ class _Schema:
             self._grant("table", TABLES, tables)
             self._grant("sequence", SEQUENCES, self._sequences())
             for view in VIEWS:
+                self._do("revoke all on {schema}.{name} from public", name=sql.Identifier(view))
                 self._do("grant select on {schema}.{name} to {roles}", name=sql.Identifier(view), roles=everyone)
             for name, signature in functions:
                 self._cover_function(name, signature)
@@ -296,7 +297,7 @@ class _Schema:
 
     def _bad_rights(self) -> list[str]:
         """What our roles, or everybody, may do with the engine's own besides what is theirs."""
-        known = TABLES | SEQUENCES | {view: ("select",) * len(ROLES) for view in VIEWS}
+        known = TABLES | SEQUENCES | dict.fromkeys(VIEWS, ("select", "select", "select"))
         rows = self._rows(
             """
             select c.relname, coalesce(r.rolname, 'public'), lower(a.privilege_type)

@@ -39,7 +39,8 @@ class Run:
         path = Path(tempfile.gettempdir()) / f"{PREFIX}{name}"
         for other in path.parent.glob(f"{PREFIX}*"):
             with suppress(OSError):  # another process removes it just now, or it is somebody else's
-                if other != path and other.stat().st_uid == os.geteuid() and (lock := _lock(other, fcntl.LOCK_EX)):
+                # Not where a link leads: anybody may put one there, and everything below it would be removed.
+                if other != path and other.lstat().st_uid == os.geteuid() and (lock := _lock(other, fcntl.LOCK_EX)):
                     cls(other, lock)._remove()
         while True:
             try:
@@ -103,7 +104,7 @@ def _make(path: Path) -> int | None:
 
 def _lock(path: Path, kind: int) -> int | None:
     """Lock a directory until this process ends; None if others hold it otherwise, or if it is gone."""
-    lock = os.open(path, os.O_RDONLY)
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
         if os.fstat(lock).st_nlink and path.stat().st_ino == os.fstat(lock).st_ino:

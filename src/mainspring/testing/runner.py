@@ -63,6 +63,7 @@ class Runner:
         self._executor = _Executor(
             sql, WORKER, self._outbox, self._runs, transactions, pool, 1, tasks.authorize, Counter(), lambda: None
         )
+        self._threads = threads
         self._executor.call_in(threads)
         self._executor.take_keys(ring)
         self._ring = ring
@@ -101,6 +102,8 @@ class Runner:
             timer = loop.call_at(run.deadline, run.interrupt, "timeout")
             await asyncio.wait([run.handle])
             timer.cancel()
+            if run.task.runs != "async":  # one that took too long goes on, and may use the connection until its end
+                await loop.run_in_executor(self._threads, lambda: None)
         letter = self._outbox.take()
         if letter:
             await self._talk.turn(self._view, letter, [], None, 0.0, False, None)
