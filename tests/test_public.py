@@ -17,7 +17,8 @@ NAMES = """
 App AsyncClient Caller Cancelled Cipher Claim Client ConfigurationError Context DatabaseUnavailable DeclarationError
 Enqueued Failure Job JobError JobExists JobNotFound KeyReused LeaseLost MainspringError MasterKey NewJob NotPermitted
 PayloadTooLarge Permanent Plan Registry ResultUnavailable Retry RetryAfter SchemaError Snooze State SyncContext Task
-TransitionRefused ValidationError WorkerConfig by_payload calling debounce exponential fixed keep live register_code replacing reset_failed window
+TransitionRefused ValidationError WorkerConfig
+by_payload calling debounce exponential fixed keep live register_code replacing reset_failed window
 """
 PUBLIC = NAMES.split()
 

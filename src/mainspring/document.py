@@ -25,7 +25,8 @@ MAX_BYTES: Final = 256 * 1024
 MAX_DEPTH: Final = 64
 
 _NAME_IT_INSTEAD: Final = "looks like a secret: pass a reference to it instead"
-_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+# One that is not closed goes to the end: to try again from each of its quotes would cost the square of its length.
+_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:[Zz]|[+-]\d\d:\d\d)")
 _decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _encode: Final = msgspec.json.Encoder().encode

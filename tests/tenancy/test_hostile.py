@@ -9,12 +9,14 @@ from contextlib import closing
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from psycopg.errors import CheckViolation, InsufficientPrivilege
 from tests.databases import Database
 from tests.tenancy.town import Secured, superuser
 
-from mainspring import Cipher, Client, Registry, ValidationError, fixed
+from mainspring import Cipher, Client, Context, Registry, ValidationError, fixed
 from mainspring.audit import OURS, written_event
+from mainspring.db.bound import binding
 from mainspring.db.secure import cover, secure, unsecure
 from mainspring.uuid7 import uuid7
 from mainspring.worker import Worker
@@ -143,3 +145,38 @@ async def test_a_key_that_nobody_can_open_harms_its_organisation_only(secured: S
     )
     assert states["globex"] == "succeeded"
     assert "master key: does not open the keys" in states["acme"]
+
+
+# -- names
+
+
+@pytest.mark.anyio
+@pytest.mark.rule("ENG-19.04")
+@pytest.mark.parametrize("encoding", ["utf8", "latin1", "sjis"])
+async def test_a_transaction_is_of_its_own_organisation_whatever_the_address_says_of_letters(
+    secured: Secured, encoding: str
+) -> None:
+    tasks, bound = Registry("letters"), list[tuple[str, int]]()
+    orgs = {"café", "日本", "ソ'; drop table mainspring.job; --", "o'\\", "\\'; select 1; --"}
+
+    @tasks.task(retry=fixed(seconds=0, attempts=1))
+    async def look(ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            seen = await tx.execute("select current_setting('mainspring.org'), count(*) from mainspring.jobs")
+            bound.extend(await seen.fetchall())
+
+    with Client(secured.dsn("api"), secured=True) as client:
+        client.enqueue_many([look.job().for_org(org) for org in orgs])
+    async with asyncio.timeout(30):
+        await Worker(make_conninfo(secured.dsn("worker"), client_encoding=encoding), tasks).drain()
+
+    assert set(bound) == {(org, 1) for org in orgs}
+    assert secured.do("select distinct state from mainspring.jobs") == [("succeeded",)]
+
+
+def test_a_connection_in_another_encoding_is_bound_to_the_same_name(database: Database) -> None:
+    for encoding in ("utf8", "latin1"):
+        with psycopg.connect(database.dsn, client_encoding=encoding) as conn:
+            command = binding(conn.pgconn, "café's \\")
+            conn.execute(command.encode(conn.info.encoding))
+            assert conn.execute("select current_setting('mainspring.org')").fetchone() == ("café's \\",)

@@ -317,5 +317,17 @@ async def test_a_worker_prunes_rescues_and_seals_for_everybody(
         pruned = conn.execute(
             "select mainspring.prune('{succeeded}', mainspring.now() + interval '1 s', 100)"
         ).fetchone()
-        sealed = [conn.execute("select mainspring.seal(%s, 100)", [org]).fetchone() for org in ("acme", "globex")]
-    assert (pruned, sealed) == ((2,), [(3,), (3,)])
+        async with asyncio.timeout(30):  # a seal waits for transactions of the whole server, also those of other tests
+            sealed = [await _sealed(conn, org, 3) for org in ("acme", "globex")]
+    assert (pruned, sealed) == ((2,), [3, 3])
+
+
+async def _sealed(conn: psycopg.Connection[Any], org: str, wanted: int) -> int:
+    """Seal until so many rows are sealed."""
+    rows = 0
+    while rows < wanted:
+        found = conn.execute("select mainspring.seal(%s, 100)", [org]).fetchone()
+        assert found is not None
+        rows += found[0]
+        await asyncio.sleep(0.01)
+    return rows

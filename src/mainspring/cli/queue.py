@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 from cyclopts import App
 
 from mainspring.category import DEAD_LETTER
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
+from mainspring.errors import NotPermitted
 from mainspring.span import span
 from mainspring.texts import did_you_mean
 
@@ -48,7 +51,9 @@ def pause(queue: str, *, reason: str | None = None, connection: Connection = UNS
         connection: The database, and who acts.
     """
     with connection.client() as client:
-        known = [found.name for found in client.queues()]
+        known: list[str] = []
+        with suppress(NotPermitted):  # then pausing says so
+            known = [found.name for found in client.queues()]
         client.pause(queue, reason=reason)
     if connection.json:
         return output.as_json({"queue": queue, "paused": True})

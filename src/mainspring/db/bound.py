@@ -27,7 +27,8 @@ _BIND: LiteralString = (
 
 def binding(pgconn: PGconn, org: str, project: UUID | None = None) -> str:
     """The command that binds a transaction to an organisation, and to a project where there is one."""
-    text = f"set local mainspring.org to {Escaping(pgconn).escape_literal(org.encode()).decode()}"
+    encoding = pgconn._encoding  # in another one it would be the name of another organisation
+    text = f"set local mainspring.org to {Escaping(pgconn).escape_literal(org.encode(encoding)).decode(encoding)}"
     return text if project is None else f"{text}; set local mainspring.project to '{project}'"
 
 

@@ -38,7 +38,8 @@ def options(dsn: str, name: str, *, prepare: bool = True) -> dict[str, Any]:
     if "," in str(given.get("host", "")) + str(given.get("hostaddr", "")):
         wanted["target_session_attrs"] = "read-write"
     chosen = {key: value for key, value in wanted.items() if key not in given}
-    return chosen | {"autocommit": True, "prepare_threshold": 5 if prepare else None}
+    # Every text of a database fits into UTF-8: one that did not would break the claim of all that is claimed beside it.
+    return chosen | {"autocommit": True, "prepare_threshold": 5 if prepare else None, "client_encoding": "utf8"}
 
 
 def _read(dsn: str) -> dict[str, Any]:

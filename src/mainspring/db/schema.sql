@@ -182,8 +182,11 @@ begin
   end if;
   begin
     perform from json_each_text(p_job);
-  exception when data_exception then  -- NUL or half a surrogate pair, escaped: name the field that it stands in
-    field := substring(p_job::text from '"(\w{1,40})"\s*:\s*"(?:[^"\\]|\\.)*?\\u(?:0000|[dD][89a-fA-F])');
+  exception when data_exception then
+    -- NUL or half a surrogate pair, escaped: name the field that it stands in. Only the end of what stands before it is
+    -- looked at: to match all of it costs the square of its length.
+    value := left(p_job::text, greatest(regexp_instr(p_job::text, '\\u(?:0000|[dD][89a-fA-F])') - 1, 0));
+    field := substring(right(value, 800) from '"(\w{1,40})"\s*:\s*"[^"]*$');
     field := case when field in ('task', 'queue', 'org_id', 'actor_type', 'actor_id', 'request_id', 'correlation_id', 'key')
              then field else 'payload' end;
     perform "mainspring".refuse(field, 'has a character that cannot be stored');

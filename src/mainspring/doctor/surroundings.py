@@ -126,7 +126,8 @@ def snapshots(f: Facts) -> Iterator[Finding]:
         yield Finding("snapshots", "warn", what, todo)
     for p in prepared:
         what = f"transaction {p.gid} was prepared {span(p.seconds)} ago and holds a snapshot"
-        yield Finding("snapshots", "warn", what, f"commit prepared '{p.gid}', or rollback prepared '{p.gid}'")
+        gid = p.gid.replace("'", "''")  # somebody will copy it
+        yield Finding("snapshots", "warn", what, f"commit prepared '{gid}', or rollback prepared '{gid}'")
     if not held and not slots and not prepared:
         seen = "" if s.sees_all else " (of this role: grant pg_monitor to see all)"
         yield Finding("snapshots", "ok", f"no session holds an old snapshot{seen}")

@@ -35,7 +35,7 @@ class JobConnection(AsyncConnection):
         A cursor costs a fifth of a transactional job (measured); psycopg has no public name for going without.
         """
         async with self.lock:
-            await self.wait(self._commands(text.encode()))
+            await self.wait(self._commands(text.encode(self.pgconn._encoding)))
 
     def _commands(self, text: bytes) -> PQGen[None]:
         self.pgconn.send_query(text)
