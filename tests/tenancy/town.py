@@ -262,7 +262,9 @@ class Town(Secured):
         holders = ", ".join(holder(kind) for _, kind in parameters)
         answer = str(self.attempt(f"select x::text from mainspring.{name}({holders}) x", *values))
         for number, known in enumerate(org.names()):
-            answer = re.sub(rf"\b{re.escape(known)}\b", f"<{number}>", answer)
+            # A number inside an instant is no name: the clock shows any of them now and then.
+            around = (r"(?<!\w)(?<!\d[:.+-])", r"(?!\w|[:.+-]\d)") if known.isdigit() else (r"\b", r"\b")
+            answer = re.sub(re.escape(known).join(around), f"<{number}>", answer)
         return answer
 
 

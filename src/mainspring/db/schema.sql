@@ -1671,7 +1671,9 @@ begin
      or not pg_try_advisory_xact_lock(hashtextextended('mainspring seal "mainspring" ' || p_org, 0)) then
     return 0;
   end if;
-  perform set_config('mainspring.org', p_org, true);
+  if session_user <> current_user then
+    perform set_config('mainspring.org', p_org, true);
+  end if;
   select * into last from "mainspring".seal s where s.org_id = p_org order by s.number desc limit 1;
   last.floor := coalesce(last.floor, 0);
   horizon := pg_snapshot_xmin(pg_current_snapshot());  -- every older transaction has ended

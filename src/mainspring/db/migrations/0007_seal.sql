@@ -48,7 +48,8 @@ create function {schema}.seal_hash(s {schema}.seal) returns bytea language sql s
 -- they left is sealed, that id is the floor, below which nobody needs to look again. A row written after a savepoint bears
 -- the savepoint's number, which may be younger: the floor stays below such a row until it is sealed. And a transaction
 -- that has its number already seals nothing: younger ones may have drawn ids below those that it sees.
--- On a secured schema it runs as the owner, bound to the organisation that it seals: nobody writes a seal by hand.
+-- On a secured schema it runs as the owner, and binds itself to the organisation that it seals for whoever may call it:
+-- so nobody writes a seal by hand.
 create function {schema}.seal(p_org text, p_limit integer) returns integer
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
@@ -61,7 +62,9 @@ begin
      or not pg_try_advisory_xact_lock(hashtextextended('mainspring seal {schema} ' || p_org, 0)) then
     return 0;
   end if;
-  perform set_config('mainspring.org', p_org, true);
+  if session_user <> current_user then
+    perform set_config('mainspring.org', p_org, true);
+  end if;
   select * into last from {schema}.seal s where s.org_id = p_org order by s.number desc limit 1;
   last.floor := coalesce(last.floor, 0);
   horizon := pg_snapshot_xmin(pg_current_snapshot());  -- every older transaction has ended
