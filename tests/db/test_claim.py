@@ -89,14 +89,16 @@ def test_twenty_workers_take_each_job_once_and_none_waits_for_another(database: 
         mine: list[UUID] = []
         with database.connect() as conn:
             other = Engine(conn)
-            conn.execute("set lock_timeout = '1ms'")  # whoever waits for a lock fails
+            conn.execute("set lock_timeout = '2s'")  # whoever waits for the claim that stays open fails
             while found := other.claim(f"w{n}", 13):
                 mine += ids(found)
         return mine
 
-    with ThreadPoolExecutor(20) as pool:
-        taken = [id_ for mine in pool.map(work, range(20)) for id_ in mine]
+    with ThreadPoolExecutor(20) as pool, database.connect() as slow, slow.transaction():
+        held = ids(Engine(slow).claim("slow", 13))
+        taken = held + [id_ for mine in pool.map(work, range(20)) for id_ in mine]
 
+    assert len(held) == 13
     assert len(taken) == len(set(taken)) == 1000
 
 

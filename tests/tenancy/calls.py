@@ -119,8 +119,8 @@ def argument(name: str, kind: str, org: Org, n: int, scoped: bool) -> str | None
     }
     if kind.startswith("mainspring."):
         number = {"mainspring.audit": org.epoch}.get(kind, job)
-        row = {**envelope, "id": number, "job_id": job, "epoch": org.epoch, "worker": org.worker, "started_at": "now"}
-        return json.dumps(row)
+        row = {**envelope, "id": number, "job_id": job, "epoch": org.epoch, "worker": org.worker}
+        return json.dumps(row | {"started_at": envelope["due_at"]})  # not now, whose digits may be those of an epoch
     value = values[name if name in values else kind]
     return None if value is None else str(value)
 
