@@ -9,6 +9,10 @@
 create function {schema}.now() returns timestamptz language sql stable parallel safe
   return statement_timestamp();
 
+-- The same clock, read anew at each call: for limiters, which must not be older than the lock they waited for.
+create function {schema}.instant() returns timestamptz language sql volatile
+  return clock_timestamp();
+
 -- The fencing token is (worker, epoch). The epoch alone is not enough: a crash can issue a sequence value twice.
 create sequence {schema}.epoch as bigint;
 
@@ -35,6 +39,7 @@ create table {schema}.job (
   parent_id      uuid,
   traceparent    text,
   key            text,
+  strand         text,  -- the jobs that limits by key, and order, hold together: those of one booking, of one account
   created_at     timestamptz not null,
   scheduled_for  timestamptz,
   -- Times that no client can read would make every claim of them fail, with all that is claimed beside them.
@@ -42,7 +47,8 @@ create table {schema}.job (
   constraint scheduled_for check (scheduled_for > '0001-01-02Z' and scheduled_for < '9999-01-01Z')
 );
 
--- Scheduled, ready and retrying jobs. A job held behind another of its key has due_at 'infinity' and `after`.
+-- Scheduled, ready and retrying jobs. A job held behind another of its key has due_at 'infinity' and `after`. One that a
+-- limit puts off, or that waits for others, has a `gate`: what opens it ('parents', or the bucket of a limit).
 create table {schema}.waiting (
   id       uuid primary key,
   org_id   text not null,
@@ -56,14 +62,20 @@ create table {schema}.waiting (
   retrying boolean not null default false,
   suspect  boolean not null default false,  -- failed permanently before and was replayed
   after    uuid,                            -- held until this job is finished
+  gate     text,                            -- put off or held by this
   due_then timestamptz,                     -- due_at once it is no longer held
-  check ((after is null) = (due_then is null)),
+  strand   text,
+  tied     boolean not null default false,  -- something waits for how it ends: a batch, other jobs, a place in order
+  check ((after is null and gate is null) = (due_then is null)),
   constraint due_at check (due_at > '0001-01-02Z')
 ) with (autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
 
 create index waiting_claim on {schema}.waiting (queue, priority, due_at, id);
 create index waiting_rescued on {schema}.waiting (due_at) where crashes > 0;
+create index waiting_retrying on {schema}.waiting (queue) where retrying;
 create index waiting_held on {schema}.waiting (after) where after is not null;
+create index waiting_strand on {schema}.waiting (org_id, strand, (coalesce(due_then, due_at)), id) where strand is not null;
+create index waiting_gate on {schema}.waiting (gate, priority, due_then, id) where gate is not null;
 
 -- Claimed jobs under a lease.
 create table {schema}.running (
@@ -79,6 +91,8 @@ create table {schema}.running (
   crashes             smallint not null,
   snoozes             smallint not null,
   suspect             boolean not null,
+  strand              text,
+  tied                boolean not null default false,  -- or it holds a slot of a limit
   started_at          timestamptz not null,
   lease_expires_at    timestamptz not null,
   cancel_requested_at timestamptz
@@ -177,6 +191,7 @@ create table {schema}.queue (
   paused_by    text,
   pause_reason text,
   start_target interval,  -- how late a job may start, at the 95th percentile
+  max_depth    integer,   -- best-effort jobs are refused while so many are ready
   primary key (org_id, name)
 );
 

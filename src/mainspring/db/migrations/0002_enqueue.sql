@@ -3,7 +3,7 @@
 -- A function, so that every driver, ORM, trigger and psql enqueues in the caller's own transaction by the same words.
 -- One JSON text made by the client is as fast as COPY and keeps the answer (docs/adr/0001).
 -- SQLSTATEs of our own: MS001 validation (detail: the field), MS002 key reused (detail: the job), MS004 refused
--- by a trigger, MS005 lease lost.
+-- by a trigger, MS005 lease lost, MS006 queue full (detail: the queue).
 
 -- Refuse what is wrong with a field; its value is not repeated.
 create function {schema}.refuse(p_field text, p_problem text, p_code text default 'VALIDATION_ERROR') returns void
@@ -125,8 +125,8 @@ begin
     -- looked at: to match all of it costs the square of its length.
     value := left(p_job::text, greatest(regexp_instr(p_job::text, '\\u(?:0000|[dD][89a-fA-F])') - 1, 0));
     field := substring(right(value, 800) from '"(\w{1,40})"\s*:\s*"[^"]*$');
-    field := case when field in ('task', 'queue', 'org_id', 'actor_type', 'actor_id', 'request_id', 'correlation_id', 'key')
-             then field else 'payload' end;
+    field := case when field in ('task', 'queue', 'org_id', 'actor_type', 'actor_id', 'request_id', 'correlation_id', 'key',
+                          'strand') then field else 'payload' end;
     perform {schema}.refuse(field, 'has a character that cannot be stored');
   end;
   if json_typeof(p_job -> 'allow_secrets') = 'array' then
@@ -144,9 +144,9 @@ begin
       perform {schema}.refuse(left(field, 40), 'appears twice');
     end if;
     continue when kind = 'null' and field not in ('id', 'task', 'payload', 'queue', 'priority', 'max_attempts',
-                                                  'cancellable', 'org_id', 'actor_type', 'actor_id', 'reset');
+                                                  'cancellable', 'org_id', 'actor_type', 'actor_id', 'reset', 'unless_live');
     case field
-      when 'task', 'queue', 'org_id', 'actor_id', 'request_id', 'correlation_id', 'key' then
+      when 'task', 'queue', 'org_id', 'actor_id', 'request_id', 'correlation_id', 'key', 'strand' then
         if kind not in ('string', 'null') then
           perform {schema}.refuse(field, 'is not a text');
         end if;
@@ -163,7 +163,7 @@ begin
         if kind <> 'number' or value !~ '^([1-9]\d{0,2}|1000)$' then
           perform {schema}.refuse(field, 'is not a whole number from 1 to 1000');
         end if;
-      when 'cancellable', 'reset', 'project_scoped', 'schedulable', 'by_payload' then
+      when 'cancellable', 'reset', 'unless_live', 'project_scoped', 'schedulable', 'by_payload', 'best_effort' then
         if kind <> 'boolean' then
           perform {schema}.refuse(field, 'is not true or false');
         end if;
@@ -201,8 +201,9 @@ begin
     perform {schema}.refuse('queue', 'q:deadletter holds dead jobs; nothing is enqueued to it');
   elsif (p_job ->> 'actor_id' is null) <> (p_job ->> 'actor_type' is null) then
     perform {schema}.refuse(case when p_job ->> 'actor_id' is null then 'actor_id' else 'actor_type' end, 'is missing');
-  elsif p_job ->> 'key' is null and (p_job ->> 'mode' is not null or p_job ->> 'reset' = 'true') then
-    perform {schema}.refuse('key', 'is missing: ' || coalesce(p_job ->> 'mode', 'reset') || ' needs one');
+  elsif p_job ->> 'key' is null and (p_job ->> 'mode' is not null or 'true' in (p_job ->> 'reset', p_job ->> 'unless_live')) then
+    perform {schema}.refuse('key', 'is missing: ' || coalesce(
+      p_job ->> 'mode', case when p_job ->> 'reset' = 'true' then 'reset' else 'unless_live' end) || ' needs one');
   elsif p_job ->> 'mode' = 'debounce' and p_job ->> 'wait' is null then
     perform {schema}.refuse('wait', 'is missing');
   elsif p_job ->> 'delay' is not null and p_job ->> 'scheduled_for' is not null then
@@ -225,12 +226,13 @@ create function {schema}.uuid7() returns uuid language sql volatile
     52, 1), 53, 1), 'hex')::uuid;
 
 -- Tell a worker that sleeps: at most one notification per 10 ms in the whole database, none while all are busy.
--- NOTIFY holds a global lock through its WAL flush, so it must stay rare. A lost hint costs one poll interval.
+-- NOTIFY holds a global lock through its WAL flush, so it must stay rare. A lost hint costs one poll interval. A last one
+-- that lies ahead was sent before the clock was set back, and is none.
 create function {schema}.wake() returns boolean language plpgsql as $$
 declare
   t constant bigint := extract(epoch from clock_timestamp()) * 1000;
 begin
-  if (select last_value from {schema}.idle_until) > t and (select last_value from {schema}.woken_at) <= t - 10 then
+  if (select last_value from {schema}.idle_until) > t and (select last_value from {schema}.woken_at) not between t - 9 and t + 1000 then
     perform setval('{schema}.woken_at', t), pg_notify({channel}, '');
     return true;
   end if;
@@ -251,8 +253,8 @@ $$;
 create type {schema}.envelope as (
   id uuid, org_id text, task text, queue text, priority smallint, max_attempts smallint, cancellable boolean,
   payload jsonb, project_id uuid, actor_type text, actor_id text, request_id text, correlation_id text, parent_id uuid,
-  traceparent text, key text, created_at timestamptz, scheduled_for timestamptz, due_at timestamptz, mode text,
-  ttl interval, reset boolean, ord bigint
+  traceparent text, key text, strand text, created_at timestamptz, scheduled_for timestamptz, due_at timestamptz,
+  mode text, ttl interval, reset boolean, unless_live boolean, ord bigint
 );
 
 -- A producer's clock may be off by a minute, not by more.
@@ -269,7 +271,7 @@ create function {schema}.envelopes(p_jobs json) returns setof {schema}.envelope 
   select j.id, coalesce(j.org_id, 'default'), j.task, coalesce(j.queue, 'q:default'), coalesce(j.priority, 2::smallint),
          coalesce(j.max_attempts, 5::smallint), coalesce(j.cancellable, true), j.payload, j.project_id,
          coalesce(j.actor_type, 'system'), coalesce(j.actor_id, 'SYSTEM'), coalesce(j.request_id, j.id::text),
-         coalesce(j.correlation_id, j.id::text), j.parent_id, j.traceparent, j.key,
+         coalesce(j.correlation_id, j.id::text), j.parent_id, j.traceparent, j.key, j.strand,
          case when j.created_at is null then {schema}.now() else {schema}.plausible(j.created_at) end,
          case when j.wait is not null then {schema}.now() + j.wait
               when j.delay is not null then {schema}.now() + j.delay
@@ -277,14 +279,15 @@ create function {schema}.envelopes(p_jobs json) returns setof {schema}.envelope 
          case when j.wait is not null then {schema}.now() + j.wait
               when j.delay is not null then {schema}.now() + j.delay
               else coalesce(greatest(j.scheduled_for, {schema}.now()), {schema}.now()) end,
-         coalesce(j.mode, 'live'), j.ttl, coalesce(j.reset, false), j.ord
+         coalesce(j.mode, 'live'), j.ttl, coalesce(j.reset, false), coalesce(j.unless_live, false), j.ord
   from rows from (json_to_recordset(p_jobs) as (
     id uuid, org_id text, task text, queue text, priority smallint, max_attempts smallint, cancellable boolean,
     payload jsonb, project_id uuid, actor_type text, actor_id text, request_id text, correlation_id text, parent_id uuid,
-    traceparent text, key text, created_at timestamptz, scheduled_for timestamptz, delay interval, mode text,
-    ttl interval, wait interval, reset boolean)) with ordinality as j (
+    traceparent text, key text, strand text, created_at timestamptz, scheduled_for timestamptz, delay interval,
+    mode text, ttl interval, wait interval, reset boolean, unless_live boolean)) with ordinality as j (
     id, org_id, task, queue, priority, max_attempts, cancellable, payload, project_id, actor_type, actor_id, request_id,
-    correlation_id, parent_id, traceparent, key, created_at, scheduled_for, delay, mode, ttl, wait, reset, ord)
+    correlation_id, parent_id, traceparent, key, strand, created_at, scheduled_for, delay, mode, ttl, wait, reset,
+    unless_live, ord)
 $$;
 
 -- The same task and payload under one key have the same fingerprint, whatever the order of the payload's fields. Of an
@@ -297,10 +300,10 @@ create function {schema}.write_job(e {schema}.envelope, p_after uuid) returns vo
 language sql as $$
   insert into {schema}.job
   values (e.id, e.org_id, e.task, e.queue, e.priority, e.max_attempts, e.cancellable, e.payload, e.project_id, e.actor_type,
-          e.actor_id, e.request_id, e.correlation_id, e.parent_id, e.traceparent, e.key, e.created_at, e.scheduled_for);
-  insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, after, due_then)
+          e.actor_id, e.request_id, e.correlation_id, e.parent_id, e.traceparent, e.key, e.strand, e.created_at, e.scheduled_for);
+  insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, after, due_then, strand)
   values (e.id, e.org_id, e.task, e.queue, e.priority, case when p_after is null then e.due_at else 'infinity' end,
-          p_after, case when p_after is not null then e.due_at end);
+          p_after, case when p_after is not null then e.due_at end, e.strand);
 $$;
 
 -- A failed, dead or cancelled job back to waiting, with a new payload. Its history stays in `attempt` and `audit`.
@@ -317,8 +320,9 @@ begin
   where j.id = p_id;
   perform {schema}.forget(array[p_id]);  -- its steps were done for another payload
   delete from {schema}.resolution r where r.org_id = e.org_id and r.job_id = p_id;  -- it was discarded, and is wanted again
-  insert into {schema}.waiting (id, org_id, task, queue, priority, due_at)
-  select j.id, j.org_id, j.task, j.queue, j.priority, e.due_at from {schema}.job j where j.id = p_id;
+  insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, strand)
+  select j.id, j.org_id, j.task, j.queue, j.priority, e.due_at, j.strand from {schema}.job j where j.id = p_id;
+  perform {schema}.reopen(p_id);
   insert into {schema}.audit (org_id, at, event, job_id, task, attempt, project_id, actor_type, actor_id, request_id, correlation_id)
   select j.org_id, {schema}.now(), 'job.reset', j.id, j.task, 0, j.project_id, e.actor_type, e.actor_id, e.request_id,
          e.correlation_id
@@ -326,6 +330,10 @@ begin
   perform set_config('mainspring.verb', '', true);
   return true;
 end $$;
+
+-- Whether a job waits for another one; what a limit has put off is merely due later.
+create function {schema}.is_held(w {schema}.waiting) returns boolean language sql immutable
+  return w.after is not null or w.gate is not distinct from 'parents';
 
 -- A job that has not started takes over a new payload and due time. The ticket is locked first, so no claim starts it.
 create function {schema}.replace_job(p_id uuid, e {schema}.envelope) returns boolean
@@ -336,8 +344,9 @@ begin
   perform set_config('mainspring.verb', 'replace', true);
   select coalesce(w.due_then, w.due_at) into before from {schema}.waiting w where w.id = p_id for update;
   update {schema}.waiting w
-  set due_at = case when w.after is null then e.due_at else w.due_at end,
-      due_then = case when w.after is not null then e.due_at end
+  set due_at = case when {schema}.is_held(w) then w.due_at else e.due_at end,
+      due_then = case when {schema}.is_held(w) then e.due_at end,
+      gate = case when {schema}.is_held(w) then w.gate end  -- a limit looks at it again
   where w.id = p_id and w.attempt = 0;
   if not found then
     perform set_config('mainspring.verb', '', true);
@@ -380,6 +389,12 @@ begin
 
     select s.state, s.attempt, s.finished_at, j.task = e.task as same_task into was
     from {schema}.state_of(k.job_id) s join {schema}.job j on j.id = k.job_id;
+
+    -- Wanted only where nothing is under way for it? Then whatever waits or runs will do, also with another payload.
+    if e.unless_live and was.state in ('scheduled', 'ready', 'retrying', 'running') then
+      return query select k.job_id, 'existing', was.state;
+      return;
+    end if;
 
     -- Asked to run again after a failure? A job keeps its task: another one's payload is none for it.
     if (e.reset or e.mode = 'reset_failed') and was.state in ('failed', 'dead', 'cancelled') and was.same_task then
@@ -432,9 +447,31 @@ begin
   end loop;
 end $$;
 
+-- Back-pressure: refuse best-effort jobs of a queue that is full, with all that is enqueued beside them. What comes at the
+-- same moment may still pass it. Looks at no more tickets than the limit: index waiting_claim, one range a lane.
+create function {schema}.check_room(p_jobs json) returns void language plpgsql set enable_seqscan = off as $$
+declare
+  q record;
+begin
+  for q in
+    select mq.name, mq.max_depth from {schema}.queue mq
+    where mq.org_id = 'SYSTEM' and mq.max_depth is not null and mq.name in (
+      select coalesce(j.queue, 'q:default') from json_to_recordset(p_jobs) as j(queue text, best_effort boolean) where j.best_effort)
+  loop
+    if (select count(*) from (
+          select from generate_series(0, 3) p(priority) cross join lateral (
+            select from {schema}.waiting w where w.queue = q.name and w.priority = p.priority and w.due_at <= {schema}.now()
+            limit q.max_depth) x
+          limit q.max_depth) y) >= q.max_depth then
+      raise exception 'queue: % is full, % jobs or more are ready: best-effort jobs are refused', q.name, q.max_depth
+        using errcode = 'MS006', detail = q.name;
+    end if;
+  end loop;
+end $$;
+
 -- Who: every client, every enqueue, in the caller's transaction where there is one. Answers one row a job, in order.
--- p_checked: by the client, so that a batch is not checked twice.
-create function {schema}.enqueue_many(p_jobs json, p_checked boolean default false)
+-- p_checked: by the client, so that a batch is not checked twice. p_tied: something will wait for how the new ones end.
+create function {schema}.enqueue_many(p_jobs json, p_checked boolean default false, p_tied boolean default false)
 returns table (job_id uuid, answer text, state text) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -447,6 +484,9 @@ begin
   if p_checked is not true then
     perform {schema}.check_jobs(p_jobs);
   end if;
+  if strpos(p_jobs::text, '"best_effort"') > 0 then
+    perform {schema}.check_room(p_jobs);
+  end if;
   if strpos(p_jobs::text, '"key"') = 0 then  -- nothing to deduplicate: measured at half the cost of what follows
     return query
     with x as materialized (
@@ -454,11 +494,11 @@ begin
     ), written as (
       insert into {schema}.job
       select id, org_id, task, queue, priority, max_attempts, cancellable, payload, project_id, actor_type, actor_id,
-             request_id, correlation_id, parent_id, traceparent, null, created_at, scheduled_for
+             request_id, correlation_id, parent_id, traceparent, null, strand, created_at, scheduled_for
       from x
     ), ticketed as (
-      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at)
-      select id, org_id, task, queue, priority, due_at from x
+      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, strand, tied)
+      select id, org_id, task, queue, priority, due_at, strand, p_tied from x
     )
     select id, 'created', case when due_at > {schema}.now() then 'scheduled' else 'ready' end from x;
   else
@@ -474,11 +514,11 @@ begin
     ), written as (
       insert into {schema}.job
       select id, org_id, task, queue, priority, max_attempts, cancellable, payload, project_id, actor_type, actor_id,
-             request_id, correlation_id, parent_id, traceparent, key, created_at, scheduled_for
+             request_id, correlation_id, parent_id, traceparent, key, strand, created_at, scheduled_for
       from fresh
     ), ticketed as (
-      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at)
-      select id, org_id, task, queue, priority, due_at from fresh returning id, due_at
+      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, strand, tied)
+      select id, org_id, task, queue, priority, due_at, strand, p_tied from fresh returning id, due_at
     )
     select array_agg(x.id order by x.ord), array_agg(case when t.id is not null then 'created' end order by x.ord),
            array_agg(case when t.due_at > {schema}.now() then 'scheduled' else 'ready' end order by x.ord)
@@ -493,6 +533,9 @@ begin
         ids[e.ord] := again.job_id;
         answers[e.ord] := again.answer;
         states[e.ord] := again.state;
+        if p_tied and again.answer = 'created' then
+          update {schema}.waiting w set tied = true where w.id = again.job_id;
+        end if;
       end loop;
     end if;
     return query select * from unnest(ids, answers, states);
@@ -511,7 +554,7 @@ create function {schema}.enqueue(
   actor_id text default 'SYSTEM', request_id text default null, correlation_id text default null,
   parent_id uuid default null, traceparent text default null, max_attempts integer default 5,
   cancellable boolean default true, ttl interval default null, wait interval default null, reset boolean default false,
-  id uuid default null, allow_secrets text[] default '{}'
+  id uuid default null, allow_secrets text[] default '{}', strand text default null, best_effort boolean default false
 ) returns table (job_id uuid, answer text, state text) language plpgsql as $$
 #variable_conflict use_variable
 begin
@@ -523,5 +566,6 @@ begin
     'org_id', org_id, 'key', key, 'mode', mode, 'scheduled_for', scheduled_for, 'delay', delay, 'project_id', project_id,
     'actor_type', actor_type, 'actor_id', actor_id, 'request_id', request_id, 'correlation_id', correlation_id,
     'parent_id', parent_id, 'traceparent', traceparent, 'max_attempts', max_attempts, 'cancellable', cancellable,
-    'ttl', ttl, 'wait', wait, 'reset', reset, 'allow_secrets', allow_secrets)));
+    'ttl', ttl, 'wait', wait, 'reset', reset, 'allow_secrets', allow_secrets, 'strand', strand,
+    'best_effort', best_effort)));
 end $$;

@@ -19,7 +19,7 @@ create function {schema}.claim(
   id uuid, task text, payload text, org_id text, project_id uuid, actor_type text, actor_id text, request_id text,
   correlation_id text, traceparent text, key text, created_at timestamptz, scheduled_for timestamptz,
   max_attempts smallint, epoch bigint, attempt smallint, crashes smallint, snoozes smallint, suspect boolean,
-  queue text, priority smallint, due_at timestamptz, claimed_at timestamptz
+  queue text, priority smallint, due_at timestamptz, claimed_at timestamptz, strand text, permit interval
 ) language plpgsql
   set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
   set plan_cache_mode = force_generic_plan
@@ -27,6 +27,12 @@ as $$
 #variable_conflict use_column
 begin
   perform pg_advisory_xact_lock_shared({claim_lock});
+  if exists (select from {schema}.limit l where l.queue = any(p_queues) or l.task = any(p_tasks))
+     or exists (select from {schema}.fair f where f.queue = any(p_queues)) then
+    return query select * from {schema}.claim_limited(
+      p_worker, p_lease, p_total, p_queues, p_limits, p_tasks, p_oldest, p_rescued);
+    return;
+  end if;
   return query
   with rescued as materialized (
     select w.ctid as tid from {schema}.waiting w
@@ -60,24 +66,26 @@ begin
     delete from {schema}.waiting w
     where w.ctid = any(array(select tid from ready union all select tid from rescued))
     returning w.id, w.org_id, w.task, w.queue, w.priority, w.due_at, (w.attempt + 1)::smallint as attempt, w.crashes,
-              w.snoozes, w.suspect, nextval('{schema}.epoch') as epoch
+              w.snoozes, w.suspect, w.strand, w.tied, nextval('{schema}.epoch') as epoch
   ), r as (
     insert into {schema}.running (id, epoch, worker, org_id, task, queue, priority, due_at, attempt, crashes, snoozes,
-                                  suspect, started_at, lease_expires_at)
+                                  suspect, strand, tied, started_at, lease_expires_at)
     select d.id, d.epoch, p_worker, d.org_id, d.task, d.queue, d.priority, d.due_at, d.attempt, d.crashes, d.snoozes,
-           d.suspect, {schema}.now(), {schema}.now() + p_lease
+           d.suspect, d.strand, d.tied, {schema}.now(), {schema}.now() + p_lease
     from d
   )
   select d.id, d.task, j.payload::text, d.org_id, j.project_id, j.actor_type, j.actor_id, j.request_id, j.correlation_id,
          j.traceparent, j.key, j.created_at, j.scheduled_for, j.max_attempts, d.epoch, d.attempt, d.crashes, d.snoozes,
-         d.suspect, d.queue, d.priority, d.due_at, {schema}.now()
+         d.suspect, d.queue, d.priority, d.due_at, {schema}.now(), d.strand, null::interval
   from d cross join lateral (select * from {schema}.job j where j.id = d.id limit 1) j
   order by d.priority, d.due_at, d.id;  -- the order of row addresses is not the order of due times
 end $$;
 
--- A job of the same key may wait behind one that has ended. Index: waiting_held.
+-- A job of the same key may wait behind one that has ended; others may hold it still. Index: waiting_held.
 create function {schema}.release_behind(p_id uuid) returns void language sql as $$
-  update {schema}.waiting w set due_at = greatest(w.due_then, {schema}.now()), after = null, due_then = null
+  update {schema}.waiting w
+  set due_at = case when w.gate is null then greatest(w.due_then, {schema}.now()) else w.due_at end, after = null,
+      due_then = case when w.gate is not null then w.due_then end
   where w.after = p_id and w.after is not null
 $$;
 
@@ -88,8 +96,10 @@ language plpgsql
   set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
   set plan_cache_mode = force_generic_plan
 as $$
+declare
+  done bigint[];
+  tied uuid[];
 begin
-  return query
   with g as (
     delete from {schema}.running r where r.epoch = any(p_epochs) and r.worker = p_worker returning r.*
   ), f as (
@@ -98,7 +108,9 @@ begin
            case when p_results is not null then p_results[array_position(p_epochs, g.epoch)] end
     from g
   ), h as (  -- a job of the same key may wait behind
-    update {schema}.waiting w set due_at = greatest(w.due_then, {schema}.now()), after = null, due_then = null
+    update {schema}.waiting w
+    set due_at = case when w.gate is null then greatest(w.due_then, {schema}.now()) else w.due_at end, after = null,
+        due_then = case when w.gate is not null then w.due_then end
     where exists (select from {schema}.waiting x where x.after is not null)  -- asked once a batch; rarely true
       and w.after = any(array(select g.id from g)) and w.after is not null
   ), late as (  -- success wins over a cancellation that came too late
@@ -109,7 +121,11 @@ begin
     from g cross join lateral (select * from {schema}.job j where j.id = g.id limit 1) j
     where g.cancel_requested_at is not null
   )
-  select g.epoch from g;
+  select array_agg(g.epoch), array_agg(g.id) filter (where g.tied) into done, tied from g;
+  if tied is not null then
+    perform {schema}.untie(tied);
+  end if;
+  return query select unnest(done);
 end $$;
 
 -- Who: the end of a handler's own transaction. Raises when the lease is lost, so that its COMMIT can be sent unseen.
@@ -128,6 +144,9 @@ begin
   values (r.id, r.org_id, 'succeeded', r.attempt, r.crashes, r.snoozes, r.worker, r.epoch, r.started_at, {schema}.now(), p_result);
   if exists (select from {schema}.waiting w where w.after = r.id and w.after is not null) then
     perform {schema}.release_behind(r.id);
+  end if;
+  if r.tied then
+    perform {schema}.untie(array[r.id]);
   end if;
   if r.cancel_requested_at is not null then
     perform {schema}.record('job.cancel_too_late', r.id, r.attempt, null);
@@ -163,7 +182,7 @@ create function {schema}.cancelled(p_reason text) returns jsonb language sql sta
   return jsonb_build_object('code', 'CANCELLED', 'class', 'permanent',
                             'message', coalesce(p_reason, 'The job was cancelled.'));
 
--- Who: the exchange, for attempts that ended otherwise. p_moves: [{epoch, verb, delay, error, started}], the verbs of
+-- Who: the exchange, for attempts that ended otherwise. p_moves: [{epoch, verb, delay, error, started, gate}], the verbs of
 -- mainspring.states. Fenced like complete; answers the epochs that were ours, each with the verb that was done: an attempt
 -- whose cancellation was asked for is not tried again, and `fail`, `snooze` and `release` of it become `stop`.
 create function {schema}.settle(p_worker text, p_moves json) returns table (epoch bigint, verb text) language plpgsql
@@ -174,7 +193,7 @@ declare
   r {schema}.running;
   asked jsonb;
 begin
-  for m in select * from json_to_recordset(p_moves) as (epoch bigint, verb text, delay interval, error jsonb, started boolean) loop
+  for m in select * from json_to_recordset(p_moves) as (epoch bigint, verb text, delay interval, error jsonb, started boolean, gate text) loop
     delete from {schema}.running x where x.epoch = m.epoch and x.worker = p_worker returning * into r;
     continue when not found;
     if m.verb not in ('fail', 'reject', 'bury', 'snooze', 'release', 'stop') then
@@ -187,15 +206,20 @@ begin
     m.error := case when m.verb = 'stop' then coalesce(m.error, {schema}.cancelled(asked ->> 'reason')) else m.error end
                || jsonb_build_object('attempt', r.attempt, 'at', {schema}.now());
     if m.verb in ('fail', 'snooze', 'release') then
-      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, attempt, crashes, snoozes, retrying, suspect)
+      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, attempt, crashes, snoozes, retrying, suspect,
+                                    strand, tied, gate, due_then)
       values (r.id, r.org_id, r.task, r.queue, r.priority, {schema}.now() + coalesce(m.delay, '0'),
               case when m.verb = 'fail' then r.attempt else r.attempt - 1 end, r.crashes,
-              r.snoozes + (m.verb = 'snooze')::int, m.verb = 'fail', r.suspect);
+              r.snoozes + (m.verb = 'snooze')::int, m.verb = 'fail', r.suspect, r.strand, r.tied, m.gate,
+              case when m.gate is not null then r.due_at end);
     else
       insert into {schema}.finished (id, org_id, state, attempt, crashes, snoozes, worker, epoch, started_at, finished_at, error)
       values (r.id, r.org_id, case m.verb when 'reject' then 'failed' when 'bury' then 'dead' else 'cancelled' end,
               r.attempt, r.crashes, r.snoozes, r.worker, r.epoch, r.started_at, {schema}.now(), m.error);
       perform {schema}.release_behind(r.id);
+    end if;
+    if r.tied then
+      perform {schema}.untie(array[r.id]);
     end if;
     if m.verb in ('fail', 'reject', 'bury', 'stop') then
       insert into {schema}.attempt (org_id, job_id, epoch, attempt, worker, started_at, ended_at, outcome, error)
@@ -269,8 +293,12 @@ begin
       perform {schema}.release_behind(r.id);
       perform {schema}.record(case state when 'dead' then 'job.deadlettered' else 'job.cancelled' end, r.id, r.attempt, asked);
     else
-      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, attempt, crashes, snoozes, suspect)
-      values (r.id, r.org_id, r.task, r.queue, r.priority, {schema}.now(), r.attempt, r.crashes + 1, r.snoozes, r.suspect);
+      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, attempt, crashes, snoozes, suspect, strand, tied)
+      values (r.id, r.org_id, r.task, r.queue, r.priority, {schema}.now(), r.attempt, r.crashes + 1, r.snoozes, r.suspect,
+              r.strand, r.tied);
+    end if;
+    if r.tied then
+      perform {schema}.untie(array[r.id]);
     end if;
     job_id := r.id;
     worker := r.worker;
@@ -288,30 +316,43 @@ create function {schema}.release_held() returns integer language plpgsql set ena
 declare
   n integer;
 begin
-  update {schema}.waiting w set due_at = greatest(w.due_then, {schema}.now()), after = null, due_then = null
+  update {schema}.waiting w
+  set due_at = case when w.gate is null then greatest(w.due_then, {schema}.now()) else w.due_at end, after = null,
+      due_then = case when w.gate is not null then w.due_then end
   where w.after is not null
     and not exists (select from {schema}.running r where r.id = w.after)
     and not exists (select from {schema}.waiting x where x.id = w.after);
   get diagnostics n = row_count;
+  perform {schema}.tie_up();
   return n;
 end $$;
 
 -- Who: a worker that found nothing, to sleep exactly until the next timer. One probe a lane.
-create function {schema}.next_due(p_queues text[]) returns interval language sql stable
+create function {schema}.next_due(p_queues text[]) returns interval language plpgsql
   set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
-  select min(x.due_at) - {schema}.now()
+declare
+  opens timestamptz;
+begin
+  if current_setting('mainspring.more', true) = 'on' then  -- a limited claim of this turn was not done
+    return interval '0';
+  end if;
+  if exists (select from {schema}.limit l where l.queue = any(p_queues)) then
+    opens := {schema}.next_open(p_queues);
+  end if;
+  return (select least(min(x.due_at), opens) - {schema}.now()
   from unnest(p_queues) q(name) cross join (values (0::smallint), (1::smallint), (2::smallint), (3::smallint)) p(priority)
   cross join lateral (
     select w.due_at from {schema}.waiting w
     where w.queue = q.name and w.priority = p.priority and w.due_at > {schema}.now() and w.due_at < 'infinity'
-    order by w.due_at limit 1) x
-$$;
+    order by w.due_at limit 1) x);
+end $$;
 
 -- Who: a worker before it sleeps: until then (milliseconds from now) enqueues should send a hint.
 -- On a standby promoted before its first restartpoint an unlogged sequence may be void, and setval an error: no row, no hint.
 create function {schema}.raise_idle(p_millis integer) returns void language sql as $$
-  select setval('{schema}.idle_until',
-                greatest(last_value, (extract(epoch from clock_timestamp()) * 1000)::bigint + p_millis))
+  select setval('{schema}.idle_until',  -- never sooner than said before, unless that was before the clock was set back
+                case when last_value between t.until and t.until + 600000 then last_value else t.until end)
   from {schema}.idle_until
+  cross join (select (extract(epoch from clock_timestamp()) * 1000)::bigint + p_millis as until) t
 $$;

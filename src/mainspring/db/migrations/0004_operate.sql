@@ -5,6 +5,22 @@
 create function {schema}.job_of(p_org text, p_key text) returns uuid language sql stable
   return (select i.job_id from {schema}.idempotency i where i.org_id = p_org and i.key = p_key);
 
+-- What is under way for a key: the job that waits under it, else the one that runs; no row: nothing. `due_at` is when it
+-- may start, `behind` the running job of the key that must end before. In the caller's transaction, where it may decide.
+-- Index: idempotency_pkey, then a primary key.
+create function {schema}.timer(p_org text, p_key text)
+returns table (job_id uuid, task text, state text, due_at timestamptz, behind uuid) language sql stable as $$
+  select w.id, w.task,
+         case when w.due_at <= {schema}.now() then 'ready' when w.retrying then 'retrying' else 'scheduled' end,
+         coalesce(w.due_then, w.due_at), w.after
+  from {schema}.idempotency i join {schema}.waiting w on w.id = i.job_id
+  where i.org_id = p_org and i.key = p_key
+  union all
+  select r.id, r.task, 'running', r.due_at, null
+  from {schema}.idempotency i join {schema}.running r on r.id = i.job_id
+  where i.org_id = p_org and i.key = p_key
+$$;
+
 -- Whoever changes something is named; why is said where it is asked for, and where it is said it can be read.
 create function {schema}.check_actor(p_actor_type text, p_actor_id text, p_reason text) returns void
 language plpgsql immutable as $$
@@ -42,6 +58,9 @@ begin
       values (w.id, w.org_id, 'cancelled', w.attempt, w.crashes, w.snoozes, {schema}.now(),
               {schema}.cancelled(p_reason) || jsonb_build_object('attempt', w.attempt, 'at', {schema}.now()));
       perform {schema}.release_behind(p_id);
+      if w.tied then
+        perform {schema}.untie(array[p_id]);
+      end if;
       if w.after is not null then  -- the key goes back to the job that this one waited for
         update {schema}.idempotency i set job_id = b.id, fingerprint = {schema}.fingerprint(b.task, b.payload)
         from {schema}.job b
@@ -94,8 +113,9 @@ begin
   select coalesce(x.due_then, x.due_at) into before from {schema}.waiting x
   where x.id = p_id and (p_org is null or x.org_id = p_org) for update;
   update {schema}.waiting x
-  set due_at = case when x.after is null then due else x.due_at end,
-      due_then = case when x.after is not null then due end
+  set due_at = case when {schema}.is_held(x) then x.due_at else due end,
+      due_then = case when {schema}.is_held(x) then due end,
+      gate = case when {schema}.is_held(x) then x.gate end  -- a limit looks at it again
   where x.id = p_id and (p_org is null or x.org_id = p_org) returning * into w;
   if not found then
     return null;
@@ -188,8 +208,9 @@ begin
   delete from {schema}.finished x where x.id = p_id;
   perform set_config('mainspring.verb', '', true);
   perform {schema}.take_key(j);
-  insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, suspect)
-  values (j.id, j.org_id, j.task, j.queue, j.priority, due, f.state = 'failed');
+  insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, suspect, strand)
+  values (j.id, j.org_id, j.task, j.queue, j.priority, due, f.state = 'failed', j.strand);
+  perform {schema}.reopen(p_id);
   perform {schema}.record('job.replayed', p_id, f.attempt, jsonb_strip_nulls(jsonb_build_object(
     'by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason, 'bulk', p_bulk,
     'before', jsonb_build_object('state', f.state, 'attempt', f.attempt, 'resolution', decided, 'error', f.error),
@@ -249,10 +270,12 @@ begin
                 from {schema}.attempt a where a.org_id = j.org_id and a.job_id = j.id
       union all select 'job.started', f.started_at, f.attempt, f.epoch where f.state = 'succeeded'
       union all select 'job.succeeded', f.finished_at, f.attempt, null where f.state = 'succeeded') e
+    where not (j.org_id = 'SYSTEM' and j.task like 'mainspring.%')  -- a heartbeat a minute is nobody's history
   )
   select array_agg(f.id) into gone from f;
   delete from {schema}.attempt a using {schema}.job j where j.id = any(gone) and a.org_id = j.org_id and a.job_id = j.id;
   perform {schema}.forget(gone);
+  perform {schema}.prune_flows(gone, p_before);
   delete from {schema}.resolution r using {schema}.job j where j.id = any(gone) and r.org_id = j.org_id and r.job_id = j.id;
   delete from {schema}.job j where j.id = any(gone);
   perform set_config('mainspring.verb', '', true);

@@ -52,6 +52,7 @@ begin
   if not found then
     return false;
   end if;
+  perform {schema}.give_up(p_id);
   perform {schema}.record('job.discarded', p_id, f.attempt, jsonb_strip_nulls(jsonb_build_object(
     'by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason, 'bulk', p_bulk,
     'before', jsonb_build_object('state', f.state, 'attempt', f.attempt, 'error', f.error),
@@ -103,8 +104,10 @@ begin
   n.created_at := {schema}.now();
   n.scheduled_for := null;
   insert into {schema}.job values (n.*);
-  insert into {schema}.waiting (id, org_id, task, queue, priority, due_at)
-  values (n.id, n.org_id, n.task, n.queue, n.priority, {schema}.now());
+  insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, strand)
+  values (n.id, n.org_id, n.task, n.queue, n.priority, {schema}.now(), n.strand);
+  perform {schema}.take_over(p_id, array[p_new]);
+  perform {schema}.reopen(p_new);
   perform {schema}.take_key(n);
   insert into {schema}.resolution (org_id, job_id, resolution, at, actor_type, actor_id, reason, successor)
   values (j.org_id, p_id, 'fixed_forward', {schema}.now(), p_actor_type, p_actor_id, p_reason, p_new)

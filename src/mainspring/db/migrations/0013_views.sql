@@ -83,6 +83,22 @@ create function {schema}.find_dead(
     and (p_since is null or d.finished_at >= p_since) and (p_until is null or d.finished_at <= p_until)
 $$;
 
+-- One row a batch, with its members counted: an index scan of them. `waiting` counts those that are due later as well.
+create view {schema}.batches with (security_invoker = true) as
+select b.id, b.org_id, b.name,
+       case when b.finished_at is not null then 'finished' when b.stopped_at is not null then 'stopping'
+            when b.closed_at is null then 'open' else 'running' end as state,
+       b.on_failure, b.on_finish, n.total, n.succeeded, n.failed, n.dead, n.cancelled, n.running,
+       n.open - n.running as waiting, b.created_at, b.closed_at, b.stopped_at, b.stop_reason, b.finished_at
+from {schema}.batch b
+cross join lateral (
+  select count(*) as total, count(*) filter (where m.state = 'succeeded') as succeeded,
+         count(*) filter (where m.state = 'failed') as failed, count(*) filter (where m.state = 'dead') as dead,
+         count(*) filter (where m.state = 'cancelled') as cancelled, count(*) filter (where m.state is null) as open,
+         count(*) filter (where m.state is null and exists (
+           select from {schema}.running r where r.id = m.job_id)) as running
+  from {schema}.member m where m.org_id = b.org_id and m.batch_id = b.id) n;
+
 -- A key's status follows its job; once the job is pruned, what was stored then. A job without a key has its id as key.
 create view {schema}.keys with (security_invoker = true) as
 select i.org_id, i.key, i.job_id, i.first_seen_at, i.last_seen_at,

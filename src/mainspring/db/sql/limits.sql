@@ -1,0 +1,70 @@
+-- What people and the code say about limits, and what they see of them.
+
+-- name: list_limits
+-- A person looks: few limits, each with what it has counted and what waits because of it, counted up to 10,000.
+-- `used` is of the key that has used most; `keys` is how many count. Index: slot_pkey, waiting_gate, waiting_claim.
+select json_strip_nulls(json_build_object(
+  'name', l.name, 'queue', l.queue, 'task', l.task, 'by', l.by, 'rate', l.rate,
+  'per', 'PT' || extract(epoch from l.per) || 'S', 'concurrency', l.concurrency, 'in_order', l.in_order,
+  'declared', l.declared, 'app', l.app, 'overrides', l.code is not null, 'set_at', l.set_at, 'set_by', l.set_by,
+  'used', coalesce(u.used, 0), 'keys', coalesce(u.keys, 0),
+  'waiting', case when l.queue is null or l.by <> 'all' then (
+      select count(*) from (
+        select from {schema}.waiting w where w.gate is not null and starts_with(w.gate, l.name || '/') limit 10000) w)
+    when {schema}.room(l, l.name || '/', {schema}.now()) <= 0 then (
+      select count(*) from (
+        select from generate_series(0, 3) p(priority) cross join lateral (
+          select from {schema}.waiting w
+          where w.queue = l.queue and w.priority = p.priority and w.due_at <= {schema}.now()
+          order by w.due_at limit 10000) w
+        limit 10000) w)
+    else 0 end))::text
+from {schema}.limit l
+left join lateral (
+  select max(k.n) as used, count(*) as keys from (
+    select sum(e.n) as n from {schema}.bucket b, unnest(b.at, b.count) e(at, n)
+    where l.rate is not null and b.org_id = 'SYSTEM' and b.name = l.name and e.at > {schema}.now() - l.per
+    group by b.gate
+    union all
+    select count(*) from (
+      select s.gate from {schema}.slot s
+      where l.concurrency is not null and starts_with(s.gate, l.name || '/') limit 10000) s
+    group by s.gate) k) u on true
+where l.org_id = 'SYSTEM' and (%(name)s::text is null or l.name = %(name)s::text)
+order by l.name
+
+-- name: limit_names
+-- For "did you mean".
+select name from {schema}.limit where org_id = 'SYSTEM' order by name limit 1000
+
+-- name: set_limit
+select {schema}.set_limit(
+  %(name)s::text, %(queue)s::text, %(task)s::text, %(by)s::text, %(rate)s::text::integer, %(per)s::text::interval,
+  %(concurrency)s::text::integer, %(in_order)s::text::boolean, %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)
+
+-- name: reset_limit
+select {schema}.reset_limit(%(name)s::text, %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)
+
+-- name: drop_limit
+select {schema}.drop_limit(%(name)s::text, %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)
+
+-- name: declare_limits
+-- A worker, when it starts.
+select {schema}.declare_limits(%(app)s::text, %(limits)s::text::jsonb, %(fair)s::text::jsonb)
+
+-- name: list_fair
+-- A person looks.
+select json_strip_nulls(json_build_object('queue', f.queue, 'weights', f.weights, 'declared', f.declared, 'app', f.app,
+                                          'set_at', f.set_at, 'set_by', f.set_by))::text
+from {schema}.fair f where f.org_id = 'SYSTEM' order by f.queue
+
+-- name: set_fair
+select {schema}.set_fair(
+  %(queue)s::text, %(weights)s::text::jsonb, %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)
+
+-- name: unset_fair
+select {schema}.unset_fair(%(queue)s::text, %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)
+
+-- name: set_depth
+select {schema}.set_depth(
+  %(queue)s::text, %(most)s::text::integer, %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)
