@@ -1,0 +1,191 @@
+"""What workers say and hear of breakers, and what people do with them, as flows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from mainspring.breaker import MAX_BREAKER, Breaker
+from mainspring.db.jobs import Who, check_limit, check_texts, why
+from mainspring.db.schema import Sql
+from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
+from mainspring.errors import UnknownName, ValidationError
+from mainspring.job import DEFAULT_ORG
+from mainspring.texts import MAX_NAME, did_you_mean
+
+State = Literal["closed", "open", "half_open"]
+Verb = Literal["open", "close", "auto"]
+_json = msgspec.json.Encoder().encode
+
+
+class BreakerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A breaker as it stands, or one key of it; `waiting` jobs are counted up to 10,000."""
+
+    name: str
+    key: str | None
+    org_id: str
+    state: State
+    since: datetime | None
+    next_probe: datetime | None
+    probing: int
+    failed: int
+    succeeded: int
+    opened: int
+    waiting: int
+    forced: Literal["open", "closed"] | None
+    forced_at: datetime | None
+    forced_by: str | None
+    forced_reason: str | None
+    failures: int | None
+    rate: float | None
+    calls: int | None
+    within_s: float
+    pause_s: float
+    longest_s: float
+    probes: int
+
+
+class Seen(NamedTuple):
+    """What a worker needs to know of a breaker at an instant: does it let calls through, or when, and do some fail."""
+
+    org_id: str
+    name: str
+    key: str
+    state: State
+    wait: float
+    troubled: bool
+    at: datetime
+
+
+class Change(NamedTuple):
+    """A breaker that opened or closed by what this worker said."""
+
+    org_id: str
+    name: str
+    key: str
+    change: Literal["opened", "closed"]
+    failures: int
+    pause: float
+
+
+class Call(msgspec.Struct, omit_defaults=True):
+    """How calls of one breaker ended: how many succeeded, and of those that failed how long ago they began."""
+
+    org_id: str
+    name: str
+    key: str
+    succeeded: int = 0
+    ages: list[float] = []
+    probe: int | None = None
+
+
+def declare(sql: Sql, breakers: Iterable[Breaker]) -> Flow[None]:
+    """Write down what an application declares."""
+    rules = [
+        {
+            "name": rule.name,
+            "failures": rule.failures,
+            "rate": rule.rate,
+            "calls": rule.calls,
+            "within": f"{rule.within.total_seconds()} s",
+            "pause": f"{rule.pause.total_seconds()} s",
+            "longest": f"{rule.longest.total_seconds()} s",
+            "probes": rule.probes,
+        }
+        for rule in breakers
+    ]
+    yield from ask(Statement(sql["declare_breakers"], {"rules": _json(rules).decode()}, nothing))
+
+
+def look(sql: Sql, names: Sequence[str]) -> Flow[list[Seen]]:
+    """The breakers of these dependencies, and those of their keys that are not simply closed."""
+    params = {"names": _json(names).decode()}
+    read = lambda rows: [Seen(*row) for row in rows]  # noqa: E731 (used once)
+    seen: list[Seen] = yield from ask(Statement(sql["look_at_breakers"], params, read))
+    return seen
+
+
+def report(sql: Sql, calls: Sequence[Call]) -> Flow[list[Change]]:
+    """Say how calls ended; answers what opened or closed by it."""
+    params = {"calls": _json(calls).decode()}
+    read = lambda rows: [Change(*row) for row in rows]  # noqa: E731 (used once)
+    changes: list[Change] = yield from ask(Statement(sql["report_calls"], params, read))
+    return changes
+
+
+def probe(sql: Sql, org: str, name: str, key: str, epoch: int) -> Flow[tuple[str, float, datetime]]:
+    """Ask to be let through to see: `probe`, `closed`, or `open` and in how many seconds to ask again, from when on."""
+    params: dict[str, str | int | None] = {"org": org, "name": name, "key": key, "epoch": epoch}
+    answer: Row = yield from ask(Statement(sql["ask_probe"], params, lambda rows: rows[0]))
+    return answer[0], answer[1], answer[2]
+
+
+def free(sql: Sql, gate: str, limit: int) -> Flow[int]:
+    """Make jobs due that a breaker has put off and that is closed now; answers how many."""
+    params: dict[str, str | int | None] = {"gate": gate, "limit": limit}
+    count: int = yield from ask(Statement(sql["free_gate"], params, scalar))
+    return count
+
+
+def free_all(sql: Sql, limit: int) -> Flow[int]:
+    """The same for all breakers, whoever saw them close."""
+    count: int = yield from ask(Statement(sql["free_gates"], {"limit": limit}, scalar))
+    return count
+
+
+def forget(sql: Sql, limit: int = 1000) -> Flow[int]:
+    """Forget keys that nobody calls any more."""
+    count: int = yield from ask(Statement(sql["forget_breakers"], {"limit": limit}, scalar))
+    return count
+
+
+_decode = msgspec.json.Decoder(BreakerRow).decode
+
+
+def listing(
+    sql: Sql, who: Who, *, name: str | None = None, key: str | None = None, limit: int = 100
+) -> Flow[list[BreakerRow]]:
+    """Every breaker that is declared, and the keys that are open or forced; of one that is named, all its keys."""
+    check_texts(MAX_BREAKER, name=name)
+    check_texts(MAX_NAME, key=key)
+    check_limit(limit, 10_000)
+    params: dict[str, str | int | None] = {"name": name, "key": key, "of": who.org_id, "limit": limit}
+    read = lambda rows: [_decode(row[0]) for row in rows]  # noqa: E731 (used once)
+    found: list[BreakerRow] = yield from ask(Statement(sql["list_breakers"], params, read))
+    if name is not None and not found:
+        yield from _unknown(sql, name)
+        if key is not None:
+            raise ValidationError(f"key: {name} has no key {key!r} that is or was in trouble of late", field="key")
+    return found
+
+
+def force(
+    sql: Sql, verb: Verb, name: str, who: Who, *, reason: str, key: str | None = None, org: str | None = None
+) -> Flow[bool]:
+    """Hold a breaker open or closed, or let the calls decide again; False: so it was already."""
+    check_texts(MAX_BREAKER, name=name)
+    check_texts(MAX_NAME, key=key, org=org)
+    if reason is None:
+        raise ValidationError("reason: is missing", field="reason")
+    yield from _unknown(sql, name)
+    params: dict[str, str | int | None] = {
+        "name": name,
+        "key": key or "",
+        "org": None if key is None else org or who.org_id or DEFAULT_ORG,
+        "actor_type": who.actor_type,
+        "actor_id": who.actor_id,
+        "reason": why(reason),
+    }
+    changed: bool = yield from ask(Statement(sql[f"{verb}_breaker"], params, scalar))
+    return changed
+
+
+def _unknown(sql: Sql, name: str) -> Flow[None]:
+    """Refuse a name that no worker has declared."""
+    known: list[str] = yield from ask(Statement(sql["breaker_names"], {}, lambda rows: [row[0] for row in rows]))
+    if name not in known:
+        near = did_you_mean(name, known) or (": none is declared" if not known else "")
+        raise UnknownName(f"name: no breaker is called {name!r}{near}", field="name")
