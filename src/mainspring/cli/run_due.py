@@ -1,0 +1,50 @@
+"""`mainspring run-due`: run what is due once, and say what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import msgspec
+
+from mainspring.cli import output
+from mainspring.cli.connection import UNSAID, Connection
+
+
+def run_due(
+    *,
+    limit: int = 10,
+    budget: timedelta = timedelta(seconds=25),
+    concurrency: int = 1,
+    queues: str | None = None,
+    connection: Connection = UNSAID,
+) -> None:
+    """Run what is due once, for machines without a worker.
+
+    Args:
+        limit: At most so many jobs.
+        budget: Claim nothing more after this long, such as 25s; what runs then may end.
+        concurrency: So many jobs of a kind at once.
+        queues: The queues to serve, such as q:default,q:exports; else all that the tasks use.
+        connection: The database, and who acts.
+    """
+    from mainspring.cli.logs import log_to_stderr
+    from mainspring.cli.observers import Observers
+    from mainspring.worker.due import Due
+
+    app = connection.needed_application()
+    dsn, schema = connection.address(app), connection.schema_of(app)
+    observers = Observers(app, dsn, schema, json=connection.json)
+    names = [name.strip() for name in queues.split(",") if name.strip()] if queues else None
+    about = app._working() | {"schema": schema, "observers": observers.all}
+    due = Due(dsn, app.registry, limit=limit, concurrency=concurrency, queues=names, **about)
+    log_to_stderr(json=connection.json)
+    summary = asyncio.run(due.once(budget))
+    if connection.json:
+        return output.as_json(summary)
+    ends = msgspec.structs.asdict(summary)
+    ran, claimed = ends.pop("processed"), ends.pop("claimed")
+    head = f"{ran} of {claimed} claimed job{'s' * (claimed != 1)} ran" if claimed else "no job was claimed"
+    left, at = ends.pop("remaining"), output.text(ends.pop("as_of"))
+    told = [f"{count} {end}" for end, count in ends.items() if count]
+    return output.say(f"{head}{': ' if told else ''}{', '.join(told)}; {left} remain{'s' * (left == 1)} at {at}")
