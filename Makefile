@@ -5,7 +5,7 @@ PY    := $(VENV)/bin/python
 ARGS  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check fmt bench chaos bugs failover rules docs schema lock clean
+.PHONY: help setup up test check fmt bench chaos bugs failover oracle storm rules docs schema lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -49,6 +49,12 @@ bugs: setup ## plant known bugs, one by one, and show that the tests catch each
 
 failover: setup ## kill the primary and promote its standby, five times, under load
 	@$(PY) -m tests.surroundings.failover $(ARGS)
+
+oracle: setup ## hold the rules of time to walked minutes, in every zone from 2020 to 2035 (about 6 minutes)
+	@$(PY) -m tests.oracle $(ARGS)
+
+storm: setup ## 5 schedulers under random kills, 100,000 instants: none twice, none missing
+	@$(PY) -m tests.schedules.storm $(ARGS)
 
 rules: setup ## per ledger: rules with a passing test / all rules, and the missing ones
 	@$(PY) tools/rules.py $(ARGS)

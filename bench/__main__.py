@@ -13,9 +13,10 @@ from importlib.metadata import version
 
 import uvloop
 
-from bench import claims, floor, observed, ours, peers, pickup
+import mainspring as ms
+from bench import claims, floor, limits, observed, ours, peers, pickup, simulate, timers
 from bench.cluster import Server, server
-from bench.report import Report, interleave
+from bench.report import Report, Sample, interleave
 from mainspring import WorkerConfig
 
 
@@ -117,6 +118,39 @@ async def costs(report: Report, postgres: Server, quick: bool) -> None:
     report.add("worker_growth_mb", await asyncio.to_thread(claims.growth, dsn, 20_000 if quick else 100_000))
 
 
+async def timer_ops(report: Report, postgres: Server, quick: bool) -> None:
+    many, rounds, number = (100_000, 3, 100) if quick else (1_000_000, 5, 100)
+    few_dsn, many_dsn = postgres.database(), postgres.database()
+    say("timers by key beside a million others")
+    found = await asyncio.to_thread(timers.ops, few_dsn, many_dsn, many, rounds=rounds, number=number)
+    for op, pairs in found.items():
+        report.compare("timer_ops_1m", pairs, "ms", ours="beside many", theirs="beside few")
+        report.absolute[f"timer_ops_1m_{op}"] = report.absolute.pop("timer_ops_1m")
+    report.add("timer_ops_1m", max((pairs.ratios for pairs in found.values()), key=lambda sample: sample.median))
+    say("timers that become due beside them")
+    late = await pickup.timers(many_dsn, 300, 3.0, fresh=False)
+    report.add("timers_early", max(late["early"], report.ratios.get("timers_early", 0)))
+    report.absolute["timers_beside_many"] = {"unit": "ms late", **late}
+
+
+async def limiting(report: Report, postgres: Server, quick: bool) -> None:
+    dsn = postgres.database()
+    say("50 a second over four processes")
+    found = await asyncio.to_thread(limits.rate, dsn, 1_000 if quick else 5_000)
+    report.add("rate_limit_max_window", found["window"])
+    report.add("rate_limit_achieved", found["achieved"])
+    jobs = 20_000 if quick else 100_000
+    say("drain under a limit that is never reached")
+    far = ms.rate("q:default", 1_000_000, per="1s")
+    pairs = await interleave(lambda: limits.drain(dsn, jobs, far), lambda: limits.drain(dsn, jobs))
+    report.compare("unneeded_limit_cost", pairs, "jobs/s", ours="limited", theirs="unlimited")
+    say("a hundred jobs beside a flood of another organisation")
+    flooded, alone = await limits.small(dsn, 100_000), await limits.small(dsn, 0)
+    report.add("fair_share_slowdown", flooded.median / alone.median)
+    report.measured("fair_share_flooded", flooded, "s")
+    report.measured("fair_share_alone", alone, "s")
+
+
 async def claim(report: Report, key: str, dsn: str, rounds: int, beside: dict[str, int]) -> None:
     async def full() -> float:
         return await asyncio.to_thread(claims.claim_cost, dsn, rounds, **beside)
@@ -127,6 +161,14 @@ async def claim(report: Report, key: str, dsn: str, rounds: int, beside: dict[st
     report.compare(key, await interleave(full, empty), "ms", ours="beside", theirs="empty")
 
 
+async def simulation(report: Report, postgres: Server, quick: bool) -> None:
+    say("a simulated year of 20 schedules")
+    share = 0.05 if quick else 1.0
+    runs = [await asyncio.to_thread(simulate.year, share) for _ in range(1 if quick else 3)]
+    report.add("simulate_year_s", Sample([seconds for seconds, _ in runs]))
+    report.absolute["simulate_year"] = {"unit": "s", "runs": [seconds for seconds, _ in runs], "fires": runs[0][1]}
+
+
 def say(what: str) -> None:
     print(f"  {time.strftime('%H:%M:%S')} {what} ...", file=sys.stderr, flush=True)
 
@@ -134,9 +176,14 @@ def say(what: str) -> None:
 async def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the same, smaller, in under two minutes")
-    parser.add_argument("--only", help="comma-separated parts: drains, observing, enqueues, pickups, costs")
+    parser.add_argument(
+        "--only", help="comma-separated parts: drains, observing, enqueues, pickups, costs, timers, limits, simulate"
+    )
     arguments = parser.parse_args()
     parts = {"drains": drains, "observing": observing, "enqueues": enqueues, "pickups": pickups, "costs": costs}
+    parts["timers"] = timer_ops
+    parts["limits"] = limiting
+    parts["simulate"] = simulation
     chosen = arguments.only.split(",") if arguments.only else list(parts)
     report = Report()
     with server() as postgres:

@@ -54,9 +54,15 @@ TARGETS: Mapping[str, Target | None] = {
     "claim_1m_timers_pg15": Target("<=", 1.5),
     "claim_1m_finished": Target("<=", 1.2),
     "claim_held_snapshot": Target("<=", 2),
+    "timer_ops_1m": Target("<=", 1.5),
+    "rate_limit_max_window": Target("<=", 50),
+    "rate_limit_achieved": Target(">=", 0.9),
+    "unneeded_limit_cost": Target(">=", 0.8),
+    "fair_share_slowdown": Target("<=", 3),
     "timers_early": Target("<=", 0),
     "timer_late_p99_ms": None,
     "worker_growth_mb": Target("<", 20),
+    "simulate_year_s": Target("<=", 30),
 }
 
 

@@ -17,6 +17,7 @@ from mainspring.testing.plugin import run_of
 def pytest_configure() -> None:
     for name in [name for name in os.environ if name.startswith("MAINSPRING_") and name != rule_report.ENV]:
         del os.environ[name]
+    os.environ["MAINSPRING_MAINTENANCE"] = "off"  # real workers would fire it between the jobs that a test counts
 
 
 @pytest.fixture(scope="session")

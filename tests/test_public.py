@@ -18,6 +18,11 @@ App AsyncClient Caller Cancelled Cipher Claim Client ConfigurationError Context 
 Enqueued Failure Job JobError JobExists JobNotFound KeyReused LeaseLost MainspringError MasterKey NewJob NotPermitted
 PayloadTooLarge Permanent Plan Registry ResultUnavailable Retry RetryAfter SchemaError Snooze State SyncContext Task
 TransitionRefused ValidationError WorkerConfig
+Retention Schedule ScheduleNotFound UnknownName
+FRI MON Rule SAT SUN THU TUE Tick WED cron daily every monthly weekly
+Fair Limit QueueFull concurrency fair in_order rate
+Breaker BreakerOpen breaker
+Batch BatchNotFound Flow NewBatch batch chain chunks group
 by_payload calling debounce exponential fixed keep live register_code replacing reset_failed window
 """
 PUBLIC = NAMES.split()

@@ -14,13 +14,17 @@ __version__ = "0.1.0"
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mainspring.batch import Batch, NewBatch, batch
+from mainspring.breaker import Breaker, breaker
 from mainspring.caller import Caller, calling
+from mainspring.chunk import chunks
 from mainspring.cipher import Cipher, MasterKey
 from mainspring.codes import register as register_code
-from mainspring.config import WorkerConfig
+from mainspring.config import Retention, WorkerConfig
 from mainspring.context import Context, SyncContext
 from mainspring.dedupe import by_payload, debounce, keep, live, replacing, reset_failed, window
 from mainspring.errors import (
+    BatchNotFound,
     ConfigurationError,
     DatabaseUnavailable,
     DeclarationError,
@@ -32,16 +36,23 @@ from mainspring.errors import (
     MainspringError,
     NotPermitted,
     PayloadTooLarge,
+    QueueFull,
     ResultUnavailable,
+    ScheduleNotFound,
     SchemaError,
     TransitionRefused,
+    UnknownName,
     ValidationError,
 )
+from mainspring.flow import Flow, chain, group
 from mainspring.job import Claim, Enqueued, Job, NewJob
-from mainspring.outcome import Cancelled, Failure, Permanent, RetryAfter, Snooze
+from mainspring.limit import Fair, Limit, concurrency, fair, in_order, rate
+from mainspring.outcome import BreakerOpen, Cancelled, Failure, Permanent, RetryAfter, Snooze
 from mainspring.plans import Plan
 from mainspring.registry import Registry
 from mainspring.retry import Retry, exponential, fixed
+from mainspring.rule import FRI, MON, SAT, SUN, THU, TUE, WED, Rule, Tick, cron, daily, every, monthly, weekly
+from mainspring.schedule import Schedule
 from mainspring.states import State
 from mainspring.task import Task
 
@@ -60,8 +71,19 @@ else:
 
 
 __all__ = [
+    "FRI",
+    "MON",
+    "SAT",
+    "SUN",
+    "THU",
+    "TUE",
+    "WED",
     "App",
     "AsyncClient",
+    "Batch",
+    "BatchNotFound",
+    "Breaker",
+    "BreakerOpen",
     "Caller",
     "Cancelled",
     "Cipher",
@@ -73,40 +95,65 @@ __all__ = [
     "DeclarationError",
     "Enqueued",
     "Failure",
+    "Fair",
+    "Flow",
     "Job",
     "JobError",
     "JobExists",
     "JobNotFound",
     "KeyReused",
     "LeaseLost",
+    "Limit",
     "MainspringError",
     "MasterKey",
+    "NewBatch",
     "NewJob",
     "NotPermitted",
     "PayloadTooLarge",
     "Permanent",
     "Plan",
+    "QueueFull",
     "Registry",
     "ResultUnavailable",
+    "Retention",
     "Retry",
     "RetryAfter",
+    "Rule",
+    "Schedule",
+    "ScheduleNotFound",
     "SchemaError",
     "Snooze",
     "State",
     "SyncContext",
     "Task",
+    "Tick",
     "TransitionRefused",
+    "UnknownName",
     "ValidationError",
     "WorkerConfig",
+    "batch",
+    "breaker",
     "by_payload",
     "calling",
+    "chain",
+    "chunks",
+    "concurrency",
+    "cron",
+    "daily",
     "debounce",
+    "every",
     "exponential",
+    "fair",
     "fixed",
+    "group",
+    "in_order",
     "keep",
     "live",
+    "monthly",
+    "rate",
     "register_code",
     "replacing",
     "reset_failed",
+    "weekly",
     "window",
 ]

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from mainspring.breaker import Breaker, declared
 from mainspring.caller import NOBODY, Caller
 from mainspring.cipher import Cipher
 from mainspring.client import AsyncClient, Client
-from mainspring.config import DEFAULT_SCHEMA, WorkerConfig, database, worker_config
+from mainspring.config import DEFAULT_SCHEMA, Retention, WorkerConfig, database, maintained, retention, worker_config
 from mainspring.errors import ConfigurationError
 from mainspring.events import Observer
+from mainspring.limit import Declared
+from mainspring.maintenance import HEARTBEAT
+from mainspring.maintenance import maintenance as housekeeping
 from mainspring.registry import Registry
 
 if TYPE_CHECKING:
     from mainspring.observe.traces import Spans
+    from mainspring.testing.databases import Preparation
     from mainspring.worker import Worker
+    from mainspring.worker.due import Summary
     from mainspring.worker.executor import Authorize
+
+
+BUDGET = timedelta(seconds=25)  # below the limits of the usual serverless platforms
+
+
+class How(TypedDict, total=False):
+    """What may be said about a run of what is due."""
+
+    concurrency: int  # 1: so many jobs of a kind at once
+    queues: Sequence[str] | None  # None: the worker's
+    now: datetime | None  # for tests: moves the clock of a test database; elsewhere the database's own decides
 
 
 class App:
@@ -33,6 +52,12 @@ class App:
     `secured` makes its clients bind each statement to its organisation, as `mainspring schema secure` asks for.
     `observers` are told what happens, in batches: see `mainspring.events`.
     `cipher` encrypts what jobs carry, with a key for each organisation.
+    `limits` bound how many jobs start and run at once, over all workers: see `ms.rate`, `ms.concurrency`, `ms.in_order`
+    and `ms.fair`.
+    `breakers` say when something that jobs need is no longer called: see `mainspring.breaker`.
+    `maintenance` says how long what has ended is kept; False leaves the built-in clean-up out.
+    `prepare` makes your tables and demo data in the scratch database of `mainspring simulate`: migrations, SQL, or
+    functions that take a connection.
     """
 
     def __init__(
@@ -46,6 +71,10 @@ class App:
         secured: bool = False,
         observers: Sequence[Observer] = (),
         cipher: Cipher | None = None,
+        limits: Sequence[Declared] = (),
+        maintenance: Retention | bool = True,
+        prepare: Sequence[Preparation] = (),
+        breakers: Sequence[Breaker] = (),
     ) -> None:
         self.registry = Registry("app")
         self.registry.include(*registries)
@@ -56,7 +85,13 @@ class App:
         self.secured = secured
         self.observers = tuple(observers)
         self.cipher = cipher
+        self.limits = tuple(limits)
+        self.prepare = tuple(prepare)
+        self.breakers = tuple(declared(breakers, self.registry).values())
         self._dsn = dsn
+        if maintenance is not False and maintained() and HEARTBEAT not in self.registry:
+            keep = retention(maintenance if isinstance(maintenance, Retention) else None)
+            self.registry.include(housekeeping(keep, schema=schema, observers=self.observers))
 
     @property
     def dsn(self) -> str:
@@ -83,17 +118,33 @@ class App:
         """A worker for this process; without a configuration, the environment's."""
         from mainspring.worker import Worker
 
-        chosen = config or worker_config(self.config)
-        return Worker(
-            self.dsn,
-            self.registry,
-            config=chosen,
-            schema=self.schema,
-            authorize=self.authorize,
-            observers=self.observers,
-            trace=spans(),
-            cipher=self.cipher,
-        )
+        return Worker(self.dsn, self.registry, **self._working(config))
+
+    def run_due(self, limit: int = 10, *, budget: timedelta = BUDGET, **how: Unpack[How]) -> Summary:
+        """Run what is due once, at most `limit` jobs, for callers without a worker: cron, a serverless function.
+
+        ::
+
+            summary = app.run_due(limit=10, budget=timedelta(seconds=25))
+
+        Nothing is claimed once the budget is used. Calls may overlap: no job runs twice.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.arun_due(limit, budget=budget, **how))
+        raise ConfigurationError("an event loop runs here: await app.arun_due(...)")
+
+    async def arun_due(self, limit: int = 10, *, budget: timedelta = BUDGET, **how: Unpack[How]) -> Summary:
+        """`run_due`, in the caller's event loop."""
+        from mainspring.worker.due import Due
+
+        return await Due(self.dsn, self.registry, limit=limit, **how, **self._working()).once(budget)
+
+    def _working(self, config: WorkerConfig | None = None) -> Any:
+        about = {"config": config or worker_config(self.config), "schema": self.schema, "authorize": self.authorize}
+        about |= {"observers": self.observers, "trace": spans(), "cipher": self.cipher, "limits": self.limits}
+        return about | {"breakers": self.breakers}
 
     def _about(self) -> Any:
         about = {"schema": self.schema, "caller": self.caller, "secured": self.secured}

@@ -18,7 +18,9 @@ from mainspring.texts import text_problem
 MAX_EVENT: Final = 100
 MAX_DETAIL: Final = 16 * 1024
 #: Names of the engine: an application's events have nouns of their own.
-OURS: Final = ("job", "queue", "worker", "schedule", "schema", "audit", "cipher", "dead_letters")
+OURS: Final = (
+    "job", "batch", "queue", "limit", "breaker", "worker", "schedule", "schema", "audit", "cipher", "dead_letters",
+)  # fmt: skip
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)+")
 
 Problem = Literal["changed", "missing", "added", "seal changed", "seal missing", "head unknown"]

@@ -62,7 +62,9 @@ def check_envelope(job: NewJob) -> None:
         _check_due(job)
     if job.key is not None:
         _check_text("key", job.key, MAX_KEY)
-    if job.mode is not None or job.reset:
+    if job.strand is not None:
+        _check_text("strand", job.strand, MAX_NAME)
+    if job.mode is not None or job.reset or job.unless_live:
         _check_mode(job)
 
 
@@ -106,7 +108,7 @@ def _check_mode(job: NewJob) -> None:
     if job.mode is not None and job.mode not in MODES:
         _refuse("mode", f"is not one of {', '.join(MODES)}{did_you_mean(job.mode, MODES)}")
     if job.key is None and not job.by_payload:
-        _refuse("key", f"is missing: {job.mode or 'reset'} needs one")
+        _refuse("key", f"is missing: {job.mode or ('reset' if job.reset else 'unless_live')} needs one")
     if job.mode == "debounce":
         check_span("wait", job.wait)
     if job.ttl is not None:

@@ -58,6 +58,7 @@ for _name, _text in {
     "WebhookNon2xx": "The receiver of a webhook did not answer with a 2xx status.",
     "LEASE_EXPIRED": "The worker stopped renewing its lease: it crashed, froze or lost the database.",
     "TIMEOUT": "The attempt, or something that it waited for, took too long.",
+    "QUEUE_FULL": "The queue is full: best-effort jobs are refused until it is shorter.",
     "RATE_LIMITED": "A provider refused the call because of its rate limit.",
     "INTERNAL_ERROR": "The handler raised an exception that nobody classified.",
 }.items():

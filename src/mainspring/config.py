@@ -36,6 +36,7 @@ class WorkerConfig:
     transactions: int = 10  # connections for handlers' own transactions
     exchanges: int = 2  # connections that claim and complete in turn
     wakeups: bool = True
+    scheduler: bool = True  # whether this worker fires schedules; one that does is enough
     listen_dsn: str = field(default="", repr=False)  # for hints, past a pooler; empty: the DSN itself
     prepare: bool = True  # never through a pooler, whatever this says
 
@@ -53,12 +54,44 @@ class WorkerConfig:
                 raise ConfigurationError(f"queues: the weight of {queue} must be at least 1")
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long what has ended is kept, and how much one run of clean-up removes."""
+
+    succeeded: timedelta = timedelta(days=7)
+    cancelled: timedelta = timedelta(days=30)
+    resolved: timedelta = timedelta(days=90)  # failed and dead jobs that somebody decided about; open ones are kept
+    fires: timedelta = timedelta(days=90)
+    workers: timedelta = timedelta(days=1)  # heartbeats that have stopped
+    batch: int = 1000
+
+    def __post_init__(self) -> None:
+        for name in ("succeeded", "cancelled", "resolved", "fires", "workers"):
+            if not timedelta(0) <= getattr(self, name) <= _LONGEST:
+                raise ConfigurationError(f"{name}: is not between 0 and 36500 days")
+        if not 1 <= self.batch <= 100_000:
+            raise ConfigurationError("batch: is not between 1 and 100000")
+
+
+_LONGEST = timedelta(days=36_500)
+
+
+def _days(text: str) -> timedelta:
+    return timedelta(days=float(text))
+
+
 def _seconds(text: str) -> timedelta:
     return timedelta(seconds=float(text))
 
 
 def _millis(text: str) -> timedelta:
     return timedelta(milliseconds=float(text))
+
+
+def _switch(text: str) -> bool:
+    return {"1": True, "on": True, "true": True, "yes": True, "0": False, "off": False, "false": False, "no": False}[
+        text.strip().lower()
+    ]
 
 
 def _queues(text: str) -> dict[str, int]:
@@ -80,7 +113,19 @@ _WORKER: dict[str, tuple[tuple[str, ...], Callable[[str], Any]]] = {
     "poll_interval": (("MAINSPRING_POLL_INTERVAL_MS", "BPC_JOBS_POLL_INTERVAL_MS"), _millis),
     "grace": (("MAINSPRING_GRACE_SECONDS",), _seconds),
     "batch": (("MAINSPRING_BATCH",), int),
+    "scheduler": (("MAINSPRING_SCHEDULER",), _switch),
     "listen_dsn": (("MAINSPRING_LISTEN_DSN",), str),
+}
+
+
+# The same of Retention.
+_RETENTION: dict[str, tuple[tuple[str, ...], Callable[[str], Any]]] = {
+    "succeeded": (("MAINSPRING_KEEP_SUCCEEDED_DAYS",), _days),
+    "cancelled": (("MAINSPRING_KEEP_CANCELLED_DAYS",), _days),
+    "resolved": (("MAINSPRING_KEEP_RESOLVED_DAYS",), _days),
+    "fires": (("MAINSPRING_KEEP_FIRES_DAYS",), _days),
+    "workers": (("MAINSPRING_KEEP_WORKERS_DAYS",), _days),
+    "batch": (("MAINSPRING_PRUNE_BATCH",), int),
 }
 
 
@@ -97,16 +142,39 @@ def worker_config(base: WorkerConfig | None = None, env: Mapping[str, str] | Non
     >>> worker_config(env={"MAINSPRING_CONCURRENCY": "8"}).concurrency
     8
     """
+    return replace(base or WorkerConfig(), **_changes(_WORKER, env))
+
+
+def retention(base: Retention | None = None, env: Mapping[str, str] | None = None) -> Retention:
+    """How long what has ended is kept, with what the environment says.
+
+    >>> retention(env={"MAINSPRING_KEEP_SUCCEEDED_DAYS": "1.5"}).succeeded
+    datetime.timedelta(days=1, seconds=43200)
+    """
+    return replace(base or Retention(), **_changes(_RETENTION, env))
+
+
+def maintained(env: Mapping[str, str] | None = None) -> bool:
+    """Whether the environment leaves the built-in maintenance in."""
+    said = (os.environ if env is None else env).get("MAINSPRING_MAINTENANCE") or "on"
+    if said not in ("on", "off"):
+        raise ConfigurationError("MAINSPRING_MAINTENANCE: is not on or off")
+    return said == "on"
+
+
+def _changes(
+    known: Mapping[str, tuple[tuple[str, ...], Callable[[str], Any]]], env: Mapping[str, str] | None
+) -> dict[str, Any]:
     env = os.environ if env is None else env
     changes: dict[str, Any] = {}
-    for setting, (names, read) in _WORKER.items():
+    for setting, (names, read) in known.items():
         text = _read(env, names)
         if text is not None:
             try:
                 changes[setting] = read(text)
-            except (ValueError, OverflowError):
+            except (ValueError, KeyError, OverflowError):
                 raise ConfigurationError(f"{' or '.join(names)}: not a valid {setting}") from None
-    return replace(base or WorkerConfig(), **changes)
+    return changes
 
 
 def database(dsn: str | None = None, env: Mapping[str, str] | None = None) -> str | None:

@@ -10,12 +10,14 @@ from mainspring.caller import job_fields
 from mainspring.outcome import Cancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from psycopg import AsyncConnection, Connection
 
-    from mainspring.job import Claim, NewJob
+    from mainspring.batch import Batch, NewBatch
+    from mainspring.flow import Flow
+    from mainspring.job import Claim, Job, NewJob
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -81,11 +83,23 @@ class Context(_Job):
     """
 
     @abstractmethod
-    async def enqueue(self, *jobs: NewJob) -> None:
-        """Enqueue follow-up jobs, which inherit organisation, project, actor and trace.
+    async def enqueue(self, *jobs: NewJob | NewBatch | Flow) -> None:
+        """Enqueue follow-up jobs, batches and flows, which inherit organisation, project, actor and trace.
 
         They are checked now and written with the job's success: in its transaction, or with its completion.
         """
+
+    @abstractmethod
+    async def add(self, *jobs: NewJob) -> None:
+        """Enqueue follow-up jobs as further members of the batch that this job belongs to, if it does."""
+
+    @abstractmethod
+    async def batch(self) -> Batch | None:
+        """The batch that this job belongs to, or that it finishes, as it stands now."""
+
+    @abstractmethod
+    async def parents(self) -> list[Job]:
+        """The jobs of its flow that this one has waited for, with their results, in the order of their names there."""
 
     @abstractmethod
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
@@ -126,16 +140,52 @@ class Context(_Job):
         """
 
     @abstractmethod
+    def each(self, items: Sequence[T], *, every: int = 1) -> AsyncIterator[T]:
+        """Go through a list item by item: what is done is saved, so that a later attempt goes on with the rest.
+
+        ::
+
+            async for row in ctx.each(rows):
+                await load(row)
+
+        After each item, or after so many, checkpoint and progress are written; no other checkpoint is saved then.
+        """
+
+    @abstractmethod
     async def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Show how far the job is to whoever looks; call it as often as you like, twice a second one is written."""
+
+    @abstractmethod
+    def breaker(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Around one call of something outside, such as `sms` or `webhook:7`: its breaker hears how the call ended.
+
+        ::
+
+            async with ctx.breaker("sms"):
+                await sms.send(number, text)
+
+        While the breaker is open it raises `BreakerOpen`: the job waits, and its attempt is given back.
+        """
 
 
 class SyncContext(_Job):
     """The running job, for a plain function, which runs in a thread."""
 
     @abstractmethod
-    def enqueue(self, *jobs: NewJob) -> None:
-        """Enqueue follow-up jobs; they are written with the job's success."""
+    def enqueue(self, *jobs: NewJob | NewBatch | Flow) -> None:
+        """Enqueue follow-up jobs, batches and flows; they are written with the job's success."""
+
+    @abstractmethod
+    def add(self, *jobs: NewJob) -> None:
+        """Enqueue follow-up jobs as further members of the batch that this job belongs to, if it does."""
+
+    @abstractmethod
+    def batch(self) -> Batch | None:
+        """The batch that this job belongs to, or that it finishes, as it stands now."""
+
+    @abstractmethod
+    def parents(self) -> list[Job]:
+        """The jobs of its flow that this one has waited for, with their results, in the order of their names there."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Connection[Any]]:
@@ -158,5 +208,13 @@ class SyncContext(_Job):
         """What the last checkpoint saved, as `type` or the type of the default; the default where there is none."""
 
     @abstractmethod
+    def each(self, items: Sequence[T], *, every: int = 1) -> Iterator[T]:
+        """Go through a list item by item: what is done is saved, so that a later attempt goes on with the rest."""
+
+    @abstractmethod
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Show how far the job is to whoever looks; call it as often as you like, twice a second one is written."""
+
+    @abstractmethod
+    def breaker(self, name: str) -> AbstractContextManager[None]:
+        """Around one call of something outside, such as `sms` or `webhook:7`; as in Context."""

@@ -9,7 +9,8 @@
     │   ├── UnknownTask
     │   └── UnknownOption
     ├── ValidationError           fix the input; carries code and field (at enqueue)
-    │   └── PayloadTooLarge
+    │   ├── PayloadTooLarge
+    │   └── UnknownName           no limit or breaker is called so
     ├── JobError                  about one job; carries job_id
     │   ├── JobNotFound
     │   ├── JobExists             the job id is taken by another job
@@ -17,6 +18,9 @@
     │   ├── TransitionRefused     the job's state does not allow it; carries verb and state
     │   ├── ResultUnavailable     the job ended without success; carries state and error
     │   └── LeaseLost             the worker no longer owns the job
+    ├── QueueFull                 best-effort work is refused for now; carries queue
+    ├── ScheduleNotFound          no schedule has this name
+    ├── BatchNotFound             no batch has this id
     ├── NotPermitted              another organisation's, or not this role's to do
     ├── Unreadable                an encrypted value was changed, or belongs elsewhere
     │   └── Erased                its key no longer exists: the organisation was erased
@@ -86,6 +90,10 @@ class PayloadTooLarge(ValidationError):
     code = "PAYLOAD_TOO_LARGE"
 
 
+class UnknownName(ValidationError):
+    """No limit or breaker is called so."""
+
+
 class JobError(MainspringError):
     """Something went wrong with one job."""
 
@@ -124,6 +132,21 @@ class LeaseLost(JobError):
     """The worker no longer owns the job; nothing it writes can commit."""
 
     code = "LEASE_EXPIRED"
+
+
+class QueueFull(MainspringError):
+    """The queue is full: best-effort jobs are refused until it is shorter; nothing was written."""
+
+    code = "QUEUE_FULL"
+    queue: str
+
+
+class ScheduleNotFound(MainspringError):
+    """There is no such schedule."""
+
+
+class BatchNotFound(MainspringError):
+    """There is no such batch."""
 
 
 class NotPermitted(MainspringError):

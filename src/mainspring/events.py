@@ -69,6 +69,12 @@ class JobStarted(JobEvent, frozen=True, gc=False, tag="job.started"):
     lateness: float = 0.0
 
 
+class JobLate(JobEvent, frozen=True, gc=False, tag="job.late"):
+    """An attempt begins more than 60 s after its job was due; up to there it is on time."""
+
+    lateness: float = 0.0
+
+
 class JobSucceeded(JobEvent, frozen=True, gc=False, tag="job.succeeded"):
     """The success of an attempt is committed."""
 
@@ -100,7 +106,7 @@ class JobDeadlettered(JobEvent, frozen=True, gc=False, tag="job.deadlettered"):
 
 
 class JobDeferred(JobEvent, frozen=True, gc=False, tag="job.deferred"):
-    """A handler snoozed its job for `delay` seconds; the attempt is given back."""
+    """A job is put off for `delay` seconds, by its handler or because a breaker is open; the attempt is given back."""
 
     delay: float = 0.0
 
@@ -180,6 +186,14 @@ class DatabaseBack(Event, frozen=True, gc=False, tag="database.back"):
     seconds: float
 
 
+class SweepFound(Event, frozen=True, gc=False, tag="sweep.found"):
+    """A page of a sweep is committed that had to enqueue jobs: `count` things were due that nothing covered."""
+
+    sweep: str
+    count: int
+    job_id: UUID
+
+
 class QueuePaused(Event, frozen=True, gc=False, tag="queue.paused"):
     """Somebody paused a queue."""
 
@@ -193,6 +207,35 @@ class QueueResumed(Event, frozen=True, gc=False, tag="queue.resumed"):
 
     queue: str
     actor_id: str
+
+
+class BreakerOpened(Event, frozen=True, gc=False, tag="breaker.opened"):
+    """Too many calls of a dependency failed, or a probe did: jobs that need it wait, for `pause` seconds at least."""
+
+    breaker: str
+    key: str | None
+    org_id: str
+    failures: int
+    pause: float
+
+
+class BreakerClosed(Event, frozen=True, gc=False, tag="breaker.closed"):
+    """A probe succeeded: jobs that need the dependency run again."""
+
+    breaker: str
+    key: str | None
+    org_id: str
+
+
+class BreakerForced(Event, frozen=True, gc=False, tag="breaker.forced"):
+    """Somebody holds a breaker `open` or `closed`, or made it `automatic` again."""
+
+    breaker: str
+    key: str | None
+    org_id: str
+    to: str
+    actor_id: str
+    reason: str | None
 
 
 class Alert(Event, frozen=True, gc=False, tag="alert"):

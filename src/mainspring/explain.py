@@ -7,13 +7,14 @@ a claim takes the job.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from mainspring.job import Job
+from mainspring.limit import words
 from mainspring.span import ago, instant, span
 
 #: What is ahead of a job is counted up to here.
@@ -44,6 +45,55 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     paused_at: datetime
     paused_by: str | None
     pause_reason: str | None
+
+
+class Parent(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that this one waits for."""
+
+    id: UUID
+    task: str
+    state: str | None
+
+
+class Flow(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs this one waits for, and one that shows why; or the batch whose end it waits for."""
+
+    open: int
+    first: Parent | None
+    batch: UUID | None
+
+
+class Breaker(msgspec.Struct, frozen=True, kw_only=True):
+    """What the job needs and was put off by."""
+
+    need: str
+    state: str
+    since: datetime | None
+    next_probe: datetime | None
+    forced_by: str | None
+    forced_reason: str | None
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit that concerns the job: how much room it has, and until when it has put the job off."""
+
+    name: str
+    by: str
+    key: str | None
+    rate: int | None
+    per_s: float | None
+    concurrency: int | None
+    in_order: bool
+    room: int
+    opens_at: datetime | None
+    put_off_to: datetime | None
+    in_place: bool
+    after: UUID | None
+
+    def __str__(self) -> str:
+        by = {"org": " by organisation", "strand": " by strand"}.get(self.by, "")
+        per = None if self.per_s is None else timedelta(seconds=self.per_s)
+        return f"the limit {self.name}{by} ({words(self.rate, per, self.concurrency, self.in_order)})"
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +137,10 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     ticket: Ticket | None
     held_by: Holder | None
     paused: Pause | None
+    flow: Flow | None = None
+    breaker: Breaker | None = None
+    limits: list[Gate] = []
+    fair: bool = False
     locked_by: Lock | None
     crew: list[Mate]
     ahead: int
@@ -144,16 +198,22 @@ def _checks(s: Situation) -> list[Check]:
         return [Check(name="waits", holds=False, detail=f"{what}: only a job that waits is claimed", reason=what)]
     tries = f"after attempt {s.job.attempt} of {s.job.max_attempts}" if s.job.attempt else "not attempted yet"
     waits = Check(name="waits", holds=True, detail=f"it is {s.job.state}, {tries}")
-    lane = (_due(s, s.ticket), _held(s), _paused(s, s.ticket))
-    return [waits, *lane, *_crew(s, s.ticket), _locked(s), _turn(s, s.ticket)]
+    lane = (_due(s, s.ticket), _held(s), _breaker(s, s.ticket), _paused(s, s.ticket))
+    return [waits, *lane, *_flow(s), *_limits(s), *_crew(s, s.ticket), _locked(s), _turn(s, s.ticket)]
 
 
 def _due(s: Situation, ticket: Ticket) -> Check:
     when = f"{ago(ticket.due_at, s.now)}, at {instant(ticket.due_at)}"
     if ticket.due:
         return Check(name="due", holds=True, detail=f"due {when}")
-    if s.held_by is not None:  # the claim sees it as due never; what decides is who holds it
+    if any(
+        gate.put_off_to is not None for gate in s.limits
+    ):  # the claim sees the limit's time; what decides is the limit
+        return Check(name="due", holds=None, detail=f"due {when}, but for a limit")
+    if s.held_by is not None or s.flow is not None:  # the claim sees it as due never; what decides is who holds it
         return Check(name="due", holds=None, detail=f"due {when}, once it is no longer held")
+    if s.breaker is not None and s.breaker.state != "closed":  # what decides is the breaker that put it off
+        return Check(name="due", holds=None, detail=f"due {when}, or when the breaker closes")
     reason = f"it is due {ago(ticket.due_at, s.now)}"
     if ticket.retrying:
         reason = f"attempt {s.job.attempt} of {s.job.max_attempts} failed{_error(s.job.error)}, and the next is due "
@@ -167,6 +227,71 @@ def _held(s: Situation) -> Check:
     state = f"is {s.held_by.state}" if s.held_by.state else "has ended: the next rescue frees this one"
     detail = f"job {s.held_by.id} of the same key {state}"
     return Check(name="held", holds=False, detail=detail, reason=f"it waits for job {s.held_by.id}, which {state}")
+
+
+def _limits(s: Situation) -> list[Check]:
+    """Each limit that concerns the job: whether it would let it in now."""
+    if not s.limits:
+        return [Check(name="limits", holds=True, detail="no limit concerns it")]
+    return [_limit(s, gate) for gate in s.limits]
+
+
+def _limit(s: Situation, gate: Gate) -> Check:
+    name = f"limit {gate.name}"
+    if gate.in_order and gate.after is not None:
+        text = f"in order: it waits for job {gate.after} of strand {gate.key}"
+    elif gate.in_place or (gate.room > 0 and gate.put_off_to is None):
+        return Check(name=name, holds=True, detail=f"{gate} has room for {max(gate.room, 1)}")
+    elif gate.rate is not None:
+        text = f"{gate} has let in its {gate.rate}" if gate.room <= 0 else f"{gate} has put it off"
+        when = gate.put_off_to or gate.opens_at
+        who = "it is expected" if gate.put_off_to else "the next start is expected"  # there may be others before it
+        text += f"; {who} {ago(when, s.now)}, at {instant(when)}" if when else ""
+    else:
+        full = (
+            f"is full: it waits behind {(gate.concurrency or 0) - gate.room} that run" if gate.room <= 0 else "was full"
+        )
+        text = f"{gate} {full}"
+        text += f"; it asks again {ago(gate.put_off_to, s.now)}" if gate.put_off_to else ""
+    return Check(name=name, holds=False, detail=f"{text}; `mainspring limit show {gate.name}` shows it", reason=text)
+
+
+def _breaker(s: Situation, ticket: Ticket) -> Check:
+    """A breaker does not keep a job from being claimed: it moves the job to when it may run."""
+    found = s.breaker
+    if found is None:
+        return Check(name="breaker", holds=True, detail="no breaker has put it off")
+    if found.forced_by:
+        why = f": {found.forced_reason}" if found.forced_reason else ""
+        state = f"held {found.state} by {found.forced_by}{why}"
+    elif found.state == "closed":
+        state = "closed again"
+    else:
+        state = "open" if found.state == "open" else "half open: a few jobs are let through to see"
+        state += f", for {span(s.now - found.since)} now" if found.since and found.state == "open" else ""
+        if found.state == "open" and found.next_probe:
+            state += f"; the next probe is {ago(found.next_probe, s.now)}"
+    text = f"it needs {found.need}, whose breaker is {state}"
+    detail = f"{text}; `mainspring breaker show {found.need.partition(':')[0]}` shows it"
+    if ticket.due or found.state == "closed":
+        return Check(name="breaker", holds=None, detail=detail)
+    return Check(name="breaker", holds=False, detail=detail, reason=text)
+
+
+def _flow(s: Situation) -> list[Check]:
+    """Which jobs, or which batch, it waits for; nothing where it waits for none."""
+    flow = s.flow
+    if flow is None:
+        return []
+    if flow.first is None:
+        what = "its parents, which have ended: the next sweep frees it"
+        if flow.batch is not None:
+            what = f"batch {flow.batch}, whose jobs have not all ended"
+        return [Check(name="parents", holds=False, detail=f"it waits for {what}", reason=f"it waits for {what}")]
+    others = f" and {flow.open - 1} more" if flow.open > 1 else ""
+    decide = ": replay or discard it" if flow.first.state in ("failed", "dead") else ""
+    text = f"it waits for job {flow.first.id} of {flow.first.task}, which is {flow.first.state}{decide}{others}"
+    return [Check(name="parents", holds=False, detail=text, reason=text)]
 
 
 def _paused(s: Situation, ticket: Ticket) -> Check:
@@ -217,6 +342,7 @@ def _turn(s: Situation, ticket: Ticket) -> Check:
     able = [mate for mate in s.crew if mate.serves and mate.knows]
     if not ticket.crashes:
         ahead = f"{_jobs(s.ahead)} of {ticket.queue} ahead of it"
+        ahead += "; organisations take turns, and these are of its own" * s.fair
         detail = f"priority {ticket.priority}, {ahead}" if ticket.due else f"priority {ticket.priority}"
         if able and all(mate.running >= mate.concurrency for mate in able):
             detail += f"; every worker was full at its last heartbeat ({sum(mate.running for mate in able)} jobs)"

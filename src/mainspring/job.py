@@ -51,6 +51,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ttl: timedelta | None = None
     wait: timedelta | None = None
     reset: bool = False
+    unless_live: bool = False
+    strand: str | None = None
     # What the task demands of the envelope; checked at enqueue, not stored.
     project_scoped: bool = False
     schedulable: bool = True
@@ -58,6 +60,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allow_secrets: tuple[str, ...] = ()
     encrypt: bool = True  # where there is a cipher
     subject: str | None = None
+    best_effort: bool = False  # refused while its queue is full
 
     def at(self, when: datetime) -> NewJob:
         """Run no sooner than this instant."""
@@ -77,9 +80,12 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ValidationError(f"delay: {delay} is negative", field="delay")
         return replace(self, delay=delay, scheduled_for=None)
 
-    def with_key(self, key: str, mode: Mode | None = None, *, reset: bool = False) -> NewJob:
-        """Enqueue under an idempotency key; `reset` asks for a failed job to run again, whatever the mode."""
-        return replace(self, key=key, mode=mode or self.mode, reset=reset)
+    def with_key(self, key: str, mode: Mode | None = None, *, reset: bool = False, unless_live: bool = False) -> NewJob:
+        """Enqueue under an idempotency key; `reset` asks for a failed job to run again, whatever the mode.
+
+        `unless_live`: a job that waits or runs under the key is the answer, also one with another payload.
+        """
+        return replace(self, key=key, mode=mode or self.mode, reset=reset, unless_live=unless_live)
 
     def with_id(self, job_id: UUID) -> NewJob:
         """Bring the job's id, so that the same request sent twice is one job."""
@@ -92,6 +98,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def on_queue(self, queue: str) -> NewJob:
         """Run on another queue than the task's."""
         return replace(self, queue=queue)
+
+    def on_strand(self, strand: object) -> NewJob:
+        """Name the strand, such as a booking, that limits by key and order hold together."""
+        return replace(self, strand=str(strand))
 
     def by(self, actor_id: object, actor_type: ActorType = "user") -> NewJob:
         """Name who asked for the job."""
@@ -151,6 +161,10 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     priority: int
     due_at: datetime
     claimed_at: datetime
+    strand: str | None = None
+    permit: timedelta | None = (
+        None  # a rate limit let it in: its handler is entered so soon after the claim, or not at all
+    )
 
     @property
     def waited(self) -> timedelta:

@@ -25,11 +25,17 @@ class Failure(Exception):
 
     >>> Failure("no answer", code="HttpException").error_class
     'retryable'
+
+    `counts` says whether breakers count it; else those count that are tried again.
     """
 
-    def __init__(self, message: str = "", *, code: str = "INTERNAL_ERROR") -> None:
+    counts: bool | None = None
+
+    def __init__(self, message: str = "", *, code: str = "INTERNAL_ERROR", counts: bool | None = None) -> None:
         super().__init__(message or (CODES[code].text if code in CODES else code))
         self.code = code
+        if counts is not None:
+            self.counts = counts
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Raised in a process of its own, it is made anew in the worker's: from its state, not from the message alone.
@@ -49,8 +55,8 @@ class Permanent(Failure):
     Permanent: the booking is closed
     """
 
-    def __init__(self, message: str = "", *, code: str = "BUSINESS_RULE") -> None:
-        super().__init__(message, code=code)
+    def __init__(self, message: str = "", *, code: str = "BUSINESS_RULE", counts: bool | None = None) -> None:
+        super().__init__(message, code=code, counts=counts)
 
     @property
     def error_class(self) -> ErrorClass:
@@ -65,8 +71,10 @@ class RetryAfter(Failure):
     datetime.timedelta(seconds=120)
     """
 
-    def __init__(self, after: float | timedelta, message: str = "", *, code: str = "RATE_LIMITED") -> None:
-        super().__init__(message, code=code)
+    def __init__(
+        self, after: float | timedelta, message: str = "", *, code: str = "RATE_LIMITED", counts: bool | None = None
+    ) -> None:
+        super().__init__(message, code=code, counts=counts)
         self.after = after if isinstance(after, timedelta) else timedelta(seconds=after)
 
     @property
@@ -90,6 +98,23 @@ class Snooze(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Snooze, (self.after,)
+
+
+class BreakerOpen(Exception):
+    """What the job needs is not called now: it waits until then, and its attempt is given back.
+
+    Raised by `ctx.breaker(...)`; a handler that can do without may catch it.
+
+    >>> BreakerOpen("stripe", timedelta(seconds=42)).need
+    'stripe'
+    """
+
+    def __init__(self, need: str, after: timedelta) -> None:
+        super().__init__(f"the breaker of {need} is open")
+        self.need, self.after = need, after
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BreakerOpen, (self.need, self.after)
 
 
 class Cancelled(Exception):
@@ -141,7 +166,16 @@ class Interrupted:
     started: bool = False
 
 
-Outcome = Succeeded | Failed | Snoozed | Stopped | Interrupted
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    """What the job needs is not available: it waits at this gate, and was not attempted."""
+
+    after: timedelta
+    gate: str
+    started: bool = False  # the handler was entered before it asked
+
+
+Outcome = Succeeded | Failed | Snoozed | Stopped | Interrupted | PutOff
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +193,7 @@ class Move:
     delay: timedelta | None = None
     error: Error | None = None
     started: bool = False  # of a release: the handler was entered, so the trail shows it
+    gate: str | None = None  # of a release: what the job waits for
 
 
 class Attempted(Protocol):
@@ -202,6 +237,8 @@ def decide(
             return Move("stop")
         case Interrupted(started):
             return Move("release", started=started)
+        case PutOff(after, gate, started):
+            return Move("release", after, started=started, gate=gate)
         case Failed(error) if error.error_class == "permanent":
             return Move("bury" if job.suspect else "reject", error=error)
         case Failed(error) if job.attempt >= job.max_attempts:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from mainspring.context import Context, SyncContext
-from mainspring.errors import DuplicateTask, UnknownTask
+from mainspring.errors import DeclarationError, DuplicateTask, UnknownTask, ValidationError
+from mainspring.job import SYSTEM, NewJob
+from mainspring.rule import Rule
+from mainspring.rule import every as rule_every
+from mainspring.schedule import Options as ScheduleOptions
+from mainspring.schedule import Schedule
+from mainspring.sweep import sweeper
 from mainspring.task import Options, Task
 from mainspring.texts import did_you_mean
+
+ENGINE = "mainspring"  # the registry of the engine's own tasks
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,8 +46,12 @@ class Registry:
     """
 
     def __init__(self, name: str) -> None:
+        if name == ENGINE and type(self) is Registry:  # whose tasks nobody authorizes
+            raise DeclarationError(f"registry {name}: this name is the engine's own")
         self.name = name
         self._tasks: dict[str, Task[Any, Any]] = {}  # by name and by alias
+        self._schedules: dict[tuple[str, str], Schedule] = {}  # by organisation and name
+        self._joined: list[Registry] = []
         self._joined_by: list[Registry] = []
 
     @overload
@@ -59,11 +72,83 @@ class Registry:
 
         return declare if fn is None else declare(fn)
 
+    def schedule(
+        self, name: str, rule: Rule, task: Task[..., Any] | str, /, **options: Unpack[ScheduleOptions]
+    ) -> Schedule:
+        """Declare that a task runs by a rule of time; see `mainspring.schedule.Options` for what may be said.
+
+        ::
+
+            tasks.schedule("digest", ms.daily("08:00", zone="Europe/Oslo"), send_digest, catch_up="skip")
+
+        Workers write what is declared to the database when they start. With `zones` the rule fires in each of them,
+        with `entities` each fire makes a job for each of those.
+        """
+        try:
+            schedule = Schedule(name, rule, self.get(task) if isinstance(task, str) else task, app=self.name, **options)
+        except ValidationError as error:
+            raise DeclarationError(f"schedule {name}: {error}") from None
+        self._add_schedules([schedule])
+        return schedule
+
+    def sweep(
+        self,
+        name: str,
+        /,
+        *,
+        every: timedelta,
+        query: str,
+        job: Callable[[Any], NewJob],
+        by: str = "id",
+        limit: int = 1000,
+        queue: str = "q:maintenance",
+    ) -> Task[..., None]:
+        """Declare what should have happened by now, and the job for each row of it that no timer covers.
+
+        ::
+
+            tasks.sweep(
+                "late-approvals",
+                every=timedelta(minutes=5),
+                query="select id from timesheet where status = 'pending' and approve_at <= %(now)s",
+                job=lambda row: approve.job(timesheet_id=row.id).with_key(f"approve:{row.id}"),
+            )
+
+        A row is left alone while a job waits or runs under its key. Rows are read in pages of `limit`, in the order of
+        the column `by`, which is unique. It runs as a task of its name, in the organisation SYSTEM.
+        """
+        task: Task[..., None] | None = None
+
+        def following(after: Any) -> NewJob:
+            assert task is not None
+            return task.job(after=after)
+
+        try:
+            rule = rule_every(every)
+        except ValidationError as error:
+            raise DeclarationError(f"sweep {name}: every: {error}") from None
+        run = sweeper(name, query, job, by=by, limit=limit, following=following)
+        task = Task(run, app=self.name, name=name, category="maintenance", queue=queue)
+        task.sweeps = True
+        self._add([task])
+        self.schedule(name, rule, task, org=SYSTEM, running="skip")
+        return task
+
+    def schedules(self) -> list[Schedule]:
+        """Every schedule that is declared here or in a registry that was joined."""
+        return list(self._schedules.values())
+
+    def origins(self) -> list[str]:
+        """The names of this registry and of those that were joined: where what is found here was declared."""
+        return list(dict.fromkeys([self.name, *(name for other in self._joined for name in other.origins())]))
+
     def include(self, *others: Registry) -> None:
         """Join other registries: their tasks, and those they declare later, are found here too."""
         for other in others:
             self._add(list(other))
+            self._add_schedules(other.schedules())
             other._joined_by.append(self)
+            self._joined.append(other)
 
     def get(self, name: str) -> Task[Any, Any]:
         """The task with this name or alias.
@@ -103,6 +188,17 @@ class Registry:
                     raise DuplicateTask(f"task {name} is declared twice: by {other.app} and by {task.app}")
         for home in homes:
             home._tasks.update(new)
+
+    def _add_schedules(self, schedules: list[Schedule]) -> None:
+        homes = self._above()
+        for home in homes:
+            for schedule in schedules:
+                other = home._schedules.get(schedule.place, schedule)
+                if other is not schedule:
+                    by = f"by {other.app} and by {schedule.app}"
+                    raise DeclarationError(f"schedule {schedule.name}: is declared twice: {by}")
+        for home in homes:
+            home._schedules.update((schedule.place, schedule) for schedule in schedules)
 
     def _above(self) -> list[Registry]:
         """This registry, and those that have joined it, directly or not."""

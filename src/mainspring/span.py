@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+_WRITTEN: Final = re.compile(r"([0-9]{1,9}) ?(ms|s|min|m|h|d)")
+_MILLIS: Final = {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def length(text: str) -> timedelta:
+    """A time span as people write it: a whole number and one unit.
+
+    >>> [str(length(text)) for text in ("500ms", "1s", "5 min", "2h")]
+    ['0:00:00.500000', '0:00:01', '0:05:00', '2:00:00']
+    """
+    found = _WRITTEN.fullmatch(text)
+    if found is None:
+        raise ValueError("is not a number with a unit, such as 500ms, 1s, 5m, 2h or 1d")
+    return timedelta(milliseconds=int(found[1]) * _MILLIS[found[2]])
 
 
 def span(length: timedelta | float) -> str:

@@ -14,12 +14,13 @@ from typing import Any, Final, Generic, Literal, ParamSpec, TypedDict, TypeVar, 
 import msgspec
 from msgspec.structs import replace
 
+from mainspring.breaker import MAX_BREAKER, Need
 from mainspring.category import CATEGORIES, DEAD_LETTER
 from mainspring.checks import LOWEST_PRIORITY
 from mainspring.dedupe import Dedupe
 from mainspring.document import read_payload
 from mainspring.errors import DeclarationError, UnknownOption, ValidationError
-from mainspring.job import DEFAULT_PRIORITY, NewJob
+from mainspring.job import DEFAULT_PRIORITY, Claim, NewJob
 from mainspring.payload import codec_for
 from mainspring.retry import Retry
 from mainspring.sanitize import names_secret
@@ -43,18 +44,22 @@ class Options(TypedDict, total=False):
     priority: int  # 2, from 0 (first) to 3 (last)
     retry: Retry  # the category's
     dedupe: Dedupe | None  # None: two equal enqueues are two jobs
+    strand: str | None  # None; "booking:{booking_id}": what limits by key and order hold together
     key_ttl: timedelta | None  # the category's; None: a finished job's key is remembered for ever
+    needs: tuple[str, ...]  # (); ("stripe", "webhook:{endpoint_id}"): its jobs start while these breakers let them
     timeout: timedelta  # 5 minutes
     snooze_limit: timedelta | None  # 7 days; None: a job may be put off for ever
     cancellable: bool  # True
     schedulable: bool  # True
     project_scoped: bool  # False; True: every job names its project
+    halve: str | None  # None; "rows": the list of items that is halved when an attempt fails, until one item is left
     cpu: bool  # False; True: a plain function that runs in a process of its own
     reason: str | None  # why this work is a job, or on a critical queue
     allow_secrets: tuple[str, ...]  # payload fields that look like secrets and are none
     subject: str | None  # None; the payload field that logs show, such as the id of a booking
     camel_logs: bool  # False; True: its log lines carry camelCase names as well
     encrypt: bool  # True: where there is a cipher, what its jobs carry is encrypted
+    best_effort: bool  # False; True: its jobs may be refused while their queue is full
     aliases: tuple[str, ...]  # former names, so that jobs enqueued under them still run
 
 
@@ -66,6 +71,8 @@ class Task(Generic[P, R]):
 
     It stays a function: calling the task calls it. `job` builds what is enqueued.
     """
+
+    sweeps = False  # True: what it enqueues should have been enqueued before
 
     def __init__(self, fn: Callable[..., R], *, app: str, **options: Unpack[Options]) -> None:
         update_wrapper(self, fn)
@@ -79,18 +86,22 @@ class Task(Generic[P, R]):
         self.priority = options.get("priority", DEFAULT_PRIORITY)
         self.retry = options.get("retry", self.category.retry)
         self.dedupe = options.get("dedupe")
+        self.strand = options.get("strand")
         self.key_ttl = options.get("key_ttl", self.category.key_ttl)
+        self.needs = tuple(map(Need.read, options.get("needs", ())))
         self.timeout = options.get("timeout", TIMEOUT)
         self.limit = self.timeout.total_seconds()
         self.snooze_limit = options.get("snooze_limit", SNOOZE_LIMIT)
         self.cancellable = options.get("cancellable", True)
         self.schedulable = options.get("schedulable", True)
         self.project_scoped = options.get("project_scoped", False)
+        self.halve = options.get("halve")
         self.reason = options.get("reason")
         self.allow_secrets = options.get("allow_secrets", ())
         self.subject = options.get("subject")
         self.camel_logs = options.get("camel_logs", False)
         self.encrypt = options.get("encrypt", True)
+        self.best_effort = options.get("best_effort", False)
         self.aliases = options.get("aliases", ())
         self.codec, self.wants_ctx = codec_for(fn, self.name)
         self.runs = self._runs(cpu=options.get("cpu", False))
@@ -115,6 +126,7 @@ class Task(Generic[P, R]):
             allow_secrets=self.allow_secrets,
             encrypt=self.encrypt,
             subject=self.subject,
+            best_effort=self.best_effort,
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
@@ -135,11 +147,32 @@ class Task(Generic[P, R]):
         `dedupe=reset_failed("{booking_id}")`, `issue_invoice.job(booking_id=7)` has the key `issue_invoice:7`.
         """
         raw = self.codec.encode(args, kwargs)
-        if self._key is None:
+        if self._key is None and self.strand is None:
             return replace(self._blank, payload=msgspec.Raw(raw))
-        # The key is made from the payload as it is stored, so it does not depend on how a type prints itself.
-        key = self._key.format_map(msgspec.json.decode(raw))
-        return replace(self._blank, payload=msgspec.Raw(raw), key=key)
+        # Key and strand are made from the payload as it is stored, so they do not depend on how a type prints itself.
+        fields = msgspec.json.decode(raw)
+        key = self._key and self._key.format_map(fields)
+        strand = self.strand and self.strand.format_map(fields)
+        return replace(self._blank, payload=msgspec.Raw(raw), key=key, strand=strand)
+
+    def template(self) -> NewJob:
+        """A job without a payload, whose key and strand are still to be made from one: what a schedule keeps."""
+        return replace(self._blank, key=self._key, strand=self.strand)
+
+    def half(self, payload: bytes, of: Claim) -> NewJob:
+        """A job for half of the items of a chunk; all else is the chunk's, but for its key."""
+        return replace(
+            self._blank,
+            payload=msgspec.Raw(payload),
+            queue=of.queue,
+            priority=of.priority,
+            max_attempts=of.max_attempts,
+            strand=of.strand,
+            mode=None,
+            wait=None,
+            by_payload=False,
+            best_effort=False,
+        )
 
     def typed(self, text: str) -> NewJob:
         """The job for a payload that a person typed: a worker forgives fields that it does not know, a person is told.
@@ -163,12 +196,15 @@ class Task(Generic[P, R]):
             "priority": self.priority,
             "retry": self.retry.describe(),
             "dedupe": self.dedupe and asdict(self.dedupe),
+            "strand": self.strand,
             "key_ttl": self.key_ttl,
+            "needs": [str(need) for need in self.needs],
             "timeout": self.timeout,
             "snooze_limit": self.snooze_limit,
             "cancellable": self.cancellable,
             "schedulable": self.schedulable,
             "project_scoped": self.project_scoped,
+            "halve": self.halve,
             "runs": self.runs,
             "context": self.wants_ctx,
             "reason": self.reason,
@@ -176,6 +212,7 @@ class Task(Generic[P, R]):
             "subject": self.subject,
             "camel_logs": self.camel_logs,
             "encrypt": self.encrypt,
+            "best_effort": self.best_effort,
             "aliases": self.aliases,
             "payload": self.codec.schema(),
         }
@@ -234,16 +271,27 @@ class Task(Generic[P, R]):
                 )
         if self.subject is not None and (self.subject not in fields or names_secret(self.subject)):
             raise self._wrong(f"subject {self.subject!r} is not a field{did_you_mean(self.subject, fields)}")
-        if self.dedupe is None or self.dedupe.template is None:
-            return
+        if self.halve is not None and self.halve not in fields:
+            raise self._wrong(f"halve {self.halve!r} is not a field{did_you_mean(self.halve, fields)}")
+        self._check_template("dedupe", self.dedupe.template if self.dedupe else None)
+        self._check_template("strand", self.strand)
+        for need in self.needs:
+            if problem := text_problem(need.name, MAX_BREAKER):
+                raise self._wrong(f"needs: the name of a breaker {problem}")
+            if "{" in need.name or "}" in need.name or need.template == "":
+                raise self._wrong(f"needs {str(need)!r}: say it as 'stripe' or 'webhook:{{endpoint_id}}'")
+            self._check_template("needs", need.template)
+
+    def _check_template(self, what: str, template: str | None) -> None:
+        """Refuse a template that names what the payload does not have."""
         try:
-            parts = [part[1] for part in Formatter().parse(self.dedupe.template) if part[1] is not None]
+            parts = [part[1] for part in Formatter().parse(template or "") if part[1] is not None]
         except ValueError as error:
-            raise self._wrong(f"dedupe {self.dedupe.template!r}: {error}") from None
+            raise self._wrong(f"{what} {template!r}: {error}") from None
         for part in parts:
             field = part.partition("[")[0]
-            if field not in fields:
-                raise self._wrong(f"dedupe {self.dedupe.template!r}: no field {field!r}{did_you_mean(field, fields)}")
+            if field not in self.codec.fields:
+                raise self._wrong(f"{what} {template!r}: no field {field!r}{did_you_mean(field, self.codec.fields)}")
 
     def _wrong(self, problem: str) -> DeclarationError:
         return DeclarationError(f"task {self.name}: {problem}")

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from uuid import UUID
+
+_clock: Callable[[], int] = time.time_ns
+_draw: Callable[[int], bytes] = os.urandom
 
 
 def uuid7() -> UUID:
@@ -13,6 +18,18 @@ def uuid7() -> UUID:
     The fraction is finer than one call is short, so the jobs of a batch sort in the order in which they were made.
     The worker's clock only helps locality and this order; nothing else is decided by it.
     """
-    ticks = time.time_ns() * 4096 // 1_000_000
-    random = int.from_bytes(os.urandom(8), "big") >> 2
+    ticks = _clock() * 4096 // 1_000_000
+    random = int.from_bytes(_draw(8), "big") >> 2
     return UUID(int=(ticks >> 12 & 0xFFFF_FFFF_FFFF) << 80 | 0x7 << 76 | (ticks & 0xFFF) << 64 | 0b10 << 62 | random)
+
+
+@contextmanager
+def drawn_from(clock: Callable[[], int], draw: Callable[[int], bytes]) -> Iterator[None]:
+    """Inside the block, ids come from a clock (in nanoseconds) and from random bytes that somebody else gives."""
+    global _clock, _draw
+    before = _clock, _draw
+    _clock, _draw = clock, draw
+    try:
+        yield
+    finally:
+        _clock, _draw = before

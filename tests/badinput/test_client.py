@@ -56,6 +56,9 @@ async def test_an_instant_that_is_none_is_refused(client: Any, sql: Any, name: s
         await client.enqueue(greet.job().at(at))
     assert caught.value.field == "scheduled_for"
     with pytest.raises(ValidationError) as caught:
+        await settled(client.own.timers.set(msgspec.structs.replace(JOB, scheduled_for=at, key="k")))
+    assert caught.value.field == "scheduled_for"
+    with pytest.raises(ValidationError) as caught:
         await client.reschedule(key="k", at=at)
     assert caught.value.field == "at"
     assert count(sql) == 0
@@ -69,6 +72,8 @@ async def test_a_span_that_is_none_is_refused(client: Any, sql: Any, name: str) 
             await client.enqueue(msgspec.structs.replace(JOB, key="k", **more, **{field: span}))
         assert caught.value.field == field
     with pytest.raises(ValidationError, match=r"^delay: "):
+        await settled(client.own.timers.set(msgspec.structs.replace(JOB, delay=span, key="k")))
+    with pytest.raises(ValidationError, match=r"^delay: "):
         await client.reschedule(key="k", delay=span)
     with pytest.raises(ValidationError, match=r"^age: "):
         await client.prune(["dead"], span)
@@ -79,6 +84,16 @@ async def test_a_span_that_is_none_is_refused(client: Any, sql: Any, name: str) 
 def test_a_delay_that_is_none_is_refused_where_it_is_said(seconds: Any) -> None:
     with pytest.raises(ValidationError, match=r"^delay: "):
         greet.job().after(seconds)
+
+
+async def test_the_shortest_and_the_longest_delay_are_kept_exactly(client: Any, sql: Any) -> None:
+    """Zero is now; a microsecond counts; ten years do not overflow."""
+    for seconds, span in ((0, timedelta(0)), (1e-6, timedelta(microseconds=1)), (3653 * 86_400, timedelta(days=3653))):
+        job = (await client.enqueue(greet.job().after(seconds))).id
+        await settled(client.own.timers.set(greet.job().after(span).with_key("timer")))
+        kept = "select coalesce(scheduled_for, created_at) - created_at from mainspring.job where id = %s"
+        assert sql.execute(kept, [job]).fetchone() == (span,)
+    assert sql.execute("select max(due_at) < '2200-01-01Z' from mainspring.waiting").fetchone() == (True,)
 
 
 async def test_instants_of_odd_clocks_are_kept_exactly(client: Any) -> None:
@@ -187,6 +202,10 @@ def verbs(client: Any) -> list[tuple[str, int, Callable[[str], Any]]]:
         ("org", 200, lambda text: client.cancel(key="k", org=text)),
         ("reason", 1000, lambda text: client.cancel(job, reason=text)),
         ("key", 512, lambda text: client.reschedule(key=text, delay=timedelta(0))),
+        ("key", 512, lambda text: client.get(key=text)),
+        ("key", 512, lambda text: client.own.timers.get(text)),
+        ("org", 200, lambda text: client.own.timers.get("k", org=text)),
+        ("key", 512, lambda text: client.own.timers.cancel(text)),
         ("reason", 1000, lambda text: client.reschedule(job, delay=timedelta(0), reason=text)),
         ("reason", 1000, lambda text: client.prioritize(job, 1, reason=text)),
         ("reason", 1000, lambda text: client.replay(job, reason=text)),

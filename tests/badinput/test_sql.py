@@ -182,6 +182,19 @@ def test_a_time_that_only_postgresql_knows_is_refused(engine: Engine, at: str) -
     assert refused(engine, "select mainspring.enqueue('t', scheduled_for => %s)", at) == "scheduled_for"
 
 
+@pytest.mark.parametrize("span", ["-1 us", "-1 day 23:59:59", "3654 days", "100 years", "infinity", "-infinity"])
+def test_a_delay_that_only_postgresql_knows_is_refused(engine: Engine, span: str) -> None:
+    assert refused(engine, "select mainspring.enqueue('t', delay => %s::interval)", span) == "delay"
+    fields = "key => 'k', mode => 'debounce', wait => %s::interval"
+    assert refused(engine, f"select mainspring.enqueue('t', {fields})", span) == "wait"
+
+
+def test_a_timer_is_asked_for_by_any_text_and_no_text_at_all(engine: Engine) -> None:
+    for key in (None, "", "x" * 100_000, "%s", "'; drop table x; --"):
+        assert engine.rows("select * from mainspring.timer('default', %s)", key) == []
+        assert engine.rows("select * from mainspring.timer(%s, 'k')", key) == []
+
+
 def test_the_shortest_delay_counts(engine: Engine) -> None:
     id_ = enqueue(engine, task="t", delay=timedelta(microseconds=1))[0]
     assert engine.job(id_).state == "scheduled"
@@ -201,6 +214,8 @@ def test_the_shortest_delay_counts(engine: Engine) -> None:
         ({"priority": None}, "priority"), ({"priority": 10**30}, "priority"), ({"max_attempts": 0}, "max_attempts"),
         ({"max_attempts": 1001}, "max_attempts"), ({"max_attempts": True}, "max_attempts"),
         ({"cancellable": "yes"}, "cancellable"), ({"cancellable": None}, "cancellable"), ({"reset": 1}, "reset"),
+        ({"unless_live": 1, "key": "k"}, "unless_live"), ({"unless_live": None}, "unless_live"),
+        ({"unless_live": True}, "key"),
         ({"project_id": "x"}, "project_id"), ({"parent_id": 5}, "parent_id"), ({"traceparent": "x"}, "traceparent"),
         ({"actor_id": "ada"}, "actor_type"), ({"actor_type": "user"}, "actor_id"),
         ({"actor_type": "robot", "actor_id": "r2"}, "actor_type"), ({"mode": "sometimes", "key": "k"}, "mode"),

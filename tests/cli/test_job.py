@@ -166,3 +166,10 @@ def test_job_that_does_not_exist_is_not_found(cli: Cli, verb: list[str]) -> None
     job = uuid7()
     answer = cli("job", verb[0], job, *verb[1:])
     assert (answer.code, answer.err) == (3, f"mainspring: there is no job {job}\n")
+
+
+def test_a_job_is_shown_by_its_key(cli: Cli, client: Client) -> None:
+    job = client.enqueue(tasks.get("greet").job(name="Ada").with_key("greet:ada")).id
+    assert cli("job", "show", "--key", "greet:ada", "--json").json["id"] == str(job)
+    assert cli("job", "show", "--key", "greet:bob").code == 3
+    assert cli("job", "show").code == cli("job", "show", job, "--key", "greet:ada").code == 2

@@ -37,7 +37,25 @@ values (%(waiting)s, %(n)s, %(n)s, %(n)s, 2, mainspring.now());
 insert into mainspring.finished (id, org_id, state, attempt, worker, epoch, started_at, finished_at, error)
 values (%(dead)s, %(n)s, 'dead', 1, %(n)s, 1, mainspring.now(), mainspring.now(), %(error)s::jsonb);
 insert into mainspring.attempt (org_id, job_id, epoch, attempt, worker, started_at, ended_at, outcome, error)
-values (%(n)s, %(dead)s, 1, 1, %(n)s, mainspring.now(), mainspring.now(), 'dead', %(error)s::jsonb)
+values (%(n)s, %(dead)s, 1, 1, %(n)s, mainspring.now(), mainspring.now(), 'dead', %(error)s::jsonb);
+insert into mainspring.batch (org_id, id, name, on_failure, created_at, stopped_at, stop_reason)
+values (%(n)s, %(dead)s, %(n)s, 'stop', mainspring.now(), mainspring.now(), %(reason)s);
+insert into mainspring.member (org_id, batch_id, job_id) values (%(n)s, %(dead)s, %(dead)s);
+insert into mainspring.schedule (org_id, name, rule, description, zone, task, job, paused_at, paused_by, pause_reason,
+                                 created_at, changed_at)
+select 'default', name, '{"kind": "every", "interval": "PT1H", "zone": "UTC"}', %(n)s, 'UTC', %(n)s,
+       json_build_object('task', %(n)s::text, 'queue', %(n)s::text, 'payload', %(payload)s::json), mainspring.now(),
+       %(n)s, %(reason)s, mainspring.now(), mainspring.now()
+from unnest(array[%(n)s, 'nice']) name;
+insert into mainspring.schedule_zone (org_id, schedule, declared, after, problem)
+select 'default', name, false, mainspring.now(), %(reason)s from unnest(array[%(n)s, 'nice']) name;
+insert into mainspring.breaker (name, failures, within, pause, longest, probes, used_at, forced, forced_at, forced_by,
+                                forced_reason)
+select name, 1, '1 s', '1 s', '1 s', 1, mainspring.now(), 'open', mainspring.now(), %(n)s, %(reason)s
+from unnest(array[%(n)s, 'nice']) name;
+insert into mainspring.limit (name, queue, concurrency, set_at, set_by)
+values ('nice', 'q:default', 1, mainspring.now(), %(n)s);
+insert into mainspring.fair (queue, set_at, set_by) values ('q:default', mainspring.now(), %(n)s)
 """
 
 
@@ -56,7 +74,9 @@ def test_hostile_text_becomes_one_harmless_line() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [["job", "list"], ["job", "show"], ["job", "explain"], ["dead", "list"], ["dead", "show"], ["queue", "list"],
-     ["worker", "list", "-v"], ["top", "--once"], ["doctor"]],
+     ["worker", "list", "-v"], ["top", "--once"], ["doctor"], ["batch", "list"], ["batch", "show"],
+     ["schedule", "list"], ["schedule", "show", "nice"], ["breaker", "list"], ["breaker", "show", "nice"],
+     ["limit", "list"], ["limit", "show", "nice"], ["queue", "fair"]],
 )  # fmt: skip
 @pytest.mark.parametrize("machine", [[], ["--json"]])
 def test_no_command_lets_a_name_drive_the_terminal_or_shows_a_secret(
@@ -75,7 +95,7 @@ def test_no_command_lets_a_name_drive_the_terminal_or_shows_a_secret(
 
 
 def poison(engine: Engine) -> Any:
-    """Rows that somebody wrote by hand, all called something hostile: a dead job, one that waits, a worker, a queue."""
+    """Rows that somebody wrote by hand, called something hostile: jobs, a worker, a queue, a batch, a schedule, …"""
     name = f"a{HOSTILE}z"
     payload = {"password": "hunter2", "note": f"key {SECRET}", name: [name, {"api_key": "hunter2"}]}
     error = {"code": name, "message": f"{name} token={SECRET}", "stack": f"{name}\npassword=hunter2"}

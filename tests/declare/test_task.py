@@ -47,6 +47,7 @@ async def plain(*, booking_id: int, note: str = "") -> int:
     retry=fixed(seconds=30, attempts=4),
     dedupe=dedupe.reset_failed("{booking_id}"),
     key_ttl=HOUR,
+    needs=("stripe", "webhook:{booking_id}"),
     timeout=HOUR,
     snooze_limit=None,
     cancellable=False,
@@ -57,9 +58,12 @@ async def plain(*, booking_id: int, note: str = "") -> int:
     subject="booking_id",
     camel_logs=True,
     encrypt=False,
+    strand="booking:{booking_id}",
+    halve="rows",
+    best_effort=True,
     aliases=("old_issue_invoice",),
 )
-async def full(ctx: Context, *, booking_id: int, csrf_token: str = "") -> None:
+async def full(ctx: Context, *, booking_id: int, csrf_token: str = "", rows: list[int] | None = None) -> None:
     """Say everything."""
 
 
@@ -145,12 +149,15 @@ def test_every_option_has_a_default_that_can_be_shown() -> None:
         "priority": 2,
         "retry": "5 attempts, 5 s growing by 2 up to 300 s, jitter equal",
         "dedupe": None,
+        "strand": None,
         "key_ttl": timedelta(days=30),
+        "needs": [],
         "timeout": timedelta(minutes=5),
         "snooze_limit": timedelta(days=7),
         "cancellable": True,
         "schedulable": True,
         "project_scoped": False,
+        "halve": None,
         "runs": "async",
         "context": False,
         "reason": None,
@@ -158,6 +165,7 @@ def test_every_option_has_a_default_that_can_be_shown() -> None:
         "subject": None,
         "camel_logs": False,
         "encrypt": True,
+        "best_effort": False,
         "aliases": (),
         "payload": None,
     }
@@ -177,12 +185,15 @@ def test_every_option_can_be_said_in_the_one_declaration() -> None:
         "priority": 1,
         "retry": "4 attempts, 30 s apart",
         "dedupe": {"mode": "reset_failed", "template": "{booking_id}", "by_payload": False, "ttl": None, "wait": None},
+        "strand": "booking:{booking_id}",
         "key_ttl": HOUR,
+        "needs": ["stripe", "webhook:{booking_id}"],
         "timeout": HOUR,
         "snooze_limit": None,
         "cancellable": False,
         "schedulable": False,
         "project_scoped": True,
+        "halve": "rows",
         "runs": "async",
         "context": True,
         "reason": "waits for another system",
@@ -190,6 +201,7 @@ def test_every_option_can_be_said_in_the_one_declaration() -> None:
         "subject": "booking_id",
         "camel_logs": True,
         "encrypt": False,
+        "best_effort": True,
         "aliases": ("old_issue_invoice",),
         "payload": None,
     }
@@ -268,7 +280,7 @@ def test_a_job_carries_what_its_task_says() -> None:
     assert (job.task, job.queue, job.priority, job.max_attempts) == ("issue.invoice", "q:notifications", 1, 4)
     assert (job.cancellable, job.schedulable, job.project_scoped) == (False, False, True)
     assert (job.key, job.mode, job.ttl) == ("issue.invoice:7", "reset_failed", HOUR)
-    assert bytes(job.payload) == b'{"booking_id":7,"csrf_token":""}'
+    assert bytes(job.payload) == b'{"booking_id":7,"csrf_token":"","rows":null}'
     check_job(job)
 
 

@@ -11,7 +11,7 @@ from tests.docs.pages import ROOT, table
 from tests.observe.test_alerts import state
 
 from mainspring import Registry, events
-from mainspring.db.gauges import Holder, Table
+from mainspring.db.gauges import Behind, Fuse, Holder, Table
 from mainspring.events import Event, JobEvent, JobFailed
 from mainspring.observe import Metrics
 from mainspring.observe.metrics import STATE
@@ -53,12 +53,23 @@ def test_the_page_of_metrics_names_each_with_its_labels() -> None:
     tasks = Registry("docs")
     horizon = [Holder(holder="session", seconds=1, transactions=1)]
     tables = [Table(name="waiting", live=1, dead=1, bytes=1, vacuumed_s=1)]
+    breakers = [Fuse(name="stripe", open=True, open_s=1, keys=1)]
+    limits = [Behind(name="rate:mail", waiting=1)]
     metrics = Metrics(
-        tasks, gauges=lambda: state(horizon=horizon, tables=tables), state=lambda: dict.fromkeys(STATE, 1.0)
+        tasks,
+        gauges=lambda: state(horizon=horizon, tables=tables, breakers=breakers, limits=limits),
+        state=lambda: dict.fromkeys(STATE, 1.0),
     )
     job = (UUID(int=1), "work", "q:default", "o", None, "r", "c", 1, None)
     kinds = [kind for kind in JobEvent.__subclasses__() if kind is not JobFailed]
-    metrics([*(kind(*job) for kind in kinds), JobFailed(*job), events.Alert("a", "page", "t", "r")])
+    metrics(
+        [
+            *(kind(*job) for kind in kinds),
+            JobFailed(*job),
+            events.Alert("a", "page", "t", "r"),
+            events.SweepFound("s", 1, job[0]),
+        ]
+    )
     shown = {
         family.name + ("_total" if family.type == "counter" else ""): {
             label for sample in family.samples for label in sample.labels if label != "le"

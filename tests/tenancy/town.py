@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tests.databases import Database, check_tickets
 from tests.db.conftest import NOON
 from tests.db.engine import ERROR, Engine
-from tests.tenancy.calls import Org, argument, holder
+from tests.tenancy.calls import PLAIN, Org, argument, holder
 
 from mainspring.db.rights import SHARED
 from mainspring.db.secure import secure
@@ -33,8 +33,12 @@ STATES = {"scheduled", "ready", "retrying", "running", "succeeded", "failed", "d
 #: An id of a job is the whole database's: who brings one that is taken learns that, and nothing else (docs/adr/0012).
 MAY_COLLIDE = {"enqueue", "enqueue_many", "fix_forward", "write_job"}
 OTHERWISE = {"uuid7", "wake", "digest", "seal_hash"}  # answers otherwise at other times, or for whatever it is given
-#: Queues are everybody's: what operators do to them is seen by all of them.
-COMMON = {"pause", "resume", "record_queue"}
+#: Queues and their limits are everybody's: what operators do to them is seen by all of them.
+COMMON = {
+    "pause", "resume", "record_queue", "set_limit", "reset_limit", "drop_limit", "set_fair", "unset_fair", "set_depth",
+    "declare_limits", "put_limit", "put_fair", "record_limit", "reconsider", "count_in",
+}  # fmt: skip
+HARMLESS = {f"{table} of SYSTEM" for table in ("queue", "audit", "limit", "bucket", "fair")}
 
 DENIED = "42501 permission denied for function"
 Parameters = list[tuple[str, str]]
@@ -107,7 +111,44 @@ def settle_in(engine: Engine, org: str) -> Org:
     waiting = [engine.enqueue(**fields, **more) for more in ({}, {"delay": "1 day"}, {"key": f"{here.key} 2"})]
     here.jobs = [*(claim.id for claim in ended), running.id, *(job.id for job in waiting)]
     here.epoch = running.epoch
+    plan(engine, org, secret)
+    gather(engine, here, secret)
+    shut(engine, here)
     return here
+
+
+def gather(engine: Engine, here: Org, secret: str) -> None:
+    """A batch, whose id is that of a job so that calls mean it, a job that waits for another, a loose end."""
+    fields = {"org_id": here.name, "task": "t", "payload": {"note": secret}, "delay": "1 day"}
+    last, member, parent, child = ({"id": str(uuid7()), **fields} for _ in range(4))
+    about = {"id": str(here.jobs[0]), "org_id": here.name, "name": secret, "on_finish": last}
+    engine.rows("select from mainspring.enqueue_batch(%s, %s)", json.dumps(about), json.dumps([member]))
+    links = [{"child": 1, "parents": [0]}]
+    engine.rows("select from mainspring.enqueue_flow(%s, %s)", json.dumps([parent, child]), json.dumps(links))
+    loose = "insert into mainspring.loose_end (org_id, kind, what) values (%s, 'job', %s) returning id"
+    engine.rows(loose, here.name, here.jobs[0])
+
+
+def shut(engine: Engine, here: Org) -> None:
+    """A breaker, which the calls name, that is open for a key of the organisation."""
+    name = PLAIN["p_name"]
+    rule = {"name": name, "failures": 1, "within": "30 s", "pause": "60 s", "longest": "60 s", "probes": 1}
+    engine.rows("select mainspring.declare_breakers(%s)", json.dumps([rule]))
+    call = {"org_id": here.name, "name": name, "key": here.key, "ages": [0]}
+    engine.rows("select mainspring.report_calls(%s)", json.dumps([call]))
+
+
+def plan(engine: Engine, org: str, secret: str) -> None:
+    """A schedule, which the calls name, its fire and its fan-out."""
+    name, job, fire = PLAIN["p_name"], {"id": str(uuid7()), "org_id": org, "task": "t", "payload": {}}, uuid7()
+    create = "select mainspring.create_schedule(%s, 't', '0 10 * * *', payload => %s, org_id => %s, reason => %s)"
+    engine.rows(create, name, json.dumps({"note": secret}), org, secret)
+    run = "select mainspring.run_schedule(%s, %s, '', %s, %s, %s, 'user', %s, %s)"
+    engine.rows(run, org, name, fire, json.dumps(job), secret, secret, secret)
+    fan_out = "insert into mainspring.fan_out (org_id, fire_id, schedule, zone, instant, begun_at, look_at, problem)"
+    engine.rows(
+        f"{fan_out} values (%s, %s, %s, '', %s, %s, %s, %s) returning 1", org, fire, name, NOON, NOON, NOON, secret
+    )
 
 
 class Town(Secured):
@@ -246,7 +287,7 @@ class Town(Secured):
                     elif there != nowhere and name not in MAY_COLLIDE | OTHERWISE:
                         yield f"{role} of {org} learns by {name} what exists: {there}, else {nowhere}"
                 self.do("reset session authorization")
-                harmless = {"queue of SYSTEM", "audit of SYSTEM"} if name in COMMON else set()
+                harmless = HARMLESS if name in COMMON else set()
                 if damage := differences(before, self._others()) - harmless:
                     yield f"{role} of {org} changes {sorted(damage)} by {name}"
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
@@ -7,8 +8,10 @@ from uuid import UUID
 
 import pytest
 
+from mainspring.batch import Batch, NewBatch
 from mainspring.context import Context
-from mainspring.job import Claim, NewJob
+from mainspring.flow import Flow
+from mainspring.job import Claim, Job, NewJob
 from mainspring.outcome import Cancelled
 
 
@@ -23,7 +26,14 @@ class Quiet(Context):
     def cancelled(self) -> bool:
         return self._cancelled
 
-    async def enqueue(self, *jobs: NewJob) -> None: ...
+    async def enqueue(self, *jobs: NewJob | NewBatch | Flow) -> None: ...
+
+    async def add(self, *jobs: NewJob) -> None: ...
+
+    async def batch(self) -> Batch | None: ...
+
+    async def parents(self) -> list[Job]:
+        return []
 
     def audit(self, event: str, **detail: object) -> None: ...
 
@@ -36,7 +46,14 @@ class Quiet(Context):
 
     async def resume_from(self, default: Any, *, type: Any = None) -> Any: ...
 
+    async def each(self, items: Sequence[Any], *, every: int = 1) -> AsyncIterator[Any]:
+        for item in items:
+            yield item
+
     async def progress(self, done: float, total: float | None = None, note: str | None = None) -> None: ...
+
+    def breaker(self, name: str) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
 
 def a_context(*, cancelled: bool = False) -> Quiet:

@@ -11,7 +11,7 @@ from tests.worker.stage import Stage
 
 from mainspring import Registry
 from mainspring.task import Task
-from mainspring.worker.processes import Children
+from mainspring.worker.processes import Children, Late
 
 pytestmark = pytest.mark.anyio
 
@@ -104,4 +104,16 @@ async def test_a_process_found_dead_is_replaced() -> None:
 
     assert await children.call(double, '{"n": 2}') == 4
     assert children._idle != [child]
+    children.close()
+
+
+@pytest.mark.rule("ENG-25.01")
+async def test_a_process_that_is_there_too_late_for_a_permit_does_not_enter_the_handler() -> None:
+    children = Children()
+    with pytest.raises(Late):
+        await children.call(cpu.double, '{"n": 1}', start_by=asyncio.get_running_loop().time() + 0.001)
+    (child,) = children._idle
+
+    assert await children.call(cpu.double, '{"n": 2}') == 4
+    assert children._idle == [child], "the next one finds it ready"
     children.close()

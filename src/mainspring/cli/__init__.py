@@ -52,6 +52,23 @@ what happens. In another terminal, in this directory, all other commands find it
     mainspring up
     mainspring up --app shop:app --processes 2"""
 
+RUN_DUE = """Run what is due once, for machines without a worker.
+
+For cron and serverless callers: it takes a bounded number of jobs within a bounded time, and says what came of them.
+Calls may overlap with each other and with workers. It logs to stderr.
+
+    mainspring run-due --app shop:app --limit 10
+    mainspring run-due --app shop:app --budget 50s --json | jq .remaining"""
+
+SIMULATE = """Move an application through days in seconds, and see what happens when.
+
+Its schedules and jobs run by the real scheduler and the real handlers, on a
+virtual clock that jumps from one due instant to the next, in a scratch database
+that is dropped afterwards. The same seed gives the same time line.
+
+    mainspring simulate shop:app --from 2026-03-25 --for 8d
+    mainspring simulate shop:app --from 2026-01-01 --for 365d --seed 7 --json"""
+
 app = App(
     name="mainspring",
     help="Durable background jobs in PostgreSQL. New here: `mainspring up` runs an example.",
@@ -61,10 +78,16 @@ app = App(
 )
 app.command("mainspring.cli.up:up", name="up", help=UP)
 app.command("mainspring.cli.worker:app", name="worker", help="Run workers, and see which are running.")
+app.command("mainspring.cli.run_due:run_due", name="run-due", help=RUN_DUE)
 app.command("mainspring.cli.job:app", name="job", help="Enqueue, look at and change jobs.")
+app.command("mainspring.cli.batch:app", name="batch", help="See how far batches are, retry what failed, cancel.")
 app.command("mainspring.cli.dead:app", name="dead", help="Find dead letters, see why they died, and decide about them.")
 app.command("mainspring.cli.queue:app", name="queue", help="See, pause and resume queues.")
+app.command("mainspring.cli.schedule:app", name="schedule", help="See, create, pause and fire schedules.")
+app.command("mainspring.cli.limit:app", name="limit", help="See and change how many jobs start, and run at once.")
+app.command("mainspring.cli.breaker:app", name="breaker", help="See and force circuit breakers.")
 app.command("mainspring.cli.task:app", name="task", help="See the tasks of an application.")
+app.command("mainspring.cli.simulate:simulate", name="simulate", help=SIMULATE)
 app.command("mainspring.cli.top:top", name="top", help=TOP)
 app.command("mainspring.cli.doctor:doctor", name="doctor", help=DOCTOR)
 app.command("mainspring.cli.audit:app", name="audit", help="See who did what, and check that nobody changed it.")

@@ -6,6 +6,7 @@ import sys
 
 from mainspring.cli.output import line
 from mainspring.errors import (
+    BatchNotFound,
     ConfigurationError,
     DatabaseUnavailable,
     DeclarationError,
@@ -13,7 +14,10 @@ from mainspring.errors import (
     JobNotFound,
     MainspringError,
     NotPermitted,
+    QueueFull,
+    ScheduleNotFound,
     SchemaError,
+    UnknownName,
     UnknownTask,
     Unreadable,
     ValidationError,
@@ -26,14 +30,18 @@ LONGEST = 1000  # complaint, in characters
 
 #: The first class that fits decides.
 EXITS: tuple[tuple[type[MainspringError], int], ...] = (
+    (UnknownName, 3),
     (ValidationError, 2),
     (ConfigurationError, 2),
+    (ScheduleNotFound, 3),
     (JobNotFound, 3),
+    (BatchNotFound, 3),
     (UnknownTask, 3),
     (DeclarationError, 2),
     (NotPermitted, 4),
     (Unreadable, 4),
     (JobError, 4),  # refused: the job's state, its key or its id does not allow it
+    (QueueFull, 4),
     (DatabaseUnavailable, DATABASE),
     (SchemaError, 6),
     (MainspringError, 1),

@@ -109,17 +109,22 @@ def list_jobs(
 
 
 @app.command
-def show(job: UUID, *, org: str | None = None, connection: Connection = UNSAID) -> None:
+def show(
+    job: UUID | None = None, *, key: str | None = None, org: str | None = None, connection: Connection = UNSAID
+) -> None:
     """Show one job: its envelope, its state, its attempts and its error.
+
+        mainspring job show --key auto-approve:9
 
     Args:
         job: The job's id.
+        key: The job's key, in place of its id: the last job that was enqueued under it.
         org: The organisation that the job must belong to.
         connection: The database, and who acts.
     """
     with connection.client() as client:
-        found, attempts, steps = client.get(job, org=org), client.attempts(job, org=org), client.steps(job, org=org)
-        now = client.now()
+        found, now = client.get(job, key=key, org=org), client.now()
+        attempts, steps = client.attempts(found.id, org=org), client.steps(found.id, org=org)
     plan = _plan(found)
     if connection.json:
         about = {"attempts": attempts, "steps": steps, "plan": plan or None}
@@ -139,7 +144,9 @@ def show(job: UUID, *, org: str | None = None, connection: Connection = UNSAID) 
 
 
 @app.command
-def explain(job: UUID, *, org: str | None = None, connection: Connection = UNSAID) -> None:
+def explain(
+    job: UUID | None = None, *, key: str | None = None, org: str | None = None, connection: Connection = UNSAID
+) -> None:
     """Say why a job is not running (yet): the claim's own conditions, one by one.
 
     A tick holds, a cross does not, a dot does not decide.
@@ -148,10 +155,13 @@ def explain(job: UUID, *, org: str | None = None, connection: Connection = UNSAI
 
     Args:
         job: The job's id.
+        key: The job's key, in place of its id: the last job that was enqueued under it.
         org: The organisation that the job must belong to.
         connection: The database, and who acts.
     """
     with connection.client() as client:
+        if job is None or key is not None:
+            job = client.get(job, key=key, org=org).id
         found = client.explain(job, org=org)
     if connection.json:
         return output.as_json(found)

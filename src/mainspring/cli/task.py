@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cyclopts import App
+from typing import Annotated
+
+from cyclopts import App, Parameter
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
@@ -11,9 +13,21 @@ app = App(name="task", help="See the tasks of an application.", help_format="pla
 
 
 @app.command(name="list")
-def list_tasks(*, connection: Connection = UNSAID) -> None:
-    """Show the tasks of an application."""
-    tasks = sorted(connection.needed_application().registry, key=lambda task: task.name)
+def list_tasks(
+    *,
+    everything: Annotated[bool, Parameter(name="--all", negative="", show_default=False)] = False,
+    connection: Connection = UNSAID,
+) -> None:
+    """Show the tasks of an application.
+
+    Args:
+        everything: Those of the built-in maintenance, too.
+        connection: The database, and who acts.
+    """
+    from mainspring.registry import ENGINE
+
+    found = connection.needed_application().registry
+    tasks = sorted((task for task in found if everything or task.app != ENGINE), key=lambda task: task.name)
     if connection.json:
         return output.as_json([task.describe() for task in tasks], secrets=False)
     rows = ((task.name, task.queue, task.runs, task.retry.describe(), task.doc) for task in tasks)

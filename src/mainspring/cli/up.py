@@ -18,6 +18,7 @@ import msgspec
 from cyclopts import Parameter
 
 from mainspring.cli.connection import load
+from mainspring.cli.exits import complain
 from mainspring.config import DATA
 from mainspring.errors import ConfigurationError, DatabaseUnavailable, ValidationError
 
@@ -116,7 +117,10 @@ class Up:
         done, _ = await asyncio.wait([workers, *others], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for other in others:
             other.cancel()
-        self._say("Stopping: running jobs finish …")
+        if workers in done:
+            complain(f"a worker cannot run: {self._last_words()}")
+        else:
+            self._say("Stopping: running jobs finish …")
         stop.clear()
         supervisor.stop()
         hurry = asyncio.create_task(_then(stop, supervisor.stop))  # a second signal ends the grace period
@@ -220,6 +224,11 @@ class Up:
 
     def _worker_ended(self, pid: int, how: str, pause: float) -> None:
         self._say(f"Worker {pid} {how}. What it was doing comes back when its leases end.")
+
+    def _last_words(self) -> str:
+        """What the worker that gave up complained about."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        return (lines[-1] if lines else "it said nothing").removeprefix("mainspring: ")
 
     def _say(self, text: str) -> None:
         if not self._json:

@@ -95,24 +95,13 @@ def run(
 
 
 def _worker(connection: Connection) -> tuple[Worker, Observers]:
-    from mainspring.app import spans
     from mainspring.cli.observers import Observers
-    from mainspring.config import worker_config
     from mainspring.worker import Worker
 
     app = connection.needed_application()
     dsn, schema = connection.address(app), connection.schema_of(app)
     observers = Observers(app, dsn, schema, json=connection.json)
-    worker = Worker(
-        dsn,
-        app.registry,
-        config=worker_config(app.config),
-        schema=schema,
-        authorize=app.authorize,
-        observers=observers.all,
-        trace=spans(),
-        cipher=app.cipher,
-    )
+    worker = Worker(dsn, app.registry, **app._working() | {"schema": schema, "observers": observers.all})
     return worker, observers
 
 

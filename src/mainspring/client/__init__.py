@@ -7,5 +7,6 @@ SQLAlchemy or Django connection, and for the async client an async psycopg, SQLA
 from mainspring.client.aio import AsyncClient
 from mainspring.client.dead import AsyncDeadLetters, DeadLetters
 from mainspring.client.sync import Client
+from mainspring.client.timers import AsyncTimers, Timers
 
-__all__ = ["AsyncClient", "AsyncDeadLetters", "Client", "DeadLetters"]
+__all__ = ["AsyncClient", "AsyncDeadLetters", "AsyncTimers", "Client", "DeadLetters", "Timers"]

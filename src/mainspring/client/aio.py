@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 from uuid import UUID
 
 from psycopg.pq import TransactionStatus
@@ -15,12 +15,18 @@ from psycopg_pool import PoolTimeout
 from mainspring.caller import NOBODY, Caller
 from mainspring.cipher import Cipher, Keys
 from mainspring.client.audit import AsyncAudit
+from mainspring.client.batches import AsyncBatches
+from mainspring.client.breakers import AsyncBreakers
 from mainspring.client.coalesce import Coalescer
 from mainspring.client.common import GONE_AFTER, Common, is_final, pauses, result_of, still_open
 from mainspring.client.dead import AsyncDeadLetters
+from mainspring.client.limits import AsyncLimits
+from mainspring.client.schedules import AsyncSchedules
+from mainspring.client.timers import AsyncTimers
 from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db import jobs, queues, steps
 from mainspring.db.adopt import adopt_async
+from mainspring.db.batches import Together, jobs_of
 from mainspring.db.bound import async_bound_door
 from mainspring.db.cipher import erase
 from mainspring.db.connect import PATIENCE, AsyncConnection, async_pool, why_not
@@ -68,12 +74,23 @@ class AsyncClient(Common):
         super().__init__(dsn, schema=schema, caller=caller, secured=secured, observers=observers, cipher=cipher)
         self.dead = AsyncDeadLetters(self)
         self.audit = AsyncAudit(self)
+        self.batches = AsyncBatches(self)
+        self.breakers = AsyncBreakers(self)
+        self.limits = AsyncLimits(self)
+        self.schedules = AsyncSchedules(self)
+        self.timers = AsyncTimers(self)
         self._pool = async_pool(dsn, size=pool_size, name="mainspring client", timeout=timeout)
         self._kept: tuple[AsyncConnection, AsyncDoor] | None = None
         self._coalescer = Coalescer(self._send)
 
-    async def enqueue(self, job: NewJob, *, conn: Any = None) -> Enqueued:
-        """Enqueue one job."""
+    @overload
+    async def enqueue(self, job: NewJob, *, conn: Any = None) -> Enqueued: ...
+    @overload
+    async def enqueue(self, job: Together, *, conn: Any = None) -> list[Enqueued]: ...
+    async def enqueue(self, job: NewJob | Together, *, conn: Any = None) -> Enqueued | list[Enqueued]:
+        """Enqueue one job; or a batch or a flow, all of it or nothing."""
+        if not isinstance(job, NewJob):
+            return await self._enqueue_together(job, conn)
         wanted = self._complete([job])
         if self._ring.cipher is not None:
             wanted = await self._sealed(wanted)
@@ -90,9 +107,11 @@ class AsyncClient(Common):
             return await self._send(wanted) if wanted else []
         return self._tell(wanted, await self._run(self._joined(wanted), conn), conn)
 
-    async def get(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Job:
-        """One job, or JobNotFound."""
-        return await self._shown(await self._run(jobs.get(self._sql, job, self._who(org)), conn))
+    async def get(
+        self, job: UUID | None = None, *, key: str | None = None, org: str | None = None, conn: Any = None
+    ) -> Job:
+        """One job, by its id, or the last one under a key, or JobNotFound."""
+        return await self._shown(await self._run(jobs.get_by(self._sql, self._who(org), job, key), conn))
 
     async def jobs(
         self,
@@ -234,6 +253,14 @@ class AsyncClient(Common):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    async def _enqueue_together(self, what: Together, conn: Any) -> list[Enqueued]:
+        wanted = self._complete(jobs_of(what))
+        if self._ring.cipher is not None:
+            wanted = await self._sealed(wanted)
+        if conn is None:
+            return await self._send(wanted, what)
+        return self._tell(wanted, await self._run(self._joined_together(what, wanted), conn), conn)
+
     async def _sealed(self, wanted: list[NewJob]) -> list[NewJob]:
         if self._ring.ready(wanted):
             return self._ring.sealed(wanted)
@@ -247,9 +274,9 @@ class AsyncClient(Common):
         known = self._ring.known(job.org_id, key)
         return known if known is not None else await asyncio.to_thread(self._ring.to_read, job.org_id, key)
 
-    async def _send(self, wanted: list[NewJob]) -> list[Enqueued]:
+    async def _send(self, wanted: list[NewJob], what: Together | None = None) -> list[Enqueued]:
         lost = False
-        for flow, pause in self._tries(wanted):
+        for flow, pause in self._tries(wanted) if what is None else self._tries_together(what, wanted):
             try:
                 return self._tell(wanted, await self._run(flow, atomic=self._needs_transaction(wanted)))
             except (DatabaseUnavailable, JobExists) as error:

@@ -11,7 +11,8 @@ from psycopg_pool import PoolClosed
 
 from mainspring.caller import Caller, current
 from mainspring.cipher import Cipher
-from mainspring.db import jobs
+from mainspring.db import batches, jobs
+from mainspring.db.batches import Together
 from mainspring.db.cipher import Keyring
 from mainspring.db.commits import after_commit
 from mainspring.db.jobs import Who
@@ -81,10 +82,23 @@ class Common:
         for pause in (*TRIES[1:], None):
             yield jobs.enqueue_again(self._sql, wanted, by_org=self._secured), pause
 
+    def _tries_together(
+        self, what: Together, wanted: Sequence[NewJob]
+    ) -> Iterator[tuple[Flow[list[Enqueued]], float | None]]:
+        """The same for a batch or a flow."""
+        org = batches.org_of(wanted, self._org())
+        yield batches.enqueue(self._sql, what, wanted, org, portion=jobs.BATCH), TRIES[0]
+        for pause in (*TRIES[1:], None):
+            yield batches.enqueue_again(self._sql, what, wanted, org, jobs.BATCH), pause
+
+    def _joined_together(self, what: Together, wanted: Sequence[NewJob]) -> Flow[list[Enqueued]]:
+        """In a caller's hands: one statement."""
+        return batches.enqueue(self._sql, what, wanted, batches.org_of(wanted, self._org()))
+
     def _tell(self, wanted: Sequence[NewJob], answers: list[Enqueued], conn: Any = None) -> list[Enqueued]:
         """Tell observers what was created, once it is committed; where nobody says when that is, not at all."""
         if self._bus:
-            events = [enqueued(job, a.state) for job, a in zip(wanted, answers, strict=True) if a.answer == "created"]
+            events = [enqueued(job, a.state) for job, a in zip(wanted, answers, strict=False) if a.answer == "created"]
             self._committed(conn, *events)
         return answers
 

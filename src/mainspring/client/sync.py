@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 from uuid import UUID
 
 import psycopg
@@ -15,11 +15,17 @@ from psycopg_pool import PoolTimeout
 from mainspring.caller import NOBODY, Caller
 from mainspring.cipher import Cipher, Keys
 from mainspring.client.audit import Audit
+from mainspring.client.batches import Batches
+from mainspring.client.breakers import Breakers
 from mainspring.client.common import GONE_AFTER, Common, is_final, pauses, result_of, still_open
 from mainspring.client.dead import DeadLetters
+from mainspring.client.limits import Limits
+from mainspring.client.schedules import Schedules
+from mainspring.client.timers import Timers
 from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db import jobs, queues, steps
 from mainspring.db.adopt import adopt
+from mainspring.db.batches import Together, jobs_of
 from mainspring.db.bound import bound_door
 from mainspring.db.cipher import erase
 from mainspring.db.connect import PATIENCE, pool, why_not
@@ -68,11 +74,27 @@ class Client(Common):
         super().__init__(dsn, schema=schema, caller=caller, secured=secured, observers=observers, cipher=cipher)
         self.dead = DeadLetters(self)
         self.audit = Audit(self)
+        self.batches = Batches(self)
+        self.breakers = Breakers(self)
+        self.limits = Limits(self)
+        self.schedules = Schedules(self)
+        self.timers = Timers(self)
         self._pool = pool(dsn, size=pool_size, name="mainspring client", timeout=timeout)
 
-    def enqueue(self, job: NewJob, *, conn: Any = None) -> Enqueued:
-        """Enqueue one job."""
-        return self.enqueue_many([job], conn=conn)[0]
+    @overload
+    def enqueue(self, job: NewJob, *, conn: Any = None) -> Enqueued: ...
+    @overload
+    def enqueue(self, job: Together, *, conn: Any = None) -> list[Enqueued]: ...
+    def enqueue(self, job: NewJob | Together, *, conn: Any = None) -> Enqueued | list[Enqueued]:
+        """Enqueue one job; or a batch or a flow, all of it or nothing."""
+        if isinstance(job, NewJob):
+            return self.enqueue_many([job], conn=conn)[0]
+        wanted = self._complete(jobs_of(job))
+        if self._ring.cipher is not None:
+            wanted = self._ring.sealed(wanted)
+        if conn is None:
+            return self._send(wanted, job)
+        return self._tell(wanted, self._run(self._joined_together(job, wanted), conn), conn)
 
     def enqueue_many(self, jobs_: Sequence[NewJob], *, conn: Any = None) -> list[Enqueued]:
         """Enqueue jobs, all or none."""
@@ -83,9 +105,9 @@ class Client(Common):
             return self._send(wanted) if wanted else []
         return self._tell(wanted, self._run(self._joined(wanted), conn), conn)
 
-    def get(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Job:
-        """One job, or JobNotFound."""
-        return self._shown(self._run(jobs.get(self._sql, job, self._who(org)), conn))
+    def get(self, job: UUID | None = None, *, key: str | None = None, org: str | None = None, conn: Any = None) -> Job:
+        """One job, by its id, or the last one under a key, or JobNotFound."""
+        return self._shown(self._run(jobs.get_by(self._sql, self._who(org), job, key), conn))
 
     def jobs(
         self,
@@ -230,9 +252,9 @@ class Client(Common):
     def _keys(self, job: Job, key: str) -> Keys:
         return self._ring.to_read(job.org_id, key)
 
-    def _send(self, wanted: list[NewJob]) -> list[Enqueued]:
+    def _send(self, wanted: list[NewJob], what: Together | None = None) -> list[Enqueued]:
         lost = False
-        for flow, pause in self._tries(wanted):
+        for flow, pause in self._tries(wanted) if what is None else self._tries_together(what, wanted):
             try:
                 return self._tell(wanted, self._run(flow, atomic=self._needs_transaction(wanted)))
             except (DatabaseUnavailable, JobExists) as error:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -112,11 +113,25 @@ class Place(NamedTuple):
         return f"the server at {self.host}:{self.port}"
 
 
+_only: str | None = None
+
+
+@contextmanager
+def confined(dsn: str) -> Iterator[None]:
+    """Inside the block every connection of this process leads there, whatever it was made for."""
+    global _only
+    before, _only = _only, dsn
+    try:
+        yield
+    finally:
+        _only = before
+
+
 class Route:
     """The way to a server: the hosts of a DSN that are left to try, and what was said against the others."""
 
     def __init__(self, dsn: str) -> None:
-        self.dsn = self._whole = dsn
+        self.dsn = self._whole = dsn = _only or dsn
         self._all = self._left = _hosts(dsn)
         self._refusals: list[str] = []
 

@@ -40,6 +40,22 @@ class Dead(msgspec.Struct, frozen=True, kw_only=True):
     oldest_s: float | None
 
 
+class Fuse(msgspec.Struct, frozen=True, kw_only=True):
+    """A breaker: whether the dependency is held, for how long, and how many of its keys are, counted up to the cap."""
+
+    name: str
+    open: bool
+    open_s: float | None
+    keys: int
+
+
+class Behind(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit, and how many jobs it has put off or holds; at most the cap is counted for all limits together."""
+
+    name: str
+    waiting: int
+
+
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """What holds the horizon of vacuum: a session, a prepared transaction, a slot or a standby."""
 
@@ -66,6 +82,9 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     dead: Dead
     horizon: list[Holder]
     tables: list[Table]
+    breakers: list[Fuse] = []
+    limits: list[Behind] = []
+    heartbeat_s: float | None = None  # since the last heartbeat job succeeded; None: there is none
 
 
 _decode = msgspec.json.Decoder(Gauges).decode

@@ -90,7 +90,7 @@ def enqueue_many(sql: Sql, jobs: Sequence[NewJob], *, batch: int = BATCH, by_org
     answers: list[Enqueued] = []
     for some in batches(jobs, batch, by_org):
         org = some[0].org_id or DEFAULT_ORG
-        answers += yield from ask(Statement(sql["enqueue_many"], {"jobs": encode(some)}, _answers, org=org))
+        answers += yield from ask(Statement(sql["enqueue_many"], {"jobs": encode(some)}, answers_of, org=org))
     return answers
 
 
@@ -106,7 +106,8 @@ def batches(jobs: Sequence[NewJob], batch: int, by_org: bool) -> Iterator[Sequen
 
 def enqueue_one(sql: Sql, job: NewJob) -> Flow[list[Enqueued]]:
     """Insert one completed and checked job that is due now and has no key; any other goes to enqueue_many."""
-    if job.key or job.scheduled_for or job.delay or job.created_at or job.wait or job.id is None:
+    timed = job.scheduled_for or job.delay or job.created_at or job.wait
+    if job.key or timed or job.strand or job.best_effort or job.id is None:
         return (yield from enqueue_many(sql, [job]))
     job_id = str(job.id)
     params: dict[str, str | int | None] = {
@@ -145,11 +146,13 @@ def enqueue_again(sql: Sql, jobs: Sequence[NewJob], *, by_org: bool = False) -> 
     ]
 
 
-def _answers(rows: Sequence[Row]) -> list[Enqueued]:
-    return [Enqueued(_uuid(row[0]), row[1], row[2]) for row in rows]
+def answers_of(rows: Sequence[Row]) -> list[Enqueued]:
+    """What enqueue answered, in order."""
+    return [Enqueued(to_uuid(row[0]), row[1], row[2]) for row in rows]
 
 
-def _uuid(value: Any) -> UUID:
+def to_uuid(value: Any) -> UUID:
+    """An id as every driver gives it."""
     return value if type(value) is UUID else UUID(str(value))
 
 
@@ -159,7 +162,7 @@ def known(sql: Sql, jobs: Sequence[NewJob]) -> Flow[dict[UUID, str]]:
     org = jobs[0].org_id or DEFAULT_ORG
     return (
         yield from ask(
-            Statement(sql["known_jobs"], {"ids": ids}, lambda rows: {_uuid(r[0]): r[1] for r in rows}, org=org)
+            Statement(sql["known_jobs"], {"ids": ids}, lambda rows: {to_uuid(r[0]): r[1] for r in rows}, org=org)
         )
     )
 
@@ -171,6 +174,14 @@ def get(sql: Sql, job_id: UUID, who: Who) -> Flow[Job]:
     if text is None:
         raise JobNotFound(f"there is no job {job_id}", job_id=job_id)
     return read_job(text)
+
+
+def get_by(sql: Sql, who: Who, job: UUID | None, key: str | None) -> Flow[Job]:
+    """One job by its id, or the last one that was enqueued under a key."""
+    job_id = yield from find(sql, who, job, key)
+    if job_id is None:
+        raise JobNotFound("there is no job under this key")
+    return (yield from get(sql, job_id, who))
 
 
 def select(
@@ -215,7 +226,7 @@ def find(sql: Sql, who: Who, job: UUID | None, key: str | None) -> Flow[UUID | N
     check_texts(MAX_KEY, key=key)
     params = {"org": who.org_id or DEFAULT_ORG, "key": key}
     return (
-        yield from ask(Statement(sql["job_by_key"], params, lambda rows: _uuid(rows[0][0]) if rows[0][0] else None))
+        yield from ask(Statement(sql["job_by_key"], params, lambda rows: to_uuid(rows[0][0]) if rows[0][0] else None))
     )
 
 

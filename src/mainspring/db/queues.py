@@ -24,6 +24,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     paused_by: str | None
     pause_reason: str | None
     start_target_s: float | None
+    max_depth: int | None = None  # best-effort jobs are refused while so many are ready
     ready: int
     oldest_age_s: float | None
 

@@ -25,15 +25,28 @@ TABLES: Final[dict[str, tuple[str, str, str]]] = {
     "running": ("select, insert, update, delete", "select", "select"),
     "finished": ("select, insert, update, delete", "select", "select"),
     "attempt": ("select, insert, delete", "select", "select"),
-    "idempotency": ("select, update", "select", "select"),
+    "idempotency": ("select, update, delete", "select", "select"),
     "audit": (f"select, insert ({AUDIT})", "select", "select"),
     "seal": ("select", "", "select"),
     "resolution": ("select, delete", "select", "select"),
     "step": ("select, insert, delete", "select", "select"),
     "checkpoint": ("select, insert, update, delete", "select", "select"),
     "progress": ("select, insert, update, delete", "select", "select"),
+    "batch": ("select, insert, update, delete", "select", "select"),
+    "member": ("select, insert, update, delete", "select", "select"),
+    "dependency": ("select, insert, update, delete", "select", "select"),
+    "loose_end": ("select, insert, update, delete", "", "select"),
     "cipher_key": ("select", "select", "select"),  # wrapped: worthless without the master key
     "queue": ("select", "", "select"),
+    "limit": ("select, update (counted)", "", "select"),
+    "bucket": ("select, insert, update, delete", "", "select"),
+    "breaker": ("select, insert, update, delete", "", "select"),
+    "slot": ("select, insert, update, delete", "", "select"),
+    "fair": ("select, update", "", "select"),
+    "schedule": ("select, update", "select", "select"),
+    "schedule_zone": ("select, insert, update, delete", "select", "select"),
+    "fire": ("select, insert, delete", "select", "select"),
+    "fan_out": ("select, insert, update, delete", "select", "select"),
     "worker": ("select, insert, update, delete", "", "select"),
     "migration": ("select", "select", "select"),
     "clock": ("select", "select", "select"),  # of test databases
@@ -44,6 +57,11 @@ TABLES: Final[dict[str, tuple[str, str, str]]] = {
 #: The audit of SYSTEM takes nothing from them but what is done to queues, which are everybody's.
 SHARED: Final[dict[str, tuple[str, ...]]] = {
     "queue": ("worker", "operator", "owner"),
+    "limit": ("worker", "operator", "owner"),
+    "bucket": ("worker", "operator", "owner"),
+    "breaker": ("worker", "operator", "owner"),
+    "slot": ("worker", "operator", "owner"),
+    "fair": ("worker", "operator", "owner"),
     "worker": ("worker", "operator", "owner"),
     "audit": ("operator", "owner"),
     "seal": ("operator", "owner"),
@@ -51,7 +69,7 @@ SHARED: Final[dict[str, tuple[str, ...]]] = {
     "clock": ("worker", "api", "operator", "owner"),
 }
 
-WRITTEN: Final[dict[str, LiteralString]] = {"audit": "event like 'queue.%'"}
+WRITTEN: Final[dict[str, LiteralString]] = {"audit": "event ~ '^(queue|limit|breaker)[.]'"}
 
 SEQUENCES: Final[dict[str, tuple[str, str, str]]] = {
     "epoch": ("usage", "", ""),
@@ -59,7 +77,7 @@ SEQUENCES: Final[dict[str, tuple[str, str, str]]] = {
     "woken_at": ("select", "", ""),
 }
 
-VIEWS: Final = ("jobs", "attempts", "keys", "trail", "dead_letters")  # by the right of who reads them
+VIEWS: Final = ("jobs", "attempts", "keys", "trail", "dead_letters", "batches")  # by the right of who reads them
 
 EVERYBODY: Final[tuple[Role, ...]] = ROLES
 WORKER: Final[tuple[Role, ...]] = ("worker",)
@@ -70,6 +88,11 @@ OPERATOR: Final[tuple[Role, ...]] = ("operator",)
 VERBS: Final[dict[str, tuple[Role, ...]]] = {
     "enqueue": EVERYBODY,
     "enqueue_many": EVERYBODY,
+    "enqueue_batch": EVERYBODY,
+    "close_batch": EVERYBODY,
+    "cancel_batch": EVERYBODY,
+    "retry_failed": OPERATOR,
+    "enqueue_flow": EVERYBODY,
     "wake": EVERYBODY,
     "record_business": EVERYBODY,
     "cancel": EVERYBODY,
@@ -85,16 +108,35 @@ VERBS: Final[dict[str, tuple[Role, ...]]] = {
     "erase": OPERATOR,
     "record_bulk": OPERATOR,
     "seal": WORKER,
+    "save_schedule": ("worker", "operator"),
+    "undeclare_schedules": ("worker", "operator"),
+    "create_schedule": OPERATOR,
+    "pause_schedule": OPERATOR,
+    "resume_schedule": OPERATOR,
+    "delete_schedule": OPERATOR,
+    "run_schedule": OPERATOR,
     "pause": OPERATOR,
     "resume": OPERATOR,
+    "set_limit": OPERATOR,
+    "reset_limit": OPERATOR,
+    "drop_limit": OPERATOR,
+    "set_fair": OPERATOR,
+    "unset_fair": OPERATOR,
+    "set_depth": OPERATOR,
+    "open_breaker": OPERATOR,
+    "close_breaker": OPERATOR,
+    "auto_breaker": OPERATOR,
+    "declare_limits": WORKER,
 }
 
 #: These run by the rights of who calls them: readers of everybody, and what workers do, across organisations.
 CALLS: Final[dict[str, tuple[Role, ...]]] = {
     "now": EVERYBODY,
+    "instant": EVERYBODY,
     "state_of": EVERYBODY,
     "readable": EVERYBODY,
     "job_of": EVERYBODY,
+    "timer": EVERYBODY,
     "error_fingerprint": EVERYBODY,
     "payload_hash": EVERYBODY,
     "find_dead": EVERYBODY,
@@ -109,6 +151,47 @@ CALLS: Final[dict[str, tuple[Role, ...]]] = {
     "rescue": WORKER,
     "release_held": WORKER,
     "release_behind": WORKER,
+    "untie": WORKER,
+    "leave": WORKER,
+    "claim_limited": WORKER,
+    "find_fair": WORKER,
+    "admit": WORKER,
+    "lock_gates": WORKER,
+    "gate_of": ("worker", "operator"),
+    "validity": ("worker", "operator"),
+    "lookback": ("worker", "operator"),
+    "room": ("worker", "operator"),
+    "opens_at": ("worker", "operator"),
+    "enter": WORKER,
+    "count_in": WORKER,
+    "next_open": WORKER,
+    "forget_buckets": WORKER,
+    "declare_breakers": WORKER,
+    "report_calls": WORKER,
+    "ask_probe": WORKER,
+    "free_gate": WORKER,
+    "free_gates": WORKER,
+    "forget_breakers": WORKER,
+    "breaker_state": ("worker", "operator"),
+    "breaker_wait": ("worker", "operator"),
+    "conclude": WORKER,
+    "note_ends": WORKER,
+    "ripple": WORKER,
+    "look_at_children": WORKER,
+    "look_at_batches": WORKER,
+    "stop_members": WORKER,
+    "drop_waiting": WORKER,
+    "open_gate": WORKER,
+    "record_batch": WORKER,
+    "tie_up": WORKER,
+    "tie": WORKER,
+    "end_of": WORKER,
+    "join_batch": WORKER,
+    "add_members": WORKER,
+    "take_over": WORKER,
+    "split": WORKER,
+    "reopen_batch": WORKER,
+    "prune_flows": WORKER,
     "next_due": WORKER,
     "raise_idle": WORKER,
     "record": WORKER,
@@ -121,15 +204,21 @@ CALLS: Final[dict[str, tuple[Role, ...]]] = {
     "report": WORKER,
     "forget": WORKER,
     "prune": WORKER,
+    "prune_fires": WORKER,
+    "fires_after": WORKER,
     "verb": WORKER,
 }
 
 #: Parts of verbs, and triggers: nobody calls them.
 PARTS: Final = frozenset({
     "uuid7", "plausible", "envelopes", "fingerprint", "write_job", "reset_job", "replace_job", "enqueue_again",
+    "is_held",
     "refuse", "check_text", "check_actor", "check_secrets", "check_payload", "check_instant", "check_span", "check_job",
-    "check_jobs", "record_queue", "lock_key", "take_key", "seize",
+    "check_jobs", "check_batch", "check_links", "reopen", "give_up", "links_of", "hold", "check_room", "check_limit",
+    "rule_of", "declared_limit", "put_limit", "put_fair", "index_fair", "record_limit", "reconsider",
+    "record_queue", "force_breaker", "breaker_facts", "lock_key", "take_key", "seize",
     "guard_job", "guard_finished", "guard_append_only",
+    "record_schedule", "definition", "guard_fire", "cron_values", "check_cron",
 })  # fmt: skip
 
 

@@ -19,12 +19,14 @@ CREATE TYPE mainspring.envelope AS (
 	parent_id uuid,
 	traceparent text,
 	key text,
+	strand text,
 	created_at timestamp with time zone,
 	scheduled_for timestamp with time zone,
 	due_at timestamp with time zone,
 	mode text,
 	ttl interval,
 	reset boolean,
+	unless_live boolean,
 	ord bigint
 );
 
@@ -34,6 +36,245 @@ CREATE FUNCTION mainspring.add_key(p_org text, p_id uuid, p_wrapped bytea) RETUR
   insert into "mainspring".cipher_key (org_id, id, wrapped, created_at)
   values (p_org, p_id, p_wrapped, "mainspring".now()) on conflict do nothing
 $$;
+
+CREATE FUNCTION mainspring.add_members(p_id uuid, p_ids uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  m "mainspring".member;
+begin
+  for m in select * from "mainspring".member x where x.job_id = p_id loop
+    perform "mainspring".join_batch(m.org_id, m.batch_id, p_ids, array_fill('existing'::text, array[cardinality(p_ids)]), null);
+  end loop;
+end $$;
+
+CREATE TABLE mainspring.waiting (
+    id uuid NOT NULL,
+    org_id text NOT NULL,
+    task text NOT NULL,
+    queue text NOT NULL,
+    priority smallint NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    attempt smallint DEFAULT 0 NOT NULL,
+    crashes smallint DEFAULT 0 NOT NULL,
+    snoozes smallint DEFAULT 0 NOT NULL,
+    retrying boolean DEFAULT false NOT NULL,
+    suspect boolean DEFAULT false NOT NULL,
+    after uuid,
+    gate text,
+    due_then timestamp with time zone,
+    strand text,
+    tied boolean DEFAULT false NOT NULL,
+    CONSTRAINT due_at CHECK ((due_at > '0001-01-02 00:00:00+00'::timestamp with time zone)),
+    CONSTRAINT waiting_check CHECK ((((after IS NULL) AND (gate IS NULL)) = (due_then IS NULL)))
+)
+WITH (autovacuum_vacuum_threshold='500', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_cost_delay='0');
+
+CREATE FUNCTION mainspring.admit(p_found mainspring.waiting[], OUT let_in uuid[], OUT permit interval) RETURNS record
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'on'
+    SET jit TO 'off'
+    AS $$
+declare
+  gates text[];    -- at which they ask: slots before rates, because who knows when one is free, and whole queues last
+  names text[];
+  counts integer[];  -- how many each lets in
+  rooms integer[];   -- how many more it would
+  refused uuid[] := '{}';
+  closed integer[] := '{}';  -- the gate that refused them
+  ordered boolean;
+  t timestamptz;
+  waited interval;
+  j record;
+  l "mainspring".limit;
+  shut integer;
+  good interval;
+begin
+  select array_agg(y.gate order by y.whole, y.rated, y.gate), array_agg(y.name order by y.whole, y.rated, y.gate),
+         array_agg(y.n order by y.whole, y.rated, y.gate), bool_or(y.in_order)
+  into gates, names, counts, ordered
+  from (
+    select "mainspring".gate_of(x, f.org_id, f.strand) as gate, x.name, x.in_order, x.rate is not null as rated,
+           x.queue is not null and x.by = 'all' as whole, count(*)::integer as n
+    from "mainspring".limit x join unnest(p_found) f on f.task = x.task or f.queue = x.queue
+    where "mainspring".gate_of(x, f.org_id, f.strand) is not null
+    group by 1, 2, 3, 4, 5) y;
+  let_in := array(select f.id from unnest(p_found) f);
+  if gates is null then
+    return;
+  end if;
+  select g.t, g.waited into t, waited from "mainspring".lock_gates(gates) g;
+  if t is null then
+    let_in := '{}';
+    return;
+  end if;
+  rooms := array(
+    select "mainspring".room(x, z.gate, t) from unnest(gates, names) with ordinality z(gate, name, ord)
+    join "mainspring".limit x on x.org_id = 'SYSTEM' and x.name = z.name order by z.ord);
+  if not ordered and not exists (select from unnest(rooms, counts) z(room, n) where z.room < z.n) then
+    rooms := array(select z.room - z.n from unnest(rooms, counts) with ordinality z(room, n, ord) order by z.ord);
+  else
+    counts := array_fill(0, array[cardinality(gates)]);
+    for j in
+      select f.id, array_agg(g.nth) filter (where not p.in_place) as asks,
+             min(g.nth) filter (where not p.in_place and not p.first) as behind
+      from unnest(p_found) with ordinality f
+      join "mainspring".limit x on f.task = x.task or f.queue = x.queue
+      cross join lateral (select "mainspring".gate_of(x, f.org_id, f.strand) as gate) o
+      cross join lateral (select array_position(gates, o.gate) as nth) g
+      cross join lateral (
+        select x.in_order and exists (
+                 select from "mainspring".slot s where s.org_id = 'SYSTEM' and s.gate = o.gate and s.job_id = f.id) as in_place,
+               -- Behind one that another claim is about to take? One that waits for others has its place when they are done.
+               not x.in_order or not exists (
+                 select from "mainspring".waiting w
+                 where w.org_id = f.org_id and w.strand = f.strand and (w.task = x.task or w.queue = x.queue)
+                   and w.after is null and w.gate is distinct from 'parents'
+                   and (coalesce(w.due_then, w.due_at), w.id) < (coalesce(f.due_then, f.due_at), f.id)) as first) p
+      where o.gate is not null
+      group by f.id, f.ordinality
+      order by bool_or(p.in_place) desc, bool_or(f.gate is not distinct from o.gate) desc, f.ordinality
+    loop
+      shut := least(j.behind, (select min(n) from unnest(j.asks) n where rooms[n] <= 0));
+      if shut is not null then
+        refused := refused || j.id;
+        closed := closed || shut;
+        continue;
+      end if;
+      for n in 1 .. coalesce(cardinality(j.asks), 0) loop
+        rooms[j.asks[n]] := rooms[j.asks[n]] - 1;
+        counts[j.asks[n]] := counts[j.asks[n]] + 1;
+      end loop;
+    end loop;
+    let_in := array(select f.id from unnest(p_found) f where f.id <> all(refused));
+    with opening as materialized (
+      select c.nth, gates[c.nth] as gate, x.rate, x.per, b.next_at,
+             case when x.rate is not null then "mainspring".opens_at(x, gates[c.nth], t) end as opens_at
+      from (select distinct n as nth from unnest(closed) n) c
+      join "mainspring".limit x on x.org_id = 'SYSTEM' and x.name = names[c.nth]
+      left join "mainspring".bucket b on b.org_id = 'SYSTEM' and b.gate = gates[c.nth]
+      where x.task is not null or x.by <> 'all'  -- those of a whole queue stay where they are
+    ), asked as (
+      select f.id, f.priority, r.ord, o.*, coalesce(f.due_then, f.due_at) as due_then, f.gate is not distinct from o.gate as again
+      from unnest(refused, closed) with ordinality r(id, nth, ord)
+      join opening o on o.nth = r.nth join unnest(p_found) f on f.id = r.id
+    ), booked as (
+      select a.id, a.gate, a.due_then, a.priority,
+             case when a.rate is null then t + least(greatest((t - a.due_then) / 2, interval '1 s'), interval '1 min')
+               else least(t + interval '1 min', greatest(a.opens_at, case when not a.again then a.next_at[a.priority + 1] end)
+                          + (row_number() over (partition by a.gate, a.priority, a.again order by a.ord) - 1)
+                            * (a.per / a.rate)) end as due_at,
+             case when not a.again then a.per / a.rate end as step
+      from asked a
+    ), moved as (
+      update "mainspring".waiting w set due_at = b.due_at, due_then = b.due_then, gate = b.gate from booked b where w.id = b.id
+    )
+    update "mainspring".bucket u set next_at = array(select coalesce(z.new, z.old) from unnest(x.next_at, u.next_at) z(new, old))
+    from (select b.gate, array[max(b.due_at + b.step) filter (where b.priority = 0),
+                               max(b.due_at + b.step) filter (where b.priority = 1),
+                               max(b.due_at + b.step) filter (where b.priority = 2),
+                               max(b.due_at + b.step) filter (where b.priority = 3)] as next_at
+          from booked b where b.step is not null group by b.gate) x
+    where u.org_id = 'SYSTEM' and u.gate = x.gate;
+  end if;
+  insert into "mainspring".slot (gate, job_id, in_order)
+  select "mainspring".gate_of(x, f.org_id, f.strand), f.id, x.in_order
+  from "mainspring".limit x join unnest(p_found) f on f.task = x.task or f.queue = x.queue
+  where x.concurrency is not null and "mainspring".gate_of(x, f.org_id, f.strand) is not null and f.id = any(let_in)
+  on conflict do nothing;
+  for i in 1 .. cardinality(gates) loop
+    select * into l from "mainspring".limit x where x.org_id = 'SYSTEM' and x.name = names[i];
+    continue when l.rate is null or counts[i] = 0;
+    good := "mainspring".validity(l, gates[i], rooms[i], t);
+    permit := least(permit, good);
+    perform "mainspring".enter(l, gates[i], t, t + good, counts[i], rooms[i]);
+  end loop;
+  permit := permit + waited;  -- counted by the worker from when it asked
+end $$;
+
+CREATE FUNCTION mainspring.ask_probe(p_org text, p_name text, p_key text, p_epoch bigint) RETURNS TABLE(answer text, wait double precision, at timestamp with time zone)
+    LANGUAGE plpgsql
+    AS $$
+declare
+  b "mainspring".breaker;
+begin
+  select * into b from "mainspring".breaker x where x.org_id = p_org and x.name = p_name and x.key = p_key for update;
+  answer := coalesce("mainspring".breaker_state(b), 'closed');
+  wait := coalesce("mainspring".breaker_wait(b), 0);
+  at := "mainspring".now();
+  if answer = 'half_open' then
+    b.probing := array(select r.epoch from "mainspring".running r
+                       where r.epoch = any(b.probing) and r.lease_expires_at > "mainspring".now());
+    answer := case when cardinality(b.probing) < b.probes then 'probe' else 'open' end;
+    if answer = 'probe' then
+      update "mainspring".breaker x set probing = b.probing || p_epoch, used_at = "mainspring".now()
+      where x.org_id = p_org and x.name = p_name and x.key = p_key;
+    end if;
+  end if;
+  return next;
+end $$;
+
+CREATE FUNCTION mainspring.auto_breaker(p_name text, p_actor_type text, p_actor_id text, p_reason text, p_key text DEFAULT ''::text, p_org text DEFAULT 'default'::text) RETURNS boolean
+    LANGUAGE sql
+    AS $$
+  select "mainspring".force_breaker('breaker.automatic', null, p_name, p_key, p_org, p_actor_type, p_actor_id, p_reason)
+$$;
+
+CREATE FUNCTION mainspring.now() RETURNS timestamp with time zone
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN statement_timestamp();
+
+CREATE TABLE mainspring.breaker (
+    org_id text DEFAULT 'SYSTEM'::text NOT NULL,
+    name text NOT NULL,
+    key text DEFAULT ''::text NOT NULL,
+    failures integer,
+    rate real,
+    calls integer,
+    within interval NOT NULL,
+    pause interval NOT NULL,
+    longest interval NOT NULL,
+    probes smallint NOT NULL,
+    state text DEFAULT 'closed'::text NOT NULL,
+    since timestamp with time zone,
+    until timestamp with time zone,
+    opened integer DEFAULT 0 NOT NULL,
+    probing bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    at timestamp with time zone[] DEFAULT '{}'::timestamp with time zone[] NOT NULL,
+    failed integer[] DEFAULT '{}'::integer[] NOT NULL,
+    succeeded integer[] DEFAULT '{}'::integer[] NOT NULL,
+    used_at timestamp with time zone NOT NULL,
+    forced text,
+    forced_at timestamp with time zone,
+    forced_by text,
+    forced_reason text,
+    CONSTRAINT breaker_calls_check CHECK (((calls >= 1) AND (calls <= 100000))),
+    CONSTRAINT breaker_check CHECK ((((failures IS NULL) = (rate IS NOT NULL)) AND ((rate IS NULL) = (calls IS NULL)))),
+    CONSTRAINT breaker_check1 CHECK (((state = 'open'::text) = (until IS NOT NULL))),
+    CONSTRAINT breaker_check2 CHECK (((forced IS NULL) = (forced_at IS NULL))),
+    CONSTRAINT breaker_check3 CHECK ((longest >= pause)),
+    CONSTRAINT breaker_failures_check CHECK (((failures >= 1) AND (failures <= 100000))),
+    CONSTRAINT breaker_forced_check CHECK ((forced = ANY (ARRAY['open'::text, 'closed'::text]))),
+    CONSTRAINT breaker_pause_check CHECK ((pause > '00:00:00'::interval)),
+    CONSTRAINT breaker_probes_check CHECK (((probes >= 1) AND (probes <= 1000))),
+    CONSTRAINT breaker_rate_check CHECK (((rate > (0)::double precision) AND (rate <= (1)::double precision))),
+    CONSTRAINT breaker_state_check CHECK ((state = ANY (ARRAY['closed'::text, 'open'::text]))),
+    CONSTRAINT breaker_within_check CHECK ((within > '00:00:00'::interval))
+)
+WITH (fillfactor='50');
+
+CREATE FUNCTION mainspring.breaker_state(b mainspring.breaker) RETURNS text
+    LANGUAGE sql STABLE
+    RETURN CASE WHEN ((b).forced IS NOT NULL) THEN (b).forced WHEN (((b).state = 'open'::text) AND (((b).until <= mainspring.now()) OR ((b).since > (mainspring.now() + '00:01:00'::interval)))) THEN 'half_open'::text ELSE (b).state END;
+
+CREATE FUNCTION mainspring.breaker_facts(b mainspring.breaker) RETURNS jsonb
+    LANGUAGE sql STABLE
+    RETURN jsonb_build_object('state', mainspring.breaker_state(b), 'since', (b).since, 'forced', (b).forced, 'forced_by', (b).forced_by, 'forced_reason', (b).forced_reason);
+
+CREATE FUNCTION mainspring.breaker_wait(b mainspring.breaker) RETURNS double precision
+    LANGUAGE sql STABLE
+    RETURN (CASE mainspring.breaker_state(b) WHEN 'open'::text THEN EXTRACT(epoch FROM CASE WHEN ((b).forced IS NULL) THEN ((b).until - mainspring.now()) ELSE (b).pause END) ELSE (0)::numeric END)::double precision;
 
 CREATE FUNCTION mainspring.cancel(p_id uuid, p_org text, p_actor_type text, p_actor_id text, p_reason text) RETURNS text
     LANGUAGE plpgsql
@@ -61,6 +302,9 @@ begin
       values (w.id, w.org_id, 'cancelled', w.attempt, w.crashes, w.snoozes, "mainspring".now(),
               "mainspring".cancelled(p_reason) || jsonb_build_object('attempt', w.attempt, 'at', "mainspring".now()));
       perform "mainspring".release_behind(p_id);
+      if w.tied then
+        perform "mainspring".untie(array[p_id]);
+      end if;
       if w.after is not null then  -- the key goes back to the job that this one waited for
         update "mainspring".idempotency i set job_id = b.id, fingerprint = "mainspring".fingerprint(b.task, b.payload)
         from "mainspring".job b
@@ -95,6 +339,30 @@ begin
       return 'not_found';
     end if;
   end loop;
+end $$;
+
+CREATE FUNCTION mainspring.cancel_batch(p_id uuid, p_org text, p_actor_type text, p_actor_id text, p_reason text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  b "mainspring".batch;
+  was text;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  select * into b from "mainspring".batch x
+  where x.id = p_id and (p_org is null or x.org_id = p_org) and x.finished_at is null for update;
+  if not found then
+    return false;
+  end if;
+  was := case when b.stopped_at is not null then 'stopping' when b.closed_at is null then 'open' else 'running' end;
+  update "mainspring".batch x
+  set stopped_at = coalesce(x.stopped_at, "mainspring".now()), closed_at = coalesce(x.closed_at, "mainspring".now()),
+      stop_reason = coalesce(p_reason, x.stop_reason, 'Its batch was cancelled.')
+  where x.org_id = b.org_id and x.id = b.id returning * into b;
+  perform "mainspring".record_batch('batch.cancelled', b, p_actor_type, p_actor_id, jsonb_build_object(
+    'reason', p_reason, 'before', jsonb_build_object('state', was), 'after', jsonb_build_object('state', 'stopping')));
+  perform "mainspring".ripple(null, array[b.id]);
+  return true;
 end $$;
 
 CREATE SEQUENCE mainspring.epoch
@@ -145,6 +413,71 @@ begin
   perform "mainspring".check_text('reason', coalesce(p_reason, '-'), 1000);
 end $$;
 
+CREATE FUNCTION mainspring.check_batch(p_batch json) RETURNS void
+    LANGUAGE plpgsql STABLE
+    AS $_$
+begin
+  if json_typeof(p_batch) is distinct from 'object' then
+    perform "mainspring".refuse('batch', 'is not an object');
+  elsif coalesce(p_batch ->> 'id', '') !~* '^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$' then
+    perform "mainspring".refuse('id', 'is not a UUID');
+  elsif p_batch ->> 'on_failure' not in ('keep_going', 'stop') then
+    perform "mainspring".refuse('on_failure', 'is not one of keep_going, stop');
+  elsif json_typeof(p_batch -> 'open') not in ('boolean', 'null') then
+    perform "mainspring".refuse('open', 'is not true or false');
+  elsif json_typeof(p_batch -> 'on_finish') not in ('object', 'null') then
+    perform "mainspring".refuse('on_finish', 'is not a job');
+  end if;
+  perform "mainspring".check_text('name', coalesce(p_batch ->> 'name', '-'), 200);
+  perform "mainspring".check_text('org_id', coalesce(p_batch ->> 'org_id', 'default'), 200);
+end $_$;
+
+CREATE FUNCTION mainspring.check_cron(p_text text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    AS $_$
+declare
+  fields text[];
+  days text;
+  weekdays text;
+  months integer[];
+  numbers integer[];
+begin
+  if p_text is null then
+    perform "mainspring".refuse('cron', 'is missing');
+  elsif length(p_text) > 200 then
+    perform "mainspring".refuse('cron', 'is longer than 200 characters');
+  end if;
+  fields := regexp_split_to_array(btrim(upper(p_text), e' \t'), '[ \t]+');
+  if cardinality(fields) <> 5 then
+    perform "mainspring".refuse('cron', 'has not five fields: minute, hour, day of month, month, day of week');
+  end if;
+  days := array_to_string(array(select x from unnest(string_to_array(fields[3], ',')) x where x <> 'L'), ',');
+  weekdays := array_to_string(array(
+    select x from unnest(string_to_array(fields[5], ',')) x
+    where x !~ '^([0-7]L|([0-7]|SUN|MON|TUE|WED|THU|FRI|SAT)#[1-5])$'), ',');
+  if "mainspring".cron_values(fields[1], 0, 59, '{}') is null then
+    perform "mainspring".refuse('cron', 'has a wrong minute');
+  elsif "mainspring".cron_values(fields[2], 0, 23, '{}') is null then
+    perform "mainspring".refuse('cron', 'has a wrong hour');
+  end if;
+  numbers := "mainspring".cron_values(days, 1, 31, '{}');
+  if numbers is null and (days <> '' or fields[3] ~ ',,|^,|,$') then
+    perform "mainspring".refuse('cron', 'has a wrong day of month');
+  end if;
+  months := "mainspring".cron_values(fields[4], 1, 12, '{JAN,FEB,MAR,APR,MAY,JUN,JUL,AUG,SEP,OCT,NOV,DEC}');
+  if months is null then
+    perform "mainspring".refuse('cron', 'has a wrong month');
+  elsif "mainspring".cron_values(weekdays, 0, 7, '{SUN,MON,TUE,WED,THU,FRI,SAT}') is null
+        and (weekdays <> '' or fields[5] ~ ',,|^,|,$') then
+    perform "mainspring".refuse('cron', 'has a wrong day of week');
+  end if;
+  if days = fields[3] and (fields[3] like '*%' or fields[5] like '*%')
+     and (select min(d) from unnest(numbers) d)
+       > (select max(case when m = 2 then 29 when m in (4, 6, 9, 11) then 30 else 31 end) from unnest(months) m) then
+    perform "mainspring".refuse('cron', 'never fires: no such month has such a day');
+  end if;
+end $_$;
+
 CREATE FUNCTION mainspring.check_instant(p_field text, p_text text) RETURNS void
     LANGUAGE plpgsql STABLE
     AS $_$
@@ -187,8 +520,8 @@ begin
     -- looked at: to match all of it costs the square of its length.
     value := left(p_job::text, greatest(regexp_instr(p_job::text, '\\u(?:0000|[dD][89a-fA-F])') - 1, 0));
     field := substring(right(value, 800) from '"(\w{1,40})"\s*:\s*"[^"]*$');
-    field := case when field in ('task', 'queue', 'org_id', 'actor_type', 'actor_id', 'request_id', 'correlation_id', 'key')
-             then field else 'payload' end;
+    field := case when field in ('task', 'queue', 'org_id', 'actor_type', 'actor_id', 'request_id', 'correlation_id', 'key',
+                          'strand') then field else 'payload' end;
     perform "mainspring".refuse(field, 'has a character that cannot be stored');
   end;
   if json_typeof(p_job -> 'allow_secrets') = 'array' then
@@ -206,9 +539,9 @@ begin
       perform "mainspring".refuse(left(field, 40), 'appears twice');
     end if;
     continue when kind = 'null' and field not in ('id', 'task', 'payload', 'queue', 'priority', 'max_attempts',
-                                                  'cancellable', 'org_id', 'actor_type', 'actor_id', 'reset');
+                                                  'cancellable', 'org_id', 'actor_type', 'actor_id', 'reset', 'unless_live');
     case field
-      when 'task', 'queue', 'org_id', 'actor_id', 'request_id', 'correlation_id', 'key' then
+      when 'task', 'queue', 'org_id', 'actor_id', 'request_id', 'correlation_id', 'key', 'strand' then
         if kind not in ('string', 'null') then
           perform "mainspring".refuse(field, 'is not a text');
         end if;
@@ -225,7 +558,7 @@ begin
         if kind <> 'number' or value !~ '^([1-9]\d{0,2}|1000)$' then
           perform "mainspring".refuse(field, 'is not a whole number from 1 to 1000');
         end if;
-      when 'cancellable', 'reset', 'project_scoped', 'schedulable', 'by_payload' then
+      when 'cancellable', 'reset', 'unless_live', 'project_scoped', 'schedulable', 'by_payload', 'best_effort' then
         if kind <> 'boolean' then
           perform "mainspring".refuse(field, 'is not true or false');
         end if;
@@ -263,8 +596,9 @@ begin
     perform "mainspring".refuse('queue', 'q:deadletter holds dead jobs; nothing is enqueued to it');
   elsif (p_job ->> 'actor_id' is null) <> (p_job ->> 'actor_type' is null) then
     perform "mainspring".refuse(case when p_job ->> 'actor_id' is null then 'actor_id' else 'actor_type' end, 'is missing');
-  elsif p_job ->> 'key' is null and (p_job ->> 'mode' is not null or p_job ->> 'reset' = 'true') then
-    perform "mainspring".refuse('key', 'is missing: ' || coalesce(p_job ->> 'mode', 'reset') || ' needs one');
+  elsif p_job ->> 'key' is null and (p_job ->> 'mode' is not null or 'true' in (p_job ->> 'reset', p_job ->> 'unless_live')) then
+    perform "mainspring".refuse('key', 'is missing: ' || coalesce(
+      p_job ->> 'mode', case when p_job ->> 'reset' = 'true' then 'reset' else 'unless_live' end) || ' needs one');
   elsif p_job ->> 'mode' = 'debounce' and p_job ->> 'wait' is null then
     perform "mainspring".refuse('wait', 'is missing');
   elsif p_job ->> 'delay' is not null and p_job ->> 'scheduled_for' is not null then
@@ -281,6 +615,87 @@ begin
   end if;
   perform "mainspring".check_job(j) from json_array_elements(p_jobs) j;
 end $$;
+
+CREATE TABLE mainspring."limit" (
+    org_id text DEFAULT 'SYSTEM'::text NOT NULL,
+    name text NOT NULL,
+    queue text,
+    task text,
+    by text DEFAULT 'all'::text NOT NULL,
+    rate integer,
+    per interval,
+    concurrency integer,
+    in_order boolean DEFAULT false NOT NULL,
+    declared boolean DEFAULT false NOT NULL,
+    app text,
+    code jsonb,
+    counted boolean DEFAULT true NOT NULL,
+    set_at timestamp with time zone NOT NULL,
+    set_by text NOT NULL,
+    CONSTRAINT in_order CHECK (((NOT in_order) OR ((by = 'strand'::text) AND (concurrency = 1)))),
+    CONSTRAINT limit_by_check CHECK ((by = ANY (ARRAY['all'::text, 'org'::text, 'strand'::text]))),
+    CONSTRAINT limit_concurrency_check CHECK (((concurrency >= 1) AND (concurrency <= 1000000))),
+    CONSTRAINT limit_per_check CHECK (((per >= '00:00:00.1'::interval) AND (per <= '1 day'::interval))),
+    CONSTRAINT limit_rate_check CHECK (((rate >= 1) AND (rate <= 1000000))),
+    CONSTRAINT rate_per CHECK (((rate IS NULL) = (per IS NULL))),
+    CONSTRAINT target CHECK ((num_nonnulls(queue, task) = 1)),
+    CONSTRAINT what CHECK ((num_nonnulls(rate, concurrency) = 1))
+);
+
+CREATE FUNCTION mainspring.check_limit(l mainspring."limit") RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+begin
+  perform "mainspring".check_text('name', l.name, 240);
+  if strpos(l.name, '/') > 0 then
+    perform "mainspring".refuse('name', 'has a slash, which stands between a limit and the key that it counts by');
+  elsif num_nonnulls(l.queue, l.task) <> 1 then
+    perform "mainspring".refuse('queue', 'give either a queue or a task');
+  elsif l.queue = 'q:deadletter' then
+    perform "mainspring".refuse('queue', 'q:deadletter holds dead jobs; nothing runs there');
+  end if;
+  perform "mainspring".check_text('queue', coalesce(l.queue, '-'), 63);
+  perform "mainspring".check_text('task', coalesce(l.task, '-'), 200);
+  if l."by" is null or l."by" not in ('all', 'org', 'strand') then
+    perform "mainspring".refuse('by', 'is not one of all, org, strand');
+  elsif num_nonnulls(l.rate, l.concurrency) <> 1 then
+    perform "mainspring".refuse('rate', 'give either a rate or a concurrency');
+  elsif l.rate not between 1 and 1000000 then
+    perform "mainspring".refuse('rate', 'is not a whole number from 1 to 1000000');
+  elsif l.concurrency not between 1 and 1000000 then
+    perform "mainspring".refuse('concurrency', 'is not a whole number from 1 to 1000000');
+  elsif l.rate is not null and l.per is null then
+    perform "mainspring".refuse('per', 'is missing');
+  elsif l.rate is null and l.per is not null then
+    perform "mainspring".refuse('per', 'is given together with a concurrency');
+  elsif l.per not between interval '100 ms' and interval '1 day' then
+    perform "mainspring".refuse('per', 'is not a time span from 100 ms to 1 day');
+  elsif l.in_order and (l."by" <> 'strand' or l.concurrency is distinct from 1) then
+    perform "mainspring".refuse('in_order', 'is for jobs of one strand, one at a time');
+  end if;
+end $$;
+
+CREATE FUNCTION mainspring.check_links(p_links json, p_count integer) RETURNS void
+    LANGUAGE plpgsql STABLE
+    AS $_$
+declare
+  l json;
+  i text;
+begin
+  if json_typeof(p_links) is distinct from 'array' then
+    perform "mainspring".refuse('links', 'is not an array');
+  end if;
+  for l in select * from json_array_elements(p_links) loop
+    if json_typeof(l -> 'parents') is distinct from 'array' or json_typeof(l -> 'anyway') not in ('boolean', 'null') then
+      perform "mainspring".refuse('links', 'are not objects with child, parents and anyway');
+    end if;
+    for i in select l ->> 'child' union all select * from json_array_elements_text(l -> 'parents') loop
+      if i is null or i !~ '^[0-9]{1,6}$' or i::integer >= p_count then
+        perform "mainspring".refuse('links', 'names a place that no job has');
+      end if;
+    end loop;
+  end loop;
+end $_$;
 
 CREATE FUNCTION mainspring.check_payload(p_payload jsonb, p_allowed text[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -300,6 +715,29 @@ begin
     perform "mainspring".check_secrets(p_payload, 'payload', coalesce(p_allowed, '{}'));
   end if;
 end $_$;
+
+CREATE FUNCTION mainspring.check_room(p_jobs json) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  q record;
+begin
+  for q in
+    select mq.name, mq.max_depth from "mainspring".queue mq
+    where mq.org_id = 'SYSTEM' and mq.max_depth is not null and mq.name in (
+      select coalesce(j.queue, 'q:default') from json_to_recordset(p_jobs) as j(queue text, best_effort boolean) where j.best_effort)
+  loop
+    if (select count(*) from (
+          select from generate_series(0, 3) p(priority) cross join lateral (
+            select from "mainspring".waiting w where w.queue = q.name and w.priority = p.priority and w.due_at <= "mainspring".now()
+            limit q.max_depth) x
+          limit q.max_depth) y) >= q.max_depth then
+      raise exception 'queue: % is full, % jobs or more are ready: best-effort jobs are refused', q.name, q.max_depth
+        using errcode = 'MS006', detail = q.name;
+    end if;
+  end loop;
+end $$;
 
 CREATE FUNCTION mainspring.check_secrets(p_value jsonb, p_path text, p_allowed text[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -360,7 +798,7 @@ begin
   end if;
 end $_$;
 
-CREATE FUNCTION mainspring.claim(p_worker text, p_lease interval, p_total integer, p_queues text[], p_limits integer[], p_low0 timestamp with time zone[], p_low1 timestamp with time zone[], p_low2 timestamp with time zone[], p_low3 timestamp with time zone[], p_tasks text[], p_oldest boolean, p_rescued boolean) RETURNS TABLE(id uuid, task text, payload text, org_id text, project_id uuid, actor_type text, actor_id text, request_id text, correlation_id text, traceparent text, key text, created_at timestamp with time zone, scheduled_for timestamp with time zone, max_attempts smallint, epoch bigint, attempt smallint, crashes smallint, snoozes smallint, suspect boolean, queue text, priority smallint, due_at timestamp with time zone, claimed_at timestamp with time zone)
+CREATE FUNCTION mainspring.claim(p_worker text, p_lease interval, p_total integer, p_queues text[], p_limits integer[], p_low0 timestamp with time zone[], p_low1 timestamp with time zone[], p_low2 timestamp with time zone[], p_low3 timestamp with time zone[], p_tasks text[], p_oldest boolean, p_rescued boolean) RETURNS TABLE(id uuid, task text, payload text, org_id text, project_id uuid, actor_type text, actor_id text, request_id text, correlation_id text, traceparent text, key text, created_at timestamp with time zone, scheduled_for timestamp with time zone, max_attempts smallint, epoch bigint, attempt smallint, crashes smallint, snoozes smallint, suspect boolean, queue text, priority smallint, due_at timestamp with time zone, claimed_at timestamp with time zone, strand text, permit interval)
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
@@ -371,6 +809,12 @@ CREATE FUNCTION mainspring.claim(p_worker text, p_lease interval, p_total intege
 #variable_conflict use_column
 begin
   perform pg_advisory_xact_lock_shared((864492496828913283));
+  if exists (select from "mainspring".limit l where l.queue = any(p_queues) or l.task = any(p_tasks))
+     or exists (select from "mainspring".fair f where f.queue = any(p_queues)) then
+    return query select * from "mainspring".claim_limited(
+      p_worker, p_lease, p_total, p_queues, p_limits, p_tasks, p_oldest, p_rescued);
+    return;
+  end if;
   return query
   with rescued as materialized (
     select w.ctid as tid from "mainspring".waiting w
@@ -404,25 +848,162 @@ begin
     delete from "mainspring".waiting w
     where w.ctid = any(array(select tid from ready union all select tid from rescued))
     returning w.id, w.org_id, w.task, w.queue, w.priority, w.due_at, (w.attempt + 1)::smallint as attempt, w.crashes,
-              w.snoozes, w.suspect, nextval('"mainspring".epoch') as epoch
+              w.snoozes, w.suspect, w.strand, w.tied, nextval('"mainspring".epoch') as epoch
   ), r as (
     insert into "mainspring".running (id, epoch, worker, org_id, task, queue, priority, due_at, attempt, crashes, snoozes,
-                                  suspect, started_at, lease_expires_at)
+                                  suspect, strand, tied, started_at, lease_expires_at)
     select d.id, d.epoch, p_worker, d.org_id, d.task, d.queue, d.priority, d.due_at, d.attempt, d.crashes, d.snoozes,
-           d.suspect, "mainspring".now(), "mainspring".now() + p_lease
+           d.suspect, d.strand, d.tied, "mainspring".now(), "mainspring".now() + p_lease
     from d
   )
   select d.id, d.task, j.payload::text, d.org_id, j.project_id, j.actor_type, j.actor_id, j.request_id, j.correlation_id,
          j.traceparent, j.key, j.created_at, j.scheduled_for, j.max_attempts, d.epoch, d.attempt, d.crashes, d.snoozes,
-         d.suspect, d.queue, d.priority, d.due_at, "mainspring".now()
+         d.suspect, d.queue, d.priority, d.due_at, "mainspring".now(), d.strand, null::interval
   from d cross join lateral (select * from "mainspring".job j where j.id = d.id limit 1) j
   order by d.priority, d.due_at, d.id;  -- the order of row addresses is not the order of due times
+end $$;
+
+CREATE FUNCTION mainspring.claim_limited(p_worker text, p_lease interval, p_total integer, p_queues text[], p_limits integer[], p_tasks text[], p_oldest boolean, p_rescued boolean) RETURNS TABLE(id uuid, task text, payload text, org_id text, project_id uuid, actor_type text, actor_id text, request_id text, correlation_id text, traceparent text, key text, created_at timestamp with time zone, scheduled_for timestamp with time zone, max_attempts smallint, epoch bigint, attempt smallint, crashes smallint, snoozes smallint, suspect boolean, queue text, priority smallint, due_at timestamp with time zone, claimed_at timestamp with time zone, strand text, permit interval)
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+#variable_conflict use_column
+declare
+  l "mainspring".limit;
+  rooms integer[] := p_limits;
+  free integer[];
+  fair text[];
+  jobs "mainspring".waiting[];
+  more "mainspring".waiting[];
+  ids uuid[];
+  good interval;
+  i integer;
+  moved integer := 0;
+  capped boolean := exists (
+    select from "mainspring".limit x where x.concurrency is not null and (x.queue = any(p_queues) or x.task = any(p_tasks)));
+begin
+  if exists (select from "mainspring".limit x where not x.counted) and not "mainspring".count_in() then
+    return;
+  end if;
+  -- How much the limits of whole queues leave, without waiting: looked at again, alone, once something is found.
+  for l in select * from "mainspring".limit x where x.queue = any(p_queues) and x.by = 'all' loop
+    i := array_position(p_queues, l.queue);
+    rooms[i] := least(rooms[i], "mainspring".room(l, l.name || '/', "mainspring".instant()));
+  end loop;
+  select array_agg(f.queue) into fair from "mainspring".fair f where f.queue = any(p_queues);
+
+  loop
+    jobs := null;
+    free := rooms;
+    if p_rescued then
+      select array_agg(y) into jobs from (
+        select w.* from "mainspring".waiting w
+        where w.crashes > 0 and w.due_at <= "mainspring".now() and w.queue = any(p_queues) and w.task = any(p_tasks)
+          and free[array_position(p_queues, w.queue)] > 0
+          and not exists (
+            select from "mainspring".queue mq where mq.org_id = 'SYSTEM' and mq.name = w.queue and mq.paused_at is not null)
+        order by w.due_at, w.id limit least(p_total, 1) for update of w skip locked) y;
+      if jobs is not null then
+        i := array_position(p_queues, (jobs[1]).queue);
+        free[i] := free[i] - 1;
+      end if;
+    end if;
+    select array_agg(y) into more from (
+      select x.*
+      from unnest(p_queues, free) q(name, n)
+      cross join lateral (
+        select y.*
+        from (
+          select p.priority
+          from (values (0::smallint), (1::smallint), (2::smallint), (3::smallint)) p(priority)
+          order by case when p_oldest then (
+            select w.due_at from "mainspring".waiting w
+            where w.queue = q.name and w.priority = p.priority and w.due_at <= "mainspring".now()
+            order by w.due_at limit 1) end, p.priority
+        ) p
+        cross join lateral (
+          select w.* from "mainspring".waiting w
+          where w.queue = q.name and w.priority = p.priority and w.due_at <= "mainspring".now() and w.task = any(p_tasks)
+            and w.crashes = 0
+          order by w.due_at, w.id limit q.n for update of w skip locked) y
+        limit q.n) x
+      where q.n > 0 and (fair is null or q.name <> all(fair)) and not exists (
+        select from "mainspring".queue mq where mq.org_id = 'SYSTEM' and mq.name = q.name and mq.paused_at is not null)
+      limit p_total - coalesce(cardinality(jobs), 0)) y;
+    jobs := jobs || more;
+    if fair is not null then
+      for i in 1 .. cardinality(p_queues) loop
+        continue when not p_queues[i] = any(fair) or free[i] <= 0 or coalesce(cardinality(jobs), 0) >= p_total;
+        continue when exists (
+          select from "mainspring".queue mq where mq.org_id = 'SYSTEM' and mq.name = p_queues[i] and mq.paused_at is not null);
+        select array_agg(w) into more
+        from "mainspring".find_fair(p_queues[i], least(free[i], p_total - coalesce(cardinality(jobs), 0)), p_tasks, p_oldest) w;
+        jobs := jobs || more;
+      end loop;
+    end if;
+    if jobs is null then
+      return;
+    end if;
+
+    select a.let_in, a.permit into ids, good from "mainspring".admit(jobs) a;
+    exit when cardinality(ids) > 0;
+    -- All were put off: what stood behind them may be let in. Not where some stay at the head, or a gate is busy.
+    moved := moved + cardinality(jobs);
+    if moved > 2000 or exists (select from "mainspring".waiting w
+                               where w.id = any(array(select j.id from unnest(jobs) j)) and w.due_at <= "mainspring".now()) then
+      return;
+    end if;
+  end loop;
+
+  return query
+  with d as (
+    delete from "mainspring".waiting w where w.id = any(ids)
+    returning w.id, w.org_id, w.task, w.queue, w.priority, w.due_at, (w.attempt + 1)::smallint as attempt, w.crashes,
+              w.snoozes, w.suspect, w.strand,
+              w.tied or (capped and exists (select from "mainspring".slot s where s.job_id = w.id)) as tied,
+              nextval('"mainspring".epoch') as epoch
+  ), r as (
+    insert into "mainspring".running (id, epoch, worker, org_id, task, queue, priority, due_at, attempt, crashes, snoozes,
+                                  suspect, strand, tied, started_at, lease_expires_at)
+    select d.id, d.epoch, p_worker, d.org_id, d.task, d.queue, d.priority, d.due_at, d.attempt, d.crashes, d.snoozes,
+           d.suspect, d.strand, d.tied, "mainspring".now(), "mainspring".now() + p_lease
+    from d
+  )
+  select d.id, d.task, j.payload::text, d.org_id, j.project_id, j.actor_type, j.actor_id, j.request_id, j.correlation_id,
+         j.traceparent, j.key, j.created_at, j.scheduled_for, j.max_attempts, d.epoch, d.attempt, d.crashes, d.snoozes,
+         d.suspect, d.queue, d.priority, d.due_at, "mainspring".now(), d.strand, p.permit
+  from d cross join lateral (select * from "mainspring".job j where j.id = d.id limit 1) j
+  cross join lateral (  -- null: no limit concerns it; a day: it holds a slot, and may start when it likes
+    select case when count(*) > 0
+             then case when bool_or(x.rate is not null) then good else interval '1 day' end end as permit
+    from "mainspring".limit x where x.queue = d.queue or x.task = d.task) p
+  order by d.priority, d.due_at, d.id;
 end $$;
 
 CREATE FUNCTION mainspring.claims_seen() RETURNS void
     LANGUAGE sql
     AS $$
   select pg_advisory_xact_lock((864492496828913283))
+$$;
+
+CREATE FUNCTION mainspring.close_batch(p_id uuid, p_org text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+  update "mainspring".batch b set closed_at = "mainspring".now()
+  where b.id = p_id and (p_org is null or b.org_id = p_org) and b.closed_at is null;
+  perform "mainspring".ripple(null, array[p_id]);
+  return exists (select from "mainspring".batch b where b.id = p_id and (p_org is null or b.org_id = p_org));
+end $$;
+
+CREATE FUNCTION mainspring.close_breaker(p_name text, p_actor_type text, p_actor_id text, p_reason text, p_key text DEFAULT ''::text, p_org text DEFAULT 'default'::text) RETURNS boolean
+    LANGUAGE sql
+    AS $$
+  select "mainspring".force_breaker('breaker.forced_closed', 'closed', p_name, p_key, p_org, p_actor_type, p_actor_id, p_reason)
 $$;
 
 CREATE FUNCTION mainspring.complete(p_worker text, p_epochs bigint[], p_results jsonb[] DEFAULT NULL::jsonb[]) RETURNS SETOF bigint
@@ -433,8 +1014,10 @@ CREATE FUNCTION mainspring.complete(p_worker text, p_epochs bigint[], p_results 
     SET jit TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
+declare
+  done bigint[];
+  tied uuid[];
 begin
-  return query
   with g as (
     delete from "mainspring".running r where r.epoch = any(p_epochs) and r.worker = p_worker returning r.*
   ), f as (
@@ -443,7 +1026,9 @@ begin
            case when p_results is not null then p_results[array_position(p_epochs, g.epoch)] end
     from g
   ), h as (  -- a job of the same key may wait behind
-    update "mainspring".waiting w set due_at = greatest(w.due_then, "mainspring".now()), after = null, due_then = null
+    update "mainspring".waiting w
+    set due_at = case when w.gate is null then greatest(w.due_then, "mainspring".now()) else w.due_at end, after = null,
+        due_then = case when w.gate is not null then w.due_then end
     where exists (select from "mainspring".waiting x where x.after is not null)  -- asked once a batch; rarely true
       and w.after = any(array(select g.id from g)) and w.after is not null
   ), late as (  -- success wins over a cancellation that came too late
@@ -454,7 +1039,11 @@ begin
     from g cross join lateral (select * from "mainspring".job j where j.id = g.id limit 1) j
     where g.cancel_requested_at is not null
   )
-  select g.epoch from g;
+  select array_agg(g.epoch), array_agg(g.id) filter (where g.tied) into done, tied from g;
+  if tied is not null then
+    perform "mainspring".untie(tied);
+  end if;
+  return query select unnest(done);
 end $$;
 
 CREATE FUNCTION mainspring.complete_one(p_worker text, p_epoch bigint, p_result jsonb) RETURNS void
@@ -473,9 +1062,270 @@ begin
   if exists (select from "mainspring".waiting w where w.after = r.id and w.after is not null) then
     perform "mainspring".release_behind(r.id);
   end if;
+  if r.tied then
+    perform "mainspring".untie(array[r.id]);
+  end if;
   if r.cancel_requested_at is not null then
     perform "mainspring".record('job.cancel_too_late', r.id, r.attempt, null);
   end if;
+end $$;
+
+CREATE FUNCTION mainspring.conclude(p_ids uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+declare
+  children uuid[];
+  batches uuid[];
+  stopped uuid[];
+begin
+  select n.children, n.batches into children, batches from "mainspring".note_ends(p_ids) n;
+  select array_agg(distinct b.id) into stopped
+  from "mainspring".member m join "mainspring".batch b on b.org_id = m.org_id and b.id = m.batch_id
+  where m.job_id = any(p_ids) and m.state is null and b.stopped_at is not null and b.finished_at is null;
+  perform "mainspring".ripple(children, batches || stopped);
+end $$;
+
+CREATE FUNCTION mainspring.count_in() RETURNS boolean
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  l "mainspring".limit;
+begin
+  for l in select * from "mainspring".limit x where not x.counted order by x.name for update skip locked loop
+    delete from "mainspring".slot s where s.org_id = 'SYSTEM' and starts_with(s.gate, l.name || '/');  -- of a limit that had this name before
+    with tied as (
+      update "mainspring".running r set tied = true
+      where r.id = any(array(
+        select x.id from "mainspring".running x
+        where (x.queue = l.queue or x.task = l.task) and "mainspring".gate_of(l, x.org_id, x.strand) is not null
+        for update skip locked))
+      returning r.id, "mainspring".gate_of(l, r.org_id, r.strand) as gate
+    )
+    insert into "mainspring".slot (gate, job_id, in_order) select t.gate, t.id, l.in_order from tied t;
+    update "mainspring".limit x set counted = true
+    where x.org_id = 'SYSTEM' and x.name = l.name and not exists (
+      select from "mainspring".running r
+      where (r.queue = l.queue or r.task = l.task) and "mainspring".gate_of(l, r.org_id, r.strand) is not null
+        and not exists (select from "mainspring".slot s where s.job_id = r.id and s.gate = "mainspring".gate_of(l, r.org_id, r.strand)));
+  end loop;
+  return not exists (select from "mainspring".limit x where not x.counted);
+end $$;
+
+CREATE FUNCTION mainspring.create_schedule(name text, task text, cron text DEFAULT NULL::text, every interval DEFAULT NULL::interval, zone text DEFAULT 'UTC'::text, payload jsonb DEFAULT '{}'::jsonb, org_id text DEFAULT 'default'::text, queue text DEFAULT 'q:default'::text, priority integer DEFAULT 2, catch_up text DEFAULT 'latest'::text, within interval DEFAULT NULL::interval, most integer DEFAULT NULL::integer, running text DEFAULT 'allow'::text, jitter interval DEFAULT '00:00:00'::interval, gap text DEFAULT 'shift'::text, overlap text DEFAULT 'first'::text, max_attempts integer DEFAULT 5, actor_type text DEFAULT 'system'::text, actor_id text DEFAULT 'SYSTEM'::text, reason text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+#variable_conflict use_variable
+declare
+  job constant jsonb := jsonb_build_object(
+    'task', task, 'payload', payload, 'queue', queue, 'priority', priority, 'max_attempts', max_attempts, 'org_id', org_id,
+    'actor_type', 'system', 'actor_id', 'SYSTEM');
+  answer text;
+begin
+  perform "mainspring".check_text('name', name, 200);
+  perform "mainspring".check_job((job || jsonb_build_object('id', "mainspring".uuid7()))::json);
+  if (cron is null) = (every is null) then
+    perform "mainspring".refuse('cron', 'or every: give one of them');
+  elsif zone is null or zone !~ '^[A-Za-z0-9_+-]{1,30}(/[A-Za-z0-9_+-]{1,30}){0,2}$'
+        or not exists (select from pg_catalog.pg_timezone_names z where z.name = zone) then
+    perform "mainspring".refuse('zone', 'is not a time zone, such as Europe/London');
+  elsif catch_up is null or catch_up not in ('skip', 'latest', 'all') then
+    perform "mainspring".refuse('catch_up', 'is not one of skip, latest, all');
+  elsif within is not null and (catch_up = 'skip' or within not between interval '1 minute' and interval '3653 days') then
+    perform "mainspring".refuse('within', 'is not a time span from 1 minute to 10 years, or belongs to skip');
+  elsif most is not null and (catch_up <> 'all' or most not between 1 and 1000) then
+    perform "mainspring".refuse('most', 'is not a whole number from 1 to 1000, or does not belong to all');
+  elsif running is null or running not in ('allow', 'skip') then
+    perform "mainspring".refuse('running', 'is not one of allow, skip');
+  elsif jitter is null or jitter not between interval '0' and interval '1 day' then
+    perform "mainspring".refuse('jitter', 'is not a time span from 0 to 1 day');
+  elsif gap is null or gap not in ('shift', 'skip') then
+    perform "mainspring".refuse('gap', 'is not one of shift, skip');
+  elsif overlap is null or overlap not in ('first', 'last', 'both') then
+    perform "mainspring".refuse('overlap', 'is not one of first, last, both');
+  elsif every is not null and every not between interval '1 s' and interval '3653 days' then
+    perform "mainspring".refuse('every', 'is not a time span from 1 second to 10 years');
+  elsif cron is not null then
+    perform "mainspring".check_cron(cron);
+  end if;
+  answer := "mainspring".save_schedule(org_id, name, jsonb_build_object(
+    'rule', case when cron is null
+      then jsonb_build_object('kind', 'every', 'interval', format('PT%sS', extract(epoch from every)), 'zone', zone)
+      else jsonb_build_object('kind', 'cron', 'expression', cron, 'zone', zone, 'gap', gap, 'overlap', overlap) end,
+    'description', coalesce(cron || format(' (%s)', zone), 'every ' || every), 'zone', zone, 'task', task, 'job', job,
+    'fill', '{}'::text[], 'catch_up', catch_up, 'within', within, 'most', most, 'running', running, 'jitter', jitter,
+    'by_zone', false, 'by_entity', false, 'page', 100, 'spread', interval '0'),
+    null, false, actor_type, actor_id, reason);
+  if answer is null then
+    perform "mainspring".refuse('name', 'is taken by another schedule');
+  end if;
+end $_$;
+
+CREATE FUNCTION mainspring.cron_values(p_field text, p_low integer, p_high integer, p_names text[]) RETURNS integer[]
+    LANGUAGE plpgsql IMMUTABLE
+    AS $_$
+declare
+  item text;
+  part text[];
+  first integer;
+  last integer;
+  found integer[] := '{}';
+begin
+  foreach item in array string_to_array(p_field, ',') loop
+    part := regexp_match(item, '^(?:(\*)|([0-9]{1,2}|[A-Z]{3})(?:-([0-9]{1,2}|[A-Z]{3}))?)(?:/([0-9]{1,4}))?$');
+    if part is null or part[4]::integer = 0 then
+      return null;
+    end if;
+    first := case when part[1] is not null then p_low when part[2] ~ '^[0-9]' then part[2]::integer
+                  else p_low - 1 + array_position(p_names, part[2]) end;
+    last := case when part[1] is not null then p_high when part[3] is null and part[4] is not null then p_high
+                 when part[3] is null then first when part[3] ~ '^[0-9]' then part[3]::integer
+                 else p_low - 1 + array_position(p_names, part[3]) end;
+    if first is null or last is null or first < p_low or last > p_high or first > last then
+      return null;
+    end if;
+    found := found || array(select generate_series(first, last, coalesce(part[4]::integer, 1)));
+  end loop;
+  return nullif(found, '{}');
+end $_$;
+
+CREATE FUNCTION mainspring.declare_breakers(p_rules json) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  m record;
+begin
+  for m in
+    select * from json_to_recordset(p_rules) as r (
+      name text, failures integer, rate real, calls integer, within interval, pause interval, longest interval, probes smallint)
+    order by r.name
+  loop
+    insert into "mainspring".breaker (name, failures, rate, calls, within, pause, longest, probes, used_at)
+    values (m.name, m.failures, m.rate, m.calls, m.within, m.pause, m.longest, m.probes, "mainspring".now())
+    on conflict do nothing;
+    update "mainspring".breaker b
+    set failures = m.failures, rate = m.rate, calls = m.calls, within = m.within, pause = m.pause, longest = m.longest,
+        probes = m.probes
+    where b.name = m.name
+      and (b.failures, b.rate, b.calls, b.within, b.pause, b.longest, b.probes)
+          is distinct from (m.failures, m.rate, m.calls, m.within, m.pause, m.longest, m.probes);
+  end loop;
+end $$;
+
+CREATE FUNCTION mainspring.declare_limits(p_app text, p_limits jsonb, p_fair jsonb) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  item jsonb;
+  was "mainspring".limit;
+  new "mainspring".limit;
+  turn "mainspring".fair;
+begin
+  perform "mainspring".check_text('app', p_app, 1000);
+  perform pg_advisory_xact_lock(hashtextextended('"mainspring" limits', 0));
+  for item in select * from jsonb_array_elements(p_limits) loop
+    new := "mainspring".declared_limit(item ->> 'name', p_app, item - 'name');
+    select * into was from "mainspring".limit x where x.org_id = 'SYSTEM' and x.name = new.name;
+    if was.name is null or (was.declared and "mainspring".rule_of(was) <> "mainspring".rule_of(new)) then
+      perform "mainspring".put_limit(new, 'system', 'SYSTEM', 'declared by ' || p_app);
+    else
+      update "mainspring".limit x
+      set app = p_app, code = case when not was.declared then "mainspring".rule_of(new) end
+      where x.org_id = 'SYSTEM' and x.name = new.name
+        and (x.app, x.code) is distinct from (p_app, case when not was.declared then "mainspring".rule_of(new) end);
+    end if;
+  end loop;
+  for was in
+    select * from "mainspring".limit x
+    where x.app = p_app and x.name not in (select e ->> 'name' from jsonb_array_elements(p_limits) e)
+  loop
+    if was.declared then
+      perform "mainspring".drop_limit(was.name, 'system', 'SYSTEM', 'no longer declared by ' || p_app);
+    else
+      update "mainspring".limit x set app = null, code = null where x.org_id = 'SYSTEM' and x.name = was.name;
+    end if;
+  end loop;
+  for item in select * from jsonb_array_elements(p_fair) loop
+    select * into turn from "mainspring".fair f where f.org_id = 'SYSTEM' and f.queue = item ->> 'queue';
+    if turn.queue is null or (turn.declared and (turn.weights, turn.app) is distinct from (item -> 'weights', p_app)) then
+      perform "mainspring".put_fair(item ->> 'queue', item -> 'weights', p_app, 'system', 'SYSTEM', 'declared by ' || p_app);
+    end if;
+  end loop;
+  for turn in
+    select * from "mainspring".fair f
+    where f.app = p_app and f.queue not in (select e ->> 'queue' from jsonb_array_elements(p_fair) e)
+  loop
+    perform "mainspring".unset_fair(turn.queue, 'system', 'SYSTEM', 'no longer declared by ' || p_app);
+  end loop;
+end $$;
+
+CREATE FUNCTION mainspring.declared_limit(p_name text, p_app text, p_code jsonb) RETURNS mainspring."limit"
+    LANGUAGE sql STABLE
+    AS $$
+  select (jsonb_populate_record(null::"mainspring".limit, jsonb_build_object('by', 'all', 'in_order', false) || jsonb_strip_nulls(p_code)
+            || jsonb_build_object('name', p_name, 'app', p_app, 'declared', true))).*
+$$;
+
+CREATE TABLE mainspring.schedule (
+    org_id text NOT NULL,
+    name text NOT NULL,
+    rule jsonb NOT NULL,
+    description text NOT NULL,
+    zone text NOT NULL,
+    task text NOT NULL,
+    job jsonb NOT NULL,
+    fill text[] DEFAULT '{}'::text[] NOT NULL,
+    catch_up text DEFAULT 'latest'::text NOT NULL,
+    within interval,
+    most integer,
+    running text DEFAULT 'allow'::text NOT NULL,
+    jitter interval DEFAULT '00:00:00'::interval NOT NULL,
+    by_zone boolean DEFAULT false NOT NULL,
+    by_entity boolean DEFAULT false NOT NULL,
+    page integer DEFAULT 100 NOT NULL,
+    spread interval DEFAULT '00:00:00'::interval NOT NULL,
+    declared_by text,
+    undeclared_at timestamp with time zone,
+    zones_at timestamp with time zone,
+    paused_at timestamp with time zone,
+    paused_by text,
+    pause_reason text,
+    created_at timestamp with time zone NOT NULL,
+    changed_at timestamp with time zone NOT NULL,
+    CONSTRAINT schedule_catch_up_check CHECK ((catch_up = ANY (ARRAY['skip'::text, 'latest'::text, 'all'::text]))),
+    CONSTRAINT schedule_fill_check CHECK ((fill <@ '{zone,instant}'::text[])),
+    CONSTRAINT schedule_job_check CHECK (((jsonb_typeof(job) = 'object'::text) AND (jsonb_typeof((job -> 'payload'::text)) = 'object'::text))),
+    CONSTRAINT schedule_most_check CHECK (((most >= 1) AND (most <= 1000))),
+    CONSTRAINT schedule_page_check CHECK (((page >= 1) AND (page <= 1000))),
+    CONSTRAINT schedule_running_check CHECK ((running = ANY (ARRAY['allow'::text, 'skip'::text])))
+);
+
+CREATE FUNCTION mainspring.definition(s mainspring.schedule) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE
+    RETURN (to_jsonb(s) - '{org_id,name,zones_at,paused_at,paused_by,pause_reason,created_at,changed_at,undeclared_at}'::text[]);
+
+CREATE FUNCTION mainspring.delete_schedule(p_org text, p_name text, p_actor_type text, p_actor_id text, p_reason text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  old "mainspring".schedule;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  select * into old from "mainspring".schedule s where s.org_id = p_org and s.name = p_name for update;
+  if not found then
+    return false;
+  elsif old.declared_by is not null and old.undeclared_at is null then
+    perform "mainspring".refuse('name', format('is declared by %s: remove it from the code, or pause it', old.declared_by));
+  end if;
+  delete from "mainspring".schedule_zone z where z.org_id = p_org and z.schedule = p_name;
+  delete from "mainspring".fan_out o where o.org_id = p_org and o.schedule = p_name and o.finished_at is null;
+  delete from "mainspring".schedule s where s.org_id = p_org and s.name = p_name;
+  perform "mainspring".record_schedule('schedule.deleted', p_actor_type, p_actor_id, p_reason, p_org, p_name,
+                                   "mainspring".definition(old), null);
+  return true;
 end $$;
 
 CREATE FUNCTION mainspring.digest(a mainspring.audit) RETURNS bytea
@@ -499,6 +1349,7 @@ begin
   if not found then
     return false;
   end if;
+  perform "mainspring".give_up(p_id);
   perform "mainspring".record('job.discarded', p_id, f.attempt, jsonb_strip_nulls(jsonb_build_object(
     'by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason, 'bulk', p_bulk,
     'before', jsonb_build_object('state', f.state, 'attempt', f.attempt, 'error', f.error),
@@ -521,7 +1372,81 @@ begin
   return n;
 end $$;
 
-CREATE FUNCTION mainspring.enqueue(task text, payload jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'q:default'::text, priority integer DEFAULT 2, org_id text DEFAULT 'default'::text, key text DEFAULT NULL::text, mode text DEFAULT NULL::text, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, project_id uuid DEFAULT NULL::uuid, actor_type text DEFAULT 'system'::text, actor_id text DEFAULT 'SYSTEM'::text, request_id text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, traceparent text DEFAULT NULL::text, max_attempts integer DEFAULT 5, cancellable boolean DEFAULT true, ttl interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, reset boolean DEFAULT false, id uuid DEFAULT NULL::uuid, allow_secrets text[] DEFAULT '{}'::text[]) RETURNS TABLE(job_id uuid, answer text, state text)
+CREATE FUNCTION mainspring.drop_limit(p_name text, p_actor_type text, p_actor_id text, p_reason text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  before "mainspring".limit;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  perform pg_advisory_xact_lock(hashtextextended('"mainspring" limits', 0));
+  perform pg_advisory_xact_lock((864492496828913283));
+  delete from "mainspring".limit x where x.org_id = 'SYSTEM' and x.name = p_name returning * into before;
+  if not found then
+    return false;
+  end if;
+  perform "mainspring".record_limit('limit.dropped', p_actor_type, p_actor_id, p_reason, jsonb_build_object('limit', p_name),
+                                "mainspring".rule_of(before), null);
+  perform "mainspring".reconsider(p_name, true);
+  delete from "mainspring".bucket b where b.org_id = 'SYSTEM' and b.name = p_name;
+  return true;
+end $$;
+
+CREATE FUNCTION mainspring.drop_waiting(p_ids uuid[], p_reason text) RETURNS uuid[]
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  w "mainspring".waiting;
+  dropped uuid[] := '{}';
+begin
+  for w in delete from "mainspring".waiting x where x.id = any(p_ids) and x.after is null returning * loop
+    insert into "mainspring".finished (id, org_id, state, attempt, crashes, snoozes, finished_at, error)
+    values (w.id, w.org_id, 'cancelled', w.attempt, w.crashes, w.snoozes, "mainspring".now(),
+            "mainspring".cancelled(p_reason) || jsonb_build_object('attempt', w.attempt, 'at', "mainspring".now()));
+    perform "mainspring".release_behind(w.id);
+    perform "mainspring".record('job.cancelled', w.id, w.attempt, jsonb_build_object(
+      'by', 'SYSTEM', 'by_type', 'system', 'reason', p_reason));
+    dropped := dropped || w.id;
+  end loop;
+  perform "mainspring".leave(dropped);
+  return dropped;
+end $$;
+
+CREATE TABLE mainspring.finished (
+    id uuid NOT NULL,
+    org_id text NOT NULL,
+    state text NOT NULL,
+    attempt smallint NOT NULL,
+    crashes smallint DEFAULT 0 NOT NULL,
+    snoozes smallint DEFAULT 0 NOT NULL,
+    worker text,
+    epoch bigint,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    error jsonb,
+    result jsonb,
+    CONSTRAINT finished_state_check CHECK ((state = ANY (ARRAY['succeeded'::text, 'failed'::text, 'dead'::text, 'cancelled'::text])))
+);
+
+CREATE TABLE mainspring.resolution (
+    org_id text NOT NULL,
+    job_id uuid NOT NULL,
+    resolution text NOT NULL,
+    at timestamp with time zone NOT NULL,
+    actor_type text NOT NULL,
+    actor_id text NOT NULL,
+    reason text NOT NULL,
+    successor uuid,
+    CONSTRAINT resolution_check CHECK (((resolution = 'fixed_forward'::text) = (successor IS NOT NULL))),
+    CONSTRAINT resolution_resolution_check CHECK ((resolution = ANY (ARRAY['discarded'::text, 'fixed_forward'::text])))
+);
+
+CREATE FUNCTION mainspring.end_of(p_id uuid, p_known text) RETURNS text
+    LANGUAGE sql STABLE
+    RETURN (SELECT CASE WHEN (r.resolution = 'discarded'::text) THEN 'discarded'::text ELSE COALESCE(f.state, k.state) END AS "coalesce" FROM (((SELECT end_of.p_id AS id, CASE WHEN (end_of.p_known = ANY (ARRAY['succeeded'::text, 'failed'::text, 'dead'::text, 'cancelled'::text])) THEN end_of.p_known ELSE NULL::text END AS state) k LEFT JOIN mainspring.finished f ON ((f.id = k.id))) LEFT JOIN mainspring.resolution r ON (((r.org_id = f.org_id) AND (r.job_id = f.id)))));
+
+CREATE FUNCTION mainspring.enqueue(task text, payload jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'q:default'::text, priority integer DEFAULT 2, org_id text DEFAULT 'default'::text, key text DEFAULT NULL::text, mode text DEFAULT NULL::text, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, project_id uuid DEFAULT NULL::uuid, actor_type text DEFAULT 'system'::text, actor_id text DEFAULT 'SYSTEM'::text, request_id text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, traceparent text DEFAULT NULL::text, max_attempts integer DEFAULT 5, cancellable boolean DEFAULT true, ttl interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, reset boolean DEFAULT false, id uuid DEFAULT NULL::uuid, allow_secrets text[] DEFAULT '{}'::text[], strand text DEFAULT NULL::text, best_effort boolean DEFAULT false) RETURNS TABLE(job_id uuid, answer text, state text)
     LANGUAGE plpgsql
     AS $_$
 #variable_conflict use_variable
@@ -534,7 +1459,8 @@ begin
     'org_id', org_id, 'key', key, 'mode', mode, 'scheduled_for', scheduled_for, 'delay', delay, 'project_id', project_id,
     'actor_type', actor_type, 'actor_id', actor_id, 'request_id', request_id, 'correlation_id', correlation_id,
     'parent_id', parent_id, 'traceparent', traceparent, 'max_attempts', max_attempts, 'cancellable', cancellable,
-    'ttl', ttl, 'wait', wait, 'reset', reset, 'allow_secrets', allow_secrets)));
+    'ttl', ttl, 'wait', wait, 'reset', reset, 'allow_secrets', allow_secrets, 'strand', strand,
+    'best_effort', best_effort)));
 end $_$;
 
 CREATE FUNCTION mainspring.enqueue_again(e mainspring.envelope) RETURNS TABLE(job_id uuid, answer text, state text)
@@ -561,6 +1487,12 @@ begin
 
     select s.state, s.attempt, s.finished_at, j.task = e.task as same_task into was
     from "mainspring".state_of(k.job_id) s join "mainspring".job j on j.id = k.job_id;
+
+    -- Wanted only where nothing is under way for it? Then whatever waits or runs will do, also with another payload.
+    if e.unless_live and was.state in ('scheduled', 'ready', 'retrying', 'running') then
+      return query select k.job_id, 'existing', was.state;
+      return;
+    end if;
 
     -- Asked to run again after a failure? A job keeps its task: another one's payload is none for it.
     if (e.reset or e.mode = 'reset_failed') and was.state in ('failed', 'dead', 'cancelled') and was.same_task then
@@ -613,7 +1545,109 @@ begin
   end loop;
 end $$;
 
-CREATE FUNCTION mainspring.enqueue_many(p_jobs json, p_checked boolean DEFAULT false) RETURNS TABLE(job_id uuid, answer text, state text)
+CREATE FUNCTION mainspring.enqueue_batch(p_batch json, p_jobs json, p_checked boolean DEFAULT false) RETURNS TABLE(job_id uuid, answer text, state text)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+  b "mainspring".batch;
+  org constant text := coalesce(p_batch ->> 'org_id', 'default');
+  last record;
+  ids uuid[];
+  answers text[];
+  states text[];
+begin
+  if p_checked is not true then
+    perform "mainspring".check_batch(p_batch);
+  end if;
+  if p_batch ->> 'name' is not null then
+    insert into "mainspring".batch (org_id, id, name, on_failure, created_at, closed_at)
+    values (org, (p_batch ->> 'id')::uuid, p_batch ->> 'name', coalesce(p_batch ->> 'on_failure', 'keep_going'),
+            "mainspring".now(), case when coalesce((p_batch ->> 'open')::boolean, false) then null else "mainspring".now() end)
+    on conflict do nothing returning * into b;
+    if not found then
+      perform "mainspring".refuse('batch', 'exists already');
+    end if;
+  else
+    select * into b from "mainspring".batch x where x.org_id = org and x.id = (p_batch ->> 'id')::uuid for share;
+    if not found then
+      perform "mainspring".refuse('batch', 'does not exist');
+    elsif b.finished_at is not null then
+      perform "mainspring".refuse('batch', 'has finished');
+    elsif b.stopped_at is not null then
+      perform "mainspring".refuse('batch', 'was stopped');
+    end if;
+  end if;
+  if p_batch ->> 'name' is not null and json_typeof(p_batch -> 'on_finish') = 'object' then
+    select * into last from "mainspring".enqueue_many(json_build_array(p_batch -> 'on_finish'), p_checked);
+    if last.answer <> 'created' then
+      perform "mainspring".refuse('on_finish', 'its key is taken');
+    elsif not exists (select from "mainspring".job j where j.id = last.job_id and j.org_id = org) then
+      perform "mainspring".refuse('org_id', 'is not that of the batch');
+    end if;
+    update "mainspring".waiting w set gate = 'parents', due_then = w.due_at, due_at = 'infinity' where w.id = last.job_id;
+    update "mainspring".batch x set on_finish = last.job_id where x.org_id = org and x.id = b.id;
+  end if;
+  select array_agg(e.job_id order by e.n), array_agg(e.answer order by e.n), array_agg(e.state order by e.n)
+  into ids, answers, states
+  from "mainspring".enqueue_many(p_jobs, p_checked, true) with ordinality e(job_id, answer, state, n);
+  perform "mainspring".join_batch(org, b.id, ids, answers, states);
+  perform "mainspring".ripple(null, array[b.id]);  -- it may be empty, or everything in it has ended before
+  return query select * from unnest(ids, answers, states);
+end $$;
+
+CREATE FUNCTION mainspring.enqueue_flow(p_jobs json, p_links json, p_checked boolean DEFAULT false) RETURNS TABLE(job_id uuid, answer text, state text)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+  ids uuid[];
+  answers text[];
+  states text[];
+  older uuid[];
+  children uuid[];
+  waits text[];
+  parents uuid[];
+  ends text[];
+  places integer[];
+  anyways boolean[];
+  org text;
+  wrong uuid;
+begin
+  perform "mainspring".check_links(p_links, json_array_length(p_jobs));
+  select array_agg(e.job_id order by e.n), array_agg(e.answer order by e.n), array_agg(e.state order by e.n)
+  into ids, answers, states
+  from "mainspring".enqueue_many(p_jobs, p_checked, true) with ordinality e(job_id, answer, state, n);
+  select min(j.org_id) into org from "mainspring".job j where j.id = any(ids);
+  if exists (select from "mainspring".job j where j.id = any(ids) and j.org_id <> org) then
+    perform "mainspring".refuse('org_id', 'is not the same for all jobs of the flow');
+  end if;
+  older := array(select i from unnest(ids, answers) x(i, a) where a <> 'created');
+  perform "mainspring".tie(older);
+  select array_agg(l.child), array_agg(l.answer), array_agg(l.parent), array_agg(l.parent_state), array_agg(l.place),
+         array_agg(l.anyway)
+  into children, waits, parents, ends, places, anyways
+  from "mainspring".links_of(p_links, ids, answers, states) l;
+  select x.child into wrong from unnest(children, waits, parents) x(child, answer, parent)
+  where x.child = x.parent or (x.answer <> 'created' and not exists (
+    select from "mainspring".dependency d where d.org_id = org and d.child = x.child and d.parent = x.parent)) limit 1;
+  if found then
+    perform "mainspring".refuse('key', format('%s is taken by a job that does not wait for these others', (
+      select left(j.key, 100) from "mainspring".job j where j.id = wrong)));
+  end if;
+  insert into "mainspring".dependency (org_id, child, parent, place, anyway, state)
+  select org, x.child, x.parent, x.place, x.anyway, case when x.state is not null then "mainspring".end_of(x.parent, x.state) end
+  from unnest(children, parents, places, anyways, ends) x(child, parent, place, anyway, state)
+  on conflict do nothing;
+  perform "mainspring".hold(array(select distinct c from unnest(children, waits) x(c, a) where a <> 'existing'));
+  if cardinality(older) > 0 then  -- one that it waits for may be given up already
+    perform "mainspring".ripple(children, null);
+  end if;
+  return query select x.id, x.answer, coalesce(s.state, x.state) from unnest(ids, answers, states) with ordinality x(id, answer, state, n)
+    left join lateral "mainspring".state_of(x.id) s on true order by x.n;
+end $$;
+
+CREATE FUNCTION mainspring.enqueue_many(p_jobs json, p_checked boolean DEFAULT false, p_tied boolean DEFAULT false) RETURNS TABLE(job_id uuid, answer text, state text)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -627,6 +1661,9 @@ begin
   if p_checked is not true then
     perform "mainspring".check_jobs(p_jobs);
   end if;
+  if strpos(p_jobs::text, '"best_effort"') > 0 then
+    perform "mainspring".check_room(p_jobs);
+  end if;
   if strpos(p_jobs::text, '"key"') = 0 then  -- nothing to deduplicate: measured at half the cost of what follows
     return query
     with x as materialized (
@@ -634,11 +1671,11 @@ begin
     ), written as (
       insert into "mainspring".job
       select id, org_id, task, queue, priority, max_attempts, cancellable, payload, project_id, actor_type, actor_id,
-             request_id, correlation_id, parent_id, traceparent, null, created_at, scheduled_for
+             request_id, correlation_id, parent_id, traceparent, null, strand, created_at, scheduled_for
       from x
     ), ticketed as (
-      insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at)
-      select id, org_id, task, queue, priority, due_at from x
+      insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at, strand, tied)
+      select id, org_id, task, queue, priority, due_at, strand, p_tied from x
     )
     select id, 'created', case when due_at > "mainspring".now() then 'scheduled' else 'ready' end from x;
   else
@@ -654,11 +1691,11 @@ begin
     ), written as (
       insert into "mainspring".job
       select id, org_id, task, queue, priority, max_attempts, cancellable, payload, project_id, actor_type, actor_id,
-             request_id, correlation_id, parent_id, traceparent, key, created_at, scheduled_for
+             request_id, correlation_id, parent_id, traceparent, key, strand, created_at, scheduled_for
       from fresh
     ), ticketed as (
-      insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at)
-      select id, org_id, task, queue, priority, due_at from fresh returning id, due_at
+      insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at, strand, tied)
+      select id, org_id, task, queue, priority, due_at, strand, p_tied from fresh returning id, due_at
     )
     select array_agg(x.id order by x.ord), array_agg(case when t.id is not null then 'created' end order by x.ord),
            array_agg(case when t.due_at > "mainspring".now() then 'scheduled' else 'ready' end order by x.ord)
@@ -673,6 +1710,9 @@ begin
         ids[e.ord] := again.job_id;
         answers[e.ord] := again.answer;
         states[e.ord] := again.state;
+        if p_tied and again.answer = 'created' then
+          update "mainspring".waiting w set tied = true where w.id = again.job_id;
+        end if;
       end loop;
     end if;
     return query select * from unnest(ids, answers, states);
@@ -682,13 +1722,36 @@ begin
   end if;
 end $$;
 
+CREATE FUNCTION mainspring.enter(l mainspring."limit", p_gate text, p_at timestamp with time zone, p_until timestamp with time zone, p_count integer, p_room integer) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  ats timestamptz[];
+  counts integer[];
+begin
+  select array_agg(x.at order by x.at), array_agg(x.n order by x.at) into ats, counts
+  from (
+    select max(e.at) as at, sum(e.n)::integer as n
+    from (
+      select y.at, y.n from "mainspring".bucket b, unnest(b.at, b.count) y(at, n)
+      where b.org_id = 'SYSTEM' and b.gate = p_gate and y.at > p_at - "mainspring".lookback(l.per)
+      union all select p_until, p_count) e
+    group by date_bin(l.per / 100, e.at, 'epoch')) x;
+  insert into "mainspring".bucket as b (gate, name, at, count, used_at, full_at)
+  values (p_gate, l.name, ats, counts, p_at, case when p_room < l.rate * 0.5 then p_at else '-infinity' end)
+  on conflict (org_id, gate) do update
+  set at = excluded.at, count = excluded.count, used_at = excluded.used_at,
+      full_at = case when p_room < l.rate * 0.5 then p_at else least(b.full_at, p_at) end;
+end $$;
+
 CREATE FUNCTION mainspring.envelopes(p_jobs json) RETURNS SETOF mainspring.envelope
     LANGUAGE sql STABLE
     AS $$
   select j.id, coalesce(j.org_id, 'default'), j.task, coalesce(j.queue, 'q:default'), coalesce(j.priority, 2::smallint),
          coalesce(j.max_attempts, 5::smallint), coalesce(j.cancellable, true), j.payload, j.project_id,
          coalesce(j.actor_type, 'system'), coalesce(j.actor_id, 'SYSTEM'), coalesce(j.request_id, j.id::text),
-         coalesce(j.correlation_id, j.id::text), j.parent_id, j.traceparent, j.key,
+         coalesce(j.correlation_id, j.id::text), j.parent_id, j.traceparent, j.key, j.strand,
          case when j.created_at is null then "mainspring".now() else "mainspring".plausible(j.created_at) end,
          case when j.wait is not null then "mainspring".now() + j.wait
               when j.delay is not null then "mainspring".now() + j.delay
@@ -696,14 +1759,15 @@ CREATE FUNCTION mainspring.envelopes(p_jobs json) RETURNS SETOF mainspring.envel
          case when j.wait is not null then "mainspring".now() + j.wait
               when j.delay is not null then "mainspring".now() + j.delay
               else coalesce(greatest(j.scheduled_for, "mainspring".now()), "mainspring".now()) end,
-         coalesce(j.mode, 'live'), j.ttl, coalesce(j.reset, false), j.ord
+         coalesce(j.mode, 'live'), j.ttl, coalesce(j.reset, false), coalesce(j.unless_live, false), j.ord
   from rows from (json_to_recordset(p_jobs) as (
     id uuid, org_id text, task text, queue text, priority smallint, max_attempts smallint, cancellable boolean,
     payload jsonb, project_id uuid, actor_type text, actor_id text, request_id text, correlation_id text, parent_id uuid,
-    traceparent text, key text, created_at timestamptz, scheduled_for timestamptz, delay interval, mode text,
-    ttl interval, wait interval, reset boolean)) with ordinality as j (
+    traceparent text, key text, strand text, created_at timestamptz, scheduled_for timestamptz, delay interval,
+    mode text, ttl interval, wait interval, reset boolean, unless_live boolean)) with ordinality as j (
     id, org_id, task, queue, priority, max_attempts, cancellable, payload, project_id, actor_type, actor_id, request_id,
-    correlation_id, parent_id, traceparent, key, created_at, scheduled_for, delay, mode, ttl, wait, reset, ord)
+    correlation_id, parent_id, traceparent, key, strand, created_at, scheduled_for, delay, mode, ttl, wait, reset,
+    unless_live, ord)
 $$;
 
 CREATE FUNCTION mainspring.erase(p_org text, p_actor_type text, p_actor_id text, p_reason text) RETURNS integer
@@ -730,22 +1794,6 @@ CREATE FUNCTION mainspring.payload_hash(p_payload jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN encode(sha256(convert_to((p_payload)::text, 'utf8'::name)), 'hex'::text);
 
-CREATE TABLE mainspring.finished (
-    id uuid NOT NULL,
-    org_id text NOT NULL,
-    state text NOT NULL,
-    attempt smallint NOT NULL,
-    crashes smallint DEFAULT 0 NOT NULL,
-    snoozes smallint DEFAULT 0 NOT NULL,
-    worker text,
-    epoch bigint,
-    started_at timestamp with time zone,
-    finished_at timestamp with time zone NOT NULL,
-    error jsonb,
-    result jsonb,
-    CONSTRAINT finished_state_check CHECK ((state = ANY (ARRAY['succeeded'::text, 'failed'::text, 'dead'::text, 'cancelled'::text])))
-);
-
 CREATE TABLE mainspring.job (
     id uuid NOT NULL,
     org_id text NOT NULL,
@@ -763,6 +1811,7 @@ CREATE TABLE mainspring.job (
     parent_id uuid,
     traceparent text,
     key text,
+    strand text,
     created_at timestamp with time zone NOT NULL,
     scheduled_for timestamp with time zone,
     CONSTRAINT created_at CHECK (((created_at > '0001-01-02 00:00:00+00'::timestamp with time zone) AND (created_at < '9999-01-01 00:00:00+00'::timestamp with time zone))),
@@ -771,19 +1820,6 @@ CREATE TABLE mainspring.job (
     CONSTRAINT job_payload_check CHECK ((jsonb_typeof(payload) = 'object'::text)),
     CONSTRAINT job_priority_check CHECK (((priority >= 0) AND (priority <= 3))),
     CONSTRAINT scheduled_for CHECK (((scheduled_for > '0001-01-02 00:00:00+00'::timestamp with time zone) AND (scheduled_for < '9999-01-01 00:00:00+00'::timestamp with time zone)))
-);
-
-CREATE TABLE mainspring.resolution (
-    org_id text NOT NULL,
-    job_id uuid NOT NULL,
-    resolution text NOT NULL,
-    at timestamp with time zone NOT NULL,
-    actor_type text NOT NULL,
-    actor_id text NOT NULL,
-    reason text NOT NULL,
-    successor uuid,
-    CONSTRAINT resolution_check CHECK (((resolution = 'fixed_forward'::text) = (successor IS NOT NULL))),
-    CONSTRAINT resolution_resolution_check CHECK ((resolution = ANY (ARRAY['discarded'::text, 'fixed_forward'::text])))
 );
 
 CREATE VIEW mainspring.dead_letters WITH (security_invoker='true') AS
@@ -818,9 +1854,131 @@ CREATE FUNCTION mainspring.find_dead(p_org text, p_task text, p_queue text, p_co
     and (p_since is null or d.finished_at >= p_since) and (p_until is null or d.finished_at <= p_until)
 $$;
 
+CREATE FUNCTION mainspring.find_fair(p_queue text, p_want integer, p_tasks text[], p_oldest boolean) RETURNS SETOF mainspring.waiting
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_sort TO 'on'
+    SET jit TO 'off'
+    AS $$
+declare
+  lanes constant smallint[] := array(
+    select p from unnest('{0,1,2,3}'::smallint[]) p
+    order by case when p_oldest then (
+      select w.due_at from "mainspring".waiting w
+      where w.queue = p_queue and w.priority = p and w.due_at <= "mainspring".now() order by w.due_at limit 1) end, p);
+  lane smallint;
+  start text;
+  heavy jsonb;
+  orgs text[];
+  weights integer[];
+  total integer;
+  counts integer[];
+  share integer;
+  n integer;
+  left_over integer := p_want;
+  walked text;
+begin
+  select f.cursor, f.weights into start, heavy from "mainspring".fair f where f.org_id = 'SYSTEM' and f.queue = p_queue;
+  foreach lane in array lanes loop
+    exit when left_over <= 0;
+    -- From the cursor on, then from the beginning up to it.
+    with recursive walk as (
+      select start as org_id, timestamptz 'infinity' as due_at, false as around, 0 as depth, 0 as due
+      union all
+      select x.*, h.depth + 1, h.due + (x.due_at <= "mainspring".now())::integer
+      from walk h cross join lateral (
+        select y.org_id, y.due_at, h.around from (
+          select w.org_id, w.due_at from "mainspring".waiting w
+          where w.queue = p_queue and w.priority = lane and w.org_id > h.org_id order by w.org_id, w.due_at limit 1) y
+        where not h.around or y.org_id <= start
+        union all
+        select y.org_id, y.due_at, true from (
+          select w.org_id, w.due_at from "mainspring".waiting w
+          where w.queue = p_queue and w.priority = lane and not h.around order by w.org_id, w.due_at limit 1) y
+        where y.org_id <= start
+        limit 1) x
+      where h.due < 100 and h.depth < 1000
+    ), chance as (
+      select k.*, z.weight, -ln(1 - random()) / z.weight as turn
+      from walk k cross join lateral (select coalesce((heavy ->> k.org_id)::integer, 1) as weight) z
+    )
+    select array_agg(k.org_id order by k.turn) filter (where k.due_at <= "mainspring".now()),
+           array_agg(k.weight order by k.turn) filter (where k.due_at <= "mainspring".now()),
+           sum(k.weight) filter (where k.due_at <= "mainspring".now()),
+           case when max(k.due) = 100 or max(k.depth) = 1000 then (array_agg(k.org_id order by k.depth desc))[1] end
+    into orgs, weights, total, walked
+    from chance k;
+    if walked is not null then
+      update "mainspring".fair f set cursor = walked
+      where f.org_id = 'SYSTEM' and f.queue = p_queue and f.cursor <> walked
+        and exists (select from "mainspring".fair x where x.org_id = 'SYSTEM' and x.queue = p_queue for update skip locked);
+    end if;
+    continue when orgs is null;
+    counts := array_fill(0, array[cardinality(orgs)]);
+    for i in 1 .. cardinality(orgs) loop
+      exit when left_over <= 0;
+      share := least(left_over, greatest(1, p_want * weights[i] / total));
+      return query
+        select w.* from "mainspring".waiting w
+        where w.queue = p_queue and w.priority = lane and w.org_id = orgs[i] and w.due_at <= "mainspring".now()
+          and w.task = any(p_tasks) and w.crashes = 0
+        order by w.due_at, w.id limit share for update of w skip locked;
+      get diagnostics n = row_count;
+      counts[i] := case when n = share then n else -1 end;  -- -1: it has no more
+      left_over := left_over - n;
+    end loop;
+    for i in 1 .. cardinality(orgs) loop
+      continue when counts[i] <= 0;
+      exit when left_over <= 0;
+      return query
+        select w.* from "mainspring".waiting w
+        where w.queue = p_queue and w.priority = lane and w.org_id = orgs[i] and w.due_at <= "mainspring".now()
+          and w.task = any(p_tasks) and w.crashes = 0
+        order by w.due_at, w.id offset counts[i] limit left_over for update of w skip locked;
+      get diagnostics n = row_count;
+      left_over := left_over - n;
+    end loop;
+  end loop;
+end $$;
+
 CREATE FUNCTION mainspring.fingerprint(p_task text, p_payload jsonb) RETURNS bytea
     LANGUAGE sql IMMUTABLE
     RETURN sha256(convert_to((p_task || COALESCE((p_payload #>> '{$mainspring,fingerprint}'::text[]), (p_payload)::text)), 'utf8'::name));
+
+CREATE TABLE mainspring.fire (
+    org_id text NOT NULL,
+    id uuid NOT NULL,
+    schedule text NOT NULL,
+    zone text NOT NULL,
+    instant timestamp with time zone NOT NULL,
+    local text NOT NULL,
+    how text NOT NULL,
+    reason text,
+    instants integer DEFAULT 1 NOT NULL,
+    job_id uuid,
+    at timestamp with time zone NOT NULL,
+    CONSTRAINT fire_how_check CHECK ((how = ANY (ARRAY['fired'::text, 'skipped'::text, 'missed'::text, 'run_now'::text])))
+);
+
+CREATE TABLE mainspring.schedule_zone (
+    org_id text NOT NULL,
+    schedule text NOT NULL,
+    zone text DEFAULT ''::text NOT NULL,
+    declared boolean NOT NULL,
+    after timestamp with time zone NOT NULL,
+    next_at timestamp with time zone,
+    local timestamp without time zone,
+    tzdata text,
+    job_id uuid,
+    problem text
+)
+WITH (fillfactor='50', autovacuum_vacuum_threshold='500', autovacuum_vacuum_scale_factor='0');
+
+CREATE FUNCTION mainspring.fires_after(p_org text, p_name text) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    RETURN GREATEST(mainspring.now(), (SELECT max(z.after) AS max FROM mainspring.schedule_zone z WHERE ((z.org_id = fires_after.p_org) AND (z.schedule = fires_after.p_name))), (SELECT max(f.instant) AS max FROM mainspring.fire f WHERE ((f.org_id = fires_after.p_org) AND (f.schedule = fires_after.p_name) AND (f.how <> 'run_now'::text))));
 
 CREATE FUNCTION mainspring.fix_forward(p_id uuid, p_org text, p_new uuid, p_payload jsonb, p_diff jsonb, p_actor_type text, p_actor_id text, p_reason text, p_dry boolean, OUT moved boolean, OUT in_the_way uuid) RETURNS record
     LANGUAGE plpgsql
@@ -862,8 +2020,10 @@ begin
   n.created_at := "mainspring".now();
   n.scheduled_for := null;
   insert into "mainspring".job values (n.*);
-  insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at)
-  values (n.id, n.org_id, n.task, n.queue, n.priority, "mainspring".now());
+  insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at, strand)
+  values (n.id, n.org_id, n.task, n.queue, n.priority, "mainspring".now(), n.strand);
+  perform "mainspring".take_over(p_id, array[p_new]);
+  perform "mainspring".reopen(p_new);
   perform "mainspring".take_key(n);
   insert into "mainspring".resolution (org_id, job_id, resolution, at, actor_type, actor_id, reason, successor)
   values (j.org_id, p_id, 'fixed_forward', "mainspring".now(), p_actor_type, p_actor_id, p_reason, p_new)
@@ -879,6 +2039,45 @@ begin
   perform "mainspring".wake();
 end $$;
 
+CREATE FUNCTION mainspring.force_breaker(p_event text, p_to text, p_name text, p_key text, p_org text, p_actor_type text, p_actor_id text, p_reason text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  org constant text := case when p_key = '' then 'SYSTEM' else p_org end;
+  before "mainspring".breaker;
+  after "mainspring".breaker;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  perform "mainspring".check_text('name', p_name, 100);
+  perform "mainspring".check_text('reason', p_reason, 1000);
+  if p_key is distinct from '' then
+    perform "mainspring".check_text('key', p_key, 200);
+    perform "mainspring".check_text('org', p_org, 200);
+  end if;
+  insert into "mainspring".breaker (org_id, name, key, failures, rate, calls, within, pause, longest, probes, used_at)
+  select org, r.name, p_key, r.failures, r.rate, r.calls, r.within, r.pause, r.longest, r.probes, "mainspring".now()
+  from "mainspring".breaker r where r.org_id = 'SYSTEM' and r.name = p_name and r.key = '' and p_key <> ''
+  on conflict do nothing;
+  select * into before from "mainspring".breaker b where b.org_id = org and b.name = p_name and b.key = p_key for update;
+  if not found then
+    perform "mainspring".refuse('name', 'is no breaker that a worker has declared');
+  end if;
+  if before.forced is not distinct from p_to then
+    return false;
+  end if;
+  update "mainspring".breaker b
+  set forced = p_to, forced_at = case when p_to is not null then "mainspring".now() end,
+      forced_by = case when p_to is not null then p_actor_id end, forced_reason = case when p_to is not null then p_reason end,
+      used_at = "mainspring".now()
+  where b.org_id = org and b.name = p_name and b.key = p_key returning * into after;
+  insert into "mainspring".audit (org_id, at, event, actor_type, actor_id, detail)
+  values (org, "mainspring".now(), p_event, p_actor_type, p_actor_id, jsonb_build_object(
+    'breaker', p_name, 'key', nullif(p_key, ''), 'by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason,
+    'before', "mainspring".breaker_facts(before), 'after', "mainspring".breaker_facts(after)));
+  perform pg_notify('mainspring', '');
+  return true;
+end $$;
+
 CREATE FUNCTION mainspring.forget(p_ids uuid[]) RETURNS void
     LANGUAGE sql
     AS $$
@@ -886,6 +2085,82 @@ CREATE FUNCTION mainspring.forget(p_ids uuid[]) RETURNS void
   delete from "mainspring".checkpoint c using "mainspring".job j where j.id = any(p_ids) and c.org_id = j.org_id and c.job_id = j.id;
   delete from "mainspring".progress p using "mainspring".job j where j.id = any(p_ids) and p.org_id = j.org_id and p.job_id = j.id
 $$;
+
+CREATE FUNCTION mainspring.forget_breakers(p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+  count integer;
+begin
+  delete from "mainspring".breaker b where b.ctid = any(array(
+    select x.ctid from "mainspring".breaker x
+    where x.key <> '' and x.forced is null
+      and greatest(x.used_at, x.until) < "mainspring".now() - greatest(x.within, interval '1 hour')
+    limit p_limit for update skip locked));
+  get diagnostics count = row_count;
+  return count;
+end $$;
+
+CREATE FUNCTION mainspring.forget_buckets(p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+  n integer;
+begin
+  delete from "mainspring".bucket b where b.ctid = any(array(
+    select x.ctid from "mainspring".bucket x where x.used_at < "mainspring".now() - interval '25 hours'
+    limit p_limit for update skip locked));
+  get diagnostics n = row_count;
+  return n;
+end $$;
+
+CREATE FUNCTION mainspring.free_gate(p_gate text, p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+  dependency constant text := split_part(p_gate, ':', 2);
+  part constant text := substr(p_gate, length('breaker:' || dependency) + 2);
+  count integer;
+begin
+  update "mainspring".waiting w set due_at = least(w.due_at, "mainspring".now()), gate = null, due_then = null
+  where w.ctid = any(array(
+    select x.ctid from "mainspring".waiting x
+    where x.gate = p_gate and x.gate is not null and not exists (
+      select from "mainspring".breaker b
+      where b.org_id = case when part = '' then 'SYSTEM' else x.org_id end and b.name = dependency and b.key = part
+        and "mainspring".breaker_state(b) <> 'closed')
+    order by x.priority, x.due_then, x.id limit p_limit for update of x skip locked));
+  get diagnostics count = row_count;
+  if count > 0 then
+    perform pg_notify('mainspring', '');
+  end if;
+  return count;
+end $$;
+
+CREATE FUNCTION mainspring.free_gates(p_limit integer) RETURNS integer
+    LANGUAGE sql
+    AS $$
+  select coalesce(sum("mainspring".free_gate(g.gate, p_limit)), 0)::integer
+  from (select distinct 'breaker:' || b.name || case when b.key = '' then '' else ':' || b.key end as gate
+        from "mainspring".breaker b where "mainspring".breaker_state(b) = 'closed') g
+$$;
+
+CREATE FUNCTION mainspring.gate_of(l mainspring."limit", p_org text, p_strand text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    RETURN (((l).name || '/'::text) || CASE (l).by WHEN 'all'::text THEN ''::text WHEN 'org'::text THEN p_org ELSE ((replace(replace(p_org, '%'::text, '%25'::text), '/'::text, '%2F'::text) || '/'::text) || p_strand) END);
+
+CREATE FUNCTION mainspring.give_up(p_id uuid) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  children uuid[];
+begin
+  with x as (
+    update "mainspring".dependency d set state = 'discarded' where d.parent = p_id and not d.met returning d.child)
+  select array_agg(distinct x.child) into children from x;
+  perform "mainspring".ripple(children, null);
+end $$;
 
 CREATE FUNCTION mainspring.guard_append_only() RETURNS trigger
     LANGUAGE plpgsql
@@ -904,6 +2179,16 @@ begin
     return old;
   end if;
   raise exception 'a finished job does not change: % of a % job refused', lower(tg_op), old.state using errcode = 'MS004';
+end $$;
+
+CREATE FUNCTION mainspring.guard_fire() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  if tg_op = 'DELETE' and "mainspring".verb() = 'prune' then
+    return old;
+  end if;
+  raise exception 'a fire is written once' using errcode = 'MS004';
 end $$;
 
 CREATE FUNCTION mainspring.guard_job() RETURNS trigger
@@ -943,6 +2228,8 @@ CREATE TABLE mainspring.running (
     crashes smallint NOT NULL,
     snoozes smallint NOT NULL,
     suspect boolean NOT NULL,
+    strand text,
+    tied boolean DEFAULT false NOT NULL,
     started_at timestamp with time zone NOT NULL,
     lease_expires_at timestamp with time zone NOT NULL,
     cancel_requested_at timestamp with time zone
@@ -963,6 +2250,44 @@ begin
   return r;
 end $$;
 
+CREATE FUNCTION mainspring.hold(p_ids uuid[]) RETURNS void
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  update "mainspring".waiting w set gate = 'parents', due_then = coalesce(w.due_then, w.due_at), due_at = 'infinity'
+  where w.id = any(p_ids)
+    and exists (select from "mainspring".dependency d where d.org_id = w.org_id and d.child = w.id and not d.met)
+$$;
+
+CREATE FUNCTION mainspring.index_fair() RETURNS void
+    LANGUAGE plpgsql
+    SET lock_timeout TO '2s'
+    AS $$
+declare
+  wanted constant boolean := exists (select from "mainspring".fair f);
+begin
+  if wanted = (to_regclass('"mainspring".waiting_fair') is not null) then
+    return;
+  elsif wanted then
+    execute 'create index waiting_fair on "mainspring".waiting (queue, priority, org_id, due_at, id)';
+  else
+    execute 'drop index "mainspring".waiting_fair';
+  end if;
+exception when lock_not_available then
+  raise exception 'fair: the index of fair queues could not be changed within 2 s, because an open transaction holds the table of '
+    'jobs that wait; nothing was changed, try again' using errcode = 'lock_not_available';
+end $$;
+
+CREATE FUNCTION mainspring.instant() RETURNS timestamp with time zone
+    LANGUAGE sql
+    RETURN clock_timestamp();
+
+CREATE FUNCTION mainspring.is_held(w mainspring.waiting) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    RETURN (((w).after IS NOT NULL) OR (NOT ((w).gate IS DISTINCT FROM 'parents'::text)));
+
 CREATE TABLE mainspring.idempotency (
     org_id text NOT NULL,
     key text NOT NULL,
@@ -982,6 +2307,82 @@ CREATE FUNCTION mainspring.job_of(p_org text, p_key text) RETURNS uuid
     LANGUAGE sql STABLE
     RETURN (SELECT i.job_id FROM mainspring.idempotency i WHERE ((i.org_id = job_of.p_org) AND (i.key = job_of.p_key)));
 
+CREATE FUNCTION mainspring.join_batch(p_org text, p_id uuid, p_ids uuid[], p_answers text[], p_states text[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+  if exists (select from "mainspring".job j where j.id = any(p_ids) and j.org_id <> p_org) then
+    perform "mainspring".refuse('org_id', 'is not that of the batch');
+  end if;
+  perform "mainspring".tie(array(select i from unnest(p_ids, p_answers) x(i, a) where a <> 'created'));
+  insert into "mainspring".member (org_id, batch_id, job_id, state)
+  select distinct on (x.id) p_org, p_id, x.id, case when x.answer <> 'created' then
+    replace("mainspring".end_of(x.id, x.state), 'discarded', 'failed') end
+  from unnest(p_ids, p_answers, p_states) x(id, answer, state)
+  on conflict do nothing;
+end $$;
+
+CREATE FUNCTION mainspring.leave(p_ids uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  g record;
+begin
+  for g in
+    with gone as (
+      delete from "mainspring".slot s
+      where s.job_id = any(p_ids) and (not s.in_order or exists (select from "mainspring".finished f where f.id = s.job_id))
+      returning s.gate)
+    select gone.gate, count(*) as n from gone group by gone.gate order by gone.gate
+  loop
+    -- Due when it was first: its place in the order depends on it, and limited claims know no bound from below.
+    update "mainspring".waiting w set due_at = w.due_then, gate = null, due_then = null
+    where w.id = any(array(
+      select x.id from "mainspring".waiting x where x.gate = g.gate
+      order by x.priority, x.due_then, x.id limit g.n for update skip locked));
+    perform "mainspring".wake();
+  end loop;
+end $$;
+
+CREATE FUNCTION mainspring.links_of(p_links json, p_ids uuid[], p_answers text[], p_states text[]) RETURNS TABLE(child uuid, answer text, parent uuid, parent_state text, place integer, anyway boolean)
+    LANGUAGE sql STABLE
+    SET enable_nestloop TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  with named as materialized (
+    select * from unnest(p_ids, p_answers, p_states) with ordinality n(id, answer, state, place)
+  ), listed as materialized (  -- parsed once, however many parents there are
+    select (l ->> 'child')::bigint + 1 as child, coalesce((l ->> 'anyway')::boolean, false) as anyway, l -> 'parents' as parents
+    from json_array_elements(p_links) l
+  ), link as materialized (
+    select x.child, p.i::bigint + 1 as parent, p.n as place, x.anyway
+    from listed x cross join lateral json_array_elements_text(x.parents) with ordinality p(i, n)
+  )
+  select c.id, c.answer, p.id, case when p.answer <> 'created' then coalesce(p.state, '') end, min(l.place)::integer,
+         bool_or(l.anyway)
+  from link l join named c on c.place = l.child join named p on p.place = l.parent
+  group by 1, 2, 3, 4
+$$;
+
+CREATE FUNCTION mainspring.lock_gates(p_gates text[], OUT t timestamp with time zone, OUT waited interval) RETURNS record
+    LANGUAGE plpgsql
+    SET lock_timeout TO '250ms'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  perform pg_advisory_xact_lock(hashtext('"mainspring" gates'), g.n)
+  from (select distinct hashtext(x) & 63 as n from unnest(p_gates) x order by 1) g;
+  waited := clock_timestamp() - transaction_timestamp();
+  t := "mainspring".instant();
+  update "mainspring".bucket b set at = array(select least(a, t) from unnest(b.at) a)
+  from "mainspring".limit l
+  where b.org_id = 'SYSTEM' and b.gate = any(p_gates) and l.org_id = 'SYSTEM' and l.name = b.name
+    and b.at[cardinality(b.at)] > t + l.per;
+exception when lock_not_available then
+  t := null;
+end $$;
+
 CREATE FUNCTION mainspring.lock_key(j mainspring.job) RETURNS uuid
     LANGUAGE plpgsql
     AS $$
@@ -995,23 +2396,176 @@ begin
             and s.state in ('scheduled', 'ready', 'retrying', 'running'));
 end $$;
 
-CREATE FUNCTION mainspring.next_due(p_queues text[]) RETURNS interval
-    LANGUAGE sql STABLE
+CREATE FUNCTION mainspring.look_at_batches(p_batches uuid[]) RETURNS uuid[]
+    LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     AS $$
-  select min(x.due_at) - "mainspring".now()
+declare
+  locked uuid[];
+  b "mainspring".batch;
+  one record;
+  dropped uuid[] := '{}';
+begin
+  select array_agg(x.id) into locked from (
+    select y.id from "mainspring".batch y where y.id = any(p_batches) and y.finished_at is null
+    order by y.id for update skip locked) x;
+  insert into "mainspring".loose_end (org_id, kind, what)
+  select y.org_id, 'batch', y.id from "mainspring".batch y
+  where y.id = any(array(select unnest(p_batches) except select unnest(locked))) and y.finished_at is null;
+  for b in select * from "mainspring".batch y where y.id = any(locked) loop
+    select m.job_id, m.state into one from "mainspring".member m
+    where b.on_failure = 'stop' and b.stopped_at is null
+      and m.org_id = b.org_id and m.batch_id = b.id and m.state in ('failed', 'dead') limit 1;
+    if found then
+      update "mainspring".batch y
+      set stopped_at = "mainspring".now(), stop_reason = format('Job %s of its batch is %s.', one.job_id, one.state)
+      where y.org_id = b.org_id and y.id = b.id returning * into b;
+      perform "mainspring".record_batch('batch.stopped', b, 'system', 'SYSTEM', jsonb_build_object('reason', b.stop_reason));
+    end if;
+    if b.stopped_at is not null then
+      dropped := dropped || "mainspring".stop_members(b);
+    end if;
+    continue when b.closed_at is null or (  -- exists() would not keep the order
+      select m.job_id from "mainspring".member m where m.org_id = b.org_id and m.batch_id = b.id and m.state is null
+      order by m.job_id desc limit 1) is not null;
+    perform from "mainspring".waiting w where w.id = b.on_finish and w.gate = 'parents' for update skip locked;
+    if not found and exists (select from "mainspring".waiting w where w.id = b.on_finish and w.gate = 'parents') then
+      insert into "mainspring".loose_end (org_id, kind, what) values (b.org_id, 'batch', b.id);
+      continue;
+    end if;
+    update "mainspring".batch y set finished_at = "mainspring".now() where y.org_id = b.org_id and y.id = b.id;
+    perform "mainspring".open_gate(array[b.on_finish]);
+    perform "mainspring".wake();
+    perform "mainspring".record_batch('batch.finished', b, 'system', 'SYSTEM', (
+      select jsonb_build_object('total', count(*), 'succeeded', count(*) filter (where m.state = 'succeeded'),
+               'failed', count(*) filter (where m.state = 'failed'), 'dead', count(*) filter (where m.state = 'dead'),
+               'cancelled', count(*) filter (where m.state = 'cancelled'), 'on_finish', b.on_finish)
+      from "mainspring".member m where m.org_id = b.org_id and m.batch_id = b.id));
+  end loop;
+  return dropped;
+end $$;
+
+CREATE FUNCTION mainspring.look_at_children(p_children uuid[]) RETURNS uuid[]
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+declare
+  locked uuid[];
+  free uuid[];
+  lost record;
+  dropped uuid[] := '{}';
+begin
+  select array_agg(x.id) into locked from (
+    select w.id from "mainspring".waiting w where w.id = any(p_children) and w.gate = 'parents'
+    order by w.id for update skip locked) x;
+  insert into "mainspring".loose_end (org_id, kind, what)
+  select w.org_id, 'child', w.id from "mainspring".waiting w
+  where w.id = any(array(select unnest(p_children) except select unnest(locked))) and w.gate = 'parents';
+  if locked is null then
+    return dropped;
+  end if;
+  -- A new statement: it sees what committed before the locks were ours.
+  select array_agg(w.id) into free from "mainspring".waiting w
+  where w.id = any(locked)
+    and not exists (select from "mainspring".dependency d where d.org_id = w.org_id and d.child = w.id and not d.met);
+  if free is not null then
+    perform "mainspring".open_gate(free);
+    perform "mainspring".wake();
+  end if;
+  for lost in
+    select min(d.parent::text) as parent, min(d.state) as state, array_agg(distinct d.child) as children
+    from "mainspring".dependency d
+    where d.child = any(locked) and not d.met and not d.anyway and d.state in ('cancelled', 'discarded')
+    group by d.parent
+  loop
+    dropped := dropped || "mainspring".drop_waiting(lost.children, format('Job %s, which it waited for, was %s.', lost.parent, lost.state));
+  end loop;
+  return dropped;
+end $$;
+
+CREATE FUNCTION mainspring.lookback(p_per interval) RETURNS interval
+    LANGUAGE sql IMMUTABLE
+    RETURN (make_interval(secs => (EXTRACT(epoch FROM p_per))::double precision) + LEAST((p_per * (0.005)::double precision), '00:00:00.005'::interval));
+
+CREATE FUNCTION mainspring.next_due(p_queues text[]) RETURNS interval
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+declare
+  opens timestamptz;
+begin
+  if exists (select from "mainspring".limit l where l.queue = any(p_queues)) then
+    opens := "mainspring".next_open(p_queues);
+  end if;
+  return (select least(min(x.due_at), opens) - "mainspring".now()
   from unnest(p_queues) q(name) cross join (values (0::smallint), (1::smallint), (2::smallint), (3::smallint)) p(priority)
   cross join lateral (
     select w.due_at from "mainspring".waiting w
     where w.queue = q.name and w.priority = p.priority and w.due_at > "mainspring".now() and w.due_at < 'infinity'
-    order by w.due_at limit 1) x
+    order by w.due_at limit 1) x);
+end $$;
+
+CREATE FUNCTION mainspring.next_open(p_queues text[]) RETURNS timestamp with time zone
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    AS $$
+  select min("mainspring".opens_at(l, l.name || '/', "mainspring".now()))
+  from "mainspring".limit l
+  where l.queue = any(p_queues) and l.by = 'all' and l.rate is not null
+    and "mainspring".room(l, l.name || '/', "mainspring".now()) <= 0
+    and exists (select from (values (0::smallint), (1::smallint), (2::smallint), (3::smallint)) p(priority),
+                lateral (select from "mainspring".waiting w where w.queue = l.queue and w.priority = p.priority
+                           and w.due_at <= "mainspring".now() limit 1) x)
 $$;
 
-CREATE FUNCTION mainspring.now() RETURNS timestamp with time zone
-    LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN statement_timestamp();
+CREATE FUNCTION mainspring.note_ends(p_ended uuid[], OUT children uuid[], OUT batches uuid[]) RETURNS record
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+begin
+  with x as (
+    update "mainspring".member m set state = f.state from "mainspring".finished f
+    where m.job_id = any(p_ended) and f.id = m.job_id and m.state is distinct from f.state returning m.batch_id)
+  select array_agg(distinct x.batch_id) into batches from x;
+  with x as (
+    update "mainspring".dependency d set state = f.state from "mainspring".finished f
+    where d.parent = any(p_ended) and f.id = d.parent and coalesce(d.state, '') not in (f.state, 'discarded')
+    returning d.child)
+  select array_agg(distinct x.child) into children from x;
+end $$;
+
+CREATE FUNCTION mainspring.open_breaker(p_name text, p_actor_type text, p_actor_id text, p_reason text, p_key text DEFAULT ''::text, p_org text DEFAULT 'default'::text) RETURNS boolean
+    LANGUAGE sql
+    AS $$
+  select "mainspring".force_breaker('breaker.forced_open', 'open', p_name, p_key, p_org, p_actor_type, p_actor_id, p_reason)
+$$;
+
+CREATE FUNCTION mainspring.open_gate(p_ids uuid[]) RETURNS void
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    AS $$
+  update "mainspring".waiting w
+  set gate = null, due_at = case when w.after is null then greatest(w.due_then, "mainspring".now()) else w.due_at end,
+      due_then = case when w.after is not null then w.due_then end
+  where w.id = any(p_ids) and w.gate = 'parents'
+$$;
+
+CREATE FUNCTION mainspring.opens_at(l mainspring."limit", p_gate text, p_at timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    AS $$
+  select coalesce(min(e.at), p_at) + "mainspring".lookback(l.per)
+  from "mainspring".bucket b, unnest(b.at) e(at)
+  where b.org_id = 'SYSTEM' and b.gate = p_gate and e.at > p_at - "mainspring".lookback(l.per)
+$$;
 
 CREATE FUNCTION mainspring.pause(p_queue text, p_actor_type text, p_actor_id text, p_reason text) RETURNS void
     LANGUAGE plpgsql
@@ -1030,6 +2584,28 @@ begin
       pause_reason = excluded.pause_reason
   returning * into after;
   perform "mainspring".record_queue('queue.paused', p_actor_type, p_actor_id, p_reason, p_queue, before, after);
+end $$;
+
+CREATE FUNCTION mainspring.pause_schedule(p_org text, p_name text, p_actor_type text, p_actor_id text, p_reason text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  old "mainspring".schedule;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  select * into old from "mainspring".schedule s where s.org_id = p_org and s.name = p_name for update;
+  if not found then
+    return null;
+  elsif old.paused_at is not null then
+    return false;
+  end if;
+  update "mainspring".schedule s set paused_at = "mainspring".now(), paused_by = p_actor_id, pause_reason = p_reason
+  where s.org_id = p_org and s.name = p_name;
+  update "mainspring".schedule_zone z set next_at = null where z.org_id = p_org and z.schedule = p_name;
+  perform "mainspring".record_schedule('schedule.paused', p_actor_type, p_actor_id, p_reason, p_org, p_name,
+    jsonb_build_object('paused_at', null),
+    jsonb_build_object('paused_at', "mainspring".now(), 'paused_by', p_actor_id, 'pause_reason', p_reason));
+  return true;
 end $$;
 
 CREATE FUNCTION mainspring.plausible(p_created_at timestamp with time zone) RETURNS timestamp with time zone
@@ -1114,22 +2690,129 @@ begin
                 from "mainspring".attempt a where a.org_id = j.org_id and a.job_id = j.id
       union all select 'job.started', f.started_at, f.attempt, f.epoch where f.state = 'succeeded'
       union all select 'job.succeeded', f.finished_at, f.attempt, null where f.state = 'succeeded') e
+    where not (j.org_id = 'SYSTEM' and j.task like 'mainspring.%')  -- a heartbeat a minute is nobody's history
   )
   select array_agg(f.id) into gone from f;
   delete from "mainspring".attempt a using "mainspring".job j where j.id = any(gone) and a.org_id = j.org_id and a.job_id = j.id;
   perform "mainspring".forget(gone);
+  perform "mainspring".prune_flows(gone, p_before);
   delete from "mainspring".resolution r using "mainspring".job j where j.id = any(gone) and r.org_id = j.org_id and r.job_id = j.id;
   delete from "mainspring".job j where j.id = any(gone);
   perform set_config('mainspring.verb', '', true);
   return coalesce(cardinality(gone), 0);
 end $$;
 
+CREATE FUNCTION mainspring.prune_fires(p_before timestamp with time zone, p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+  gone integer;
+begin
+  if p_before is null then
+    perform "mainspring".refuse('before', 'is missing');
+  elsif p_limit is null or p_limit not between 1 and 100000 then
+    perform "mainspring".refuse('limit', 'is not between 1 and 100000');
+  end if;
+  perform set_config('mainspring.verb', 'prune', true);
+  with old as materialized (
+    select f.org_id, f.id from "mainspring".fire f
+    where f.at < p_before and not exists (
+      select from "mainspring".fan_out o where o.org_id = f.org_id and o.fire_id = f.id and o.finished_at is null)
+    limit p_limit
+  ), cursors as (
+    delete from "mainspring".fan_out o using old where o.org_id = old.org_id and o.fire_id = old.id
+  ), fires as (
+    delete from "mainspring".fire f using old where f.org_id = old.org_id and f.id = old.id returning 1
+  )
+  select count(*) into gone from fires;
+  perform set_config('mainspring.verb', '', true);
+  return gone;
+end $$;
+
+CREATE FUNCTION mainspring.prune_flows(p_gone uuid[], p_before timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  b "mainspring".batch;
+begin
+  delete from "mainspring".dependency d using "mainspring".job j where j.id = any(p_gone) and d.org_id = j.org_id and d.child = j.id;
+  for b in
+    select * from "mainspring".batch x where x.finished_at < p_before and (  -- the last of its jobs goes last
+      select j.id from "mainspring".member m join "mainspring".job j on j.id = m.job_id
+      where m.org_id = x.org_id and m.batch_id = x.id and j.id <> all(coalesce(p_gone, '{}'))
+      order by m.job_id desc limit 1) is null
+    limit 100 for update skip locked
+  loop
+    delete from "mainspring".member m where m.org_id = b.org_id and m.batch_id = b.id;
+    delete from "mainspring".batch x where x.org_id = b.org_id and x.id = b.id;
+  end loop;
+end $$;
+
+CREATE FUNCTION mainspring.put_fair(p_queue text, p_weights jsonb, p_app text, p_actor_type text, p_actor_id text, p_reason text) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+declare
+  before jsonb;
+  org text;
+  weight jsonb;
+begin
+  perform "mainspring".check_text('queue', p_queue, 63);
+  if p_queue = 'q:deadletter' then
+    perform "mainspring".refuse('queue', 'q:deadletter holds dead jobs; nothing runs there');
+  elsif p_weights is null or jsonb_typeof(p_weights) <> 'object' then
+    perform "mainspring".refuse('weights', 'is not an object of organisations and whole numbers');
+  end if;
+  for org, weight in select * from jsonb_each(p_weights) loop
+    perform "mainspring".check_text('weights', org, 200);
+    if weight::text !~ '^([1-9]\d{0,2}|1000)$' then
+      perform "mainspring".refuse('weights', 'is not a whole number from 1 to 1000');
+    end if;
+  end loop;
+  select f.weights into before from "mainspring".fair f where f.org_id = 'SYSTEM' and f.queue = p_queue;
+  insert into "mainspring".fair (queue, weights, declared, app, set_at, set_by)
+  values (p_queue, p_weights, p_app is not null, p_app, "mainspring".now(), p_actor_id)
+  on conflict (org_id, queue) do update
+  set weights = excluded.weights, declared = excluded.declared, app = excluded.app, set_at = excluded.set_at,
+      set_by = excluded.set_by;
+  perform "mainspring".index_fair();
+  perform "mainspring".record_limit('queue.fair', p_actor_type, p_actor_id, p_reason, jsonb_build_object('queue', p_queue),
+                                jsonb_build_object('weights', before), jsonb_build_object('weights', p_weights));
+end $_$;
+
+CREATE FUNCTION mainspring.put_limit(p_new mainspring."limit", p_actor_type text, p_actor_id text, p_reason text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  before "mainspring".limit;
+  same boolean;
+begin
+  perform "mainspring".check_limit(p_new);
+  perform pg_advisory_xact_lock((864492496828913283));
+  select * into before from "mainspring".limit x where x.org_id = 'SYSTEM' and x.name = p_new.name for update;
+  same := (before.queue, before.task, before."by", before.in_order, before.rate is null)
+          is not distinct from (p_new.queue, p_new.task, p_new."by", p_new.in_order, p_new.rate is null);
+  if not same then
+    delete from "mainspring".bucket b where b.org_id = 'SYSTEM' and b.name = p_new.name;
+  end if;
+  insert into "mainspring".limit (name, queue, task, by, rate, per, concurrency, in_order, declared, app, code, counted, set_at, set_by)
+  values (p_new.name, p_new.queue, p_new.task, p_new."by", p_new.rate, p_new.per, p_new.concurrency, p_new.in_order, p_new.declared,
+          p_new.app, p_new.code, case when same then before.counted else p_new.concurrency is null end, "mainspring".now(), p_actor_id)
+  on conflict (org_id, name) do update
+  set queue = excluded.queue, task = excluded.task, by = excluded.by, rate = excluded.rate, per = excluded.per,
+      concurrency = excluded.concurrency, in_order = excluded.in_order, declared = excluded.declared, app = excluded.app,
+      code = excluded.code, counted = excluded.counted, set_at = excluded.set_at, set_by = excluded.set_by;
+  perform "mainspring".record_limit('limit.set', p_actor_type, p_actor_id, p_reason, jsonb_build_object('limit', p_new.name),
+                                "mainspring".rule_of(before), "mainspring".rule_of(p_new));
+  perform "mainspring".reconsider(p_new.name, false);
+end $$;
+
 CREATE FUNCTION mainspring.raise_idle(p_millis integer) RETURNS void
     LANGUAGE sql
     AS $$
-  select setval('"mainspring".idle_until',
-                greatest(last_value, (extract(epoch from clock_timestamp()) * 1000)::bigint + p_millis))
+  select setval('"mainspring".idle_until',  -- never sooner than said before, unless that was before the clock was set back
+                case when last_value between t.until and t.until + 600000 then last_value else t.until end)
   from "mainspring".idle_until
+  cross join (select (extract(epoch from clock_timestamp()) * 1000)::bigint + p_millis as until) t
 $$;
 
 CREATE TABLE mainspring.attempt (
@@ -1156,25 +2839,6 @@ CREATE TABLE mainspring.progress (
     reported_at timestamp with time zone NOT NULL
 )
 WITH (fillfactor='50', autovacuum_vacuum_threshold='500', autovacuum_vacuum_scale_factor='0');
-
-CREATE TABLE mainspring.waiting (
-    id uuid NOT NULL,
-    org_id text NOT NULL,
-    task text NOT NULL,
-    queue text NOT NULL,
-    priority smallint NOT NULL,
-    due_at timestamp with time zone NOT NULL,
-    attempt smallint DEFAULT 0 NOT NULL,
-    crashes smallint DEFAULT 0 NOT NULL,
-    snoozes smallint DEFAULT 0 NOT NULL,
-    retrying boolean DEFAULT false NOT NULL,
-    suspect boolean DEFAULT false NOT NULL,
-    after uuid,
-    due_then timestamp with time zone,
-    CONSTRAINT due_at CHECK ((due_at > '0001-01-02 00:00:00+00'::timestamp with time zone)),
-    CONSTRAINT waiting_check CHECK (((after IS NULL) = (due_then IS NULL)))
-)
-WITH (autovacuum_vacuum_threshold='500', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_cost_delay='0');
 
 CREATE VIEW mainspring.jobs WITH (security_invoker='true') AS
  SELECT j.id,
@@ -1255,6 +2919,20 @@ begin
   return row_to_json(j);
 end $_$;
 
+CREATE FUNCTION mainspring.reconsider(p_name text, p_gone boolean) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  update "mainspring".waiting w
+  set due_at = case when p_gone then greatest(w.due_then, "mainspring".now()) else w.due_then end, gate = null, due_then = null
+  where w.id = any(array(
+    select x.id from "mainspring".waiting x where x.gate is not null and starts_with(x.gate, p_name || '/')
+    order by x.due_then limit 10000 for update skip locked));
+  update "mainspring".bucket b set next_at = default where b.org_id = 'SYSTEM' and b.name = p_name;
+  perform pg_notify('mainspring', '');  -- rare
+end $$;
+
 CREATE FUNCTION mainspring.record(p_event text, p_job uuid, p_attempt smallint, p_detail jsonb) RETURNS void
     LANGUAGE sql
     AS $$
@@ -1263,6 +2941,28 @@ CREATE FUNCTION mainspring.record(p_event text, p_job uuid, p_attempt smallint, 
   select j.org_id, "mainspring".now(), p_event, j.id, j.task, p_attempt, j.project_id, j.actor_type, j.actor_id, j.request_id,
          j.correlation_id, coalesce(p_detail, '{}')
   from "mainspring".job j where j.id = p_job
+$$;
+
+CREATE TABLE mainspring.batch (
+    org_id text NOT NULL,
+    id uuid NOT NULL,
+    name text NOT NULL,
+    on_failure text NOT NULL,
+    on_finish uuid,
+    created_at timestamp with time zone NOT NULL,
+    closed_at timestamp with time zone,
+    stopped_at timestamp with time zone,
+    stop_reason text,
+    finished_at timestamp with time zone,
+    CONSTRAINT batch_on_failure_check CHECK ((on_failure = ANY (ARRAY['keep_going'::text, 'stop'::text])))
+);
+
+CREATE FUNCTION mainspring.record_batch(p_event text, b mainspring.batch, p_actor_type text, p_actor_id text, p_detail jsonb) RETURNS void
+    LANGUAGE sql
+    AS $$
+  insert into "mainspring".audit (org_id, at, event, actor_type, actor_id, detail)
+  values (b.org_id, "mainspring".now(), p_event, p_actor_type, p_actor_id,
+          jsonb_build_object('batch', b.id, 'name', b.name) || p_detail)
 $$;
 
 CREATE FUNCTION mainspring.record_bulk(p_org text, p_event text, p_actor_type text, p_actor_id text, p_detail jsonb) RETURNS void
@@ -1289,7 +2989,7 @@ begin
   if p_event !~ '^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+$' then
     perform "mainspring".refuse('event', 'is not of the form noun.verb');
   end if;
-  if p_event ~ '^(job|queue|worker|schedule|schema|audit|cipher|dead_letters)\.' then
+  if p_event ~ '^(job|batch|queue|limit|breaker|worker|schedule|schema|audit|cipher|dead_letters)\.' then
     perform "mainspring".refuse('event', 'is a name of the engine');
   end if;
   if p_detail is null or jsonb_typeof(p_detail) <> 'object' then
@@ -1321,13 +3021,22 @@ begin
   return new_id;
 end $_$;
 
+CREATE FUNCTION mainspring.record_limit(p_event text, p_actor_type text, p_actor_id text, p_reason text, p_what jsonb, p_before jsonb, p_after jsonb) RETURNS void
+    LANGUAGE sql
+    AS $$
+  insert into "mainspring".audit (org_id, at, event, actor_type, actor_id, detail)
+  select 'SYSTEM', "mainspring".now(), p_event, p_actor_type, p_actor_id, p_what || jsonb_build_object(
+    'by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason, 'before', p_before, 'after', p_after)
+$$;
+
 CREATE TABLE mainspring.queue (
     org_id text DEFAULT 'SYSTEM'::text NOT NULL,
     name text NOT NULL,
     paused_at timestamp with time zone,
     paused_by text,
     pause_reason text,
-    start_target interval
+    start_target interval,
+    max_depth integer
 );
 
 CREATE FUNCTION mainspring.record_queue(p_event text, p_actor_type text, p_actor_id text, p_reason text, p_queue text, p_before mainspring.queue, p_after mainspring.queue) RETURNS void
@@ -1340,6 +3049,15 @@ CREATE FUNCTION mainspring.record_queue(p_event text, p_actor_type text, p_actor
                                  'pause_reason', p_before.pause_reason),
     'after', jsonb_build_object('paused_at', p_after.paused_at, 'paused_by', p_after.paused_by,
                                 'pause_reason', p_after.pause_reason))
+$$;
+
+CREATE FUNCTION mainspring.record_schedule(p_event text, p_actor_type text, p_actor_id text, p_reason text, p_org text, p_name text, p_before jsonb, p_after jsonb) RETURNS void
+    LANGUAGE sql
+    AS $$
+  insert into "mainspring".audit (org_id, at, event, actor_type, actor_id, detail)
+  select p_org, "mainspring".now(), p_event, p_actor_type, p_actor_id, jsonb_build_object(
+    'schedule', p_name, 'by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason,
+    'before', p_before, 'after', p_after)
 $$;
 
 CREATE FUNCTION mainspring.record_start(r mainspring.running) RETURNS void
@@ -1362,7 +3080,9 @@ end $$;
 CREATE FUNCTION mainspring.release_behind(p_id uuid) RETURNS void
     LANGUAGE sql
     AS $$
-  update "mainspring".waiting w set due_at = greatest(w.due_then, "mainspring".now()), after = null, due_then = null
+  update "mainspring".waiting w
+  set due_at = case when w.gate is null then greatest(w.due_then, "mainspring".now()) else w.due_at end, after = null,
+      due_then = case when w.gate is not null then w.due_then end
   where w.after = p_id and w.after is not null
 $$;
 
@@ -1373,11 +3093,14 @@ CREATE FUNCTION mainspring.release_held() RETURNS integer
 declare
   n integer;
 begin
-  update "mainspring".waiting w set due_at = greatest(w.due_then, "mainspring".now()), after = null, due_then = null
+  update "mainspring".waiting w
+  set due_at = case when w.gate is null then greatest(w.due_then, "mainspring".now()) else w.due_at end, after = null,
+      due_then = case when w.gate is not null then w.due_then end
   where w.after is not null
     and not exists (select from "mainspring".running r where r.id = w.after)
     and not exists (select from "mainspring".waiting x where x.id = w.after);
   get diagnostics n = row_count;
+  perform "mainspring".tie_up();
   return n;
 end $$;
 
@@ -1402,6 +3125,64 @@ CREATE FUNCTION mainspring.renew(p_worker text, p_lease interval, p_epochs bigin
   returning r.epoch, r.cancel_requested_at is not null
 $$;
 
+CREATE FUNCTION mainspring.reopen(p_id uuid) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+declare
+  b record;
+  tied boolean := false;
+begin
+  for b in update "mainspring".member m set state = null where m.job_id = p_id returning m.org_id, m.batch_id loop
+    tied := true;
+    perform "mainspring".reopen_batch(b.org_id, b.batch_id);
+  end loop;
+  update "mainspring".dependency d set state = null where d.parent = p_id;
+  if found then
+    tied := true;  -- what would run anyway and has not started waits again
+    update "mainspring".waiting w set gate = 'parents', due_then = coalesce(w.due_then, w.due_at), due_at = 'infinity'
+    from "mainspring".dependency d where d.parent = p_id and w.id = d.child and w.attempt = 0 and w.gate is distinct from 'parents';
+  end if;
+  if tied then
+    update "mainspring".waiting w set tied = true where w.id = p_id;
+  end if;
+end $$;
+
+CREATE FUNCTION mainspring.reopen_batch(p_org text, p_id uuid) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  b "mainspring".batch;
+  j "mainspring".job;
+  was text;
+begin
+  select * into b from "mainspring".batch x where x.org_id = p_org and x.id = p_id for update;
+  update "mainspring".batch x set finished_at = null, stopped_at = null, stop_reason = null
+  where x.org_id = p_org and x.id = p_id;
+  select * into j from "mainspring".job x where x.id = b.on_finish;
+  if b.finished_at is null or not found then
+    return;
+  end if;
+  update "mainspring".waiting w set gate = 'parents', due_then = coalesce(w.due_then, w.due_at), due_at = 'infinity'
+  where w.id = j.id and w.attempt = 0;
+  if found then
+    return;
+  end if;
+  was := (select s.state from "mainspring".state_of(j.id) s);
+  b.on_finish := "mainspring".uuid7();
+  insert into "mainspring".job
+  select (x).* from (select jsonb_populate_record(j, jsonb_build_object(
+    'id', b.on_finish, 'created_at', "mainspring".now(), 'scheduled_for', null)) as x) y;
+  insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at, after, gate, due_then, strand)
+  values (b.on_finish, j.org_id, j.task, j.queue, j.priority, 'infinity',
+          case when was in ('running', 'ready', 'retrying', 'scheduled') then j.id end, 'parents', "mainspring".now(), j.strand);
+  select * into j from "mainspring".job x where x.id = b.on_finish;
+  perform "mainspring".take_key(j);
+  update "mainspring".batch x set on_finish = b.on_finish where x.org_id = p_org and x.id = p_id;
+end $$;
+
 CREATE FUNCTION mainspring.replace_job(p_id uuid, e mainspring.envelope) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -1411,8 +3192,9 @@ begin
   perform set_config('mainspring.verb', 'replace', true);
   select coalesce(w.due_then, w.due_at) into before from "mainspring".waiting w where w.id = p_id for update;
   update "mainspring".waiting w
-  set due_at = case when w.after is null then e.due_at else w.due_at end,
-      due_then = case when w.after is not null then e.due_at end
+  set due_at = case when "mainspring".is_held(w) then w.due_at else e.due_at end,
+      due_then = case when "mainspring".is_held(w) then e.due_at end,
+      gate = case when "mainspring".is_held(w) then w.gate end  -- a limit looks at it again
   where w.id = p_id and w.attempt = 0;
   if not found then
     perform set_config('mainspring.verb', '', true);
@@ -1464,8 +3246,9 @@ begin
   delete from "mainspring".finished x where x.id = p_id;
   perform set_config('mainspring.verb', '', true);
   perform "mainspring".take_key(j);
-  insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at, suspect)
-  values (j.id, j.org_id, j.task, j.queue, j.priority, due, f.state = 'failed');
+  insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at, suspect, strand)
+  values (j.id, j.org_id, j.task, j.queue, j.priority, due, f.state = 'failed', j.strand);
+  perform "mainspring".reopen(p_id);
   perform "mainspring".record('job.replayed', p_id, f.attempt, jsonb_strip_nulls(jsonb_build_object(
     'by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason, 'bulk', p_bulk,
     'before', jsonb_build_object('state', f.state, 'attempt', f.attempt, 'resolution', decided, 'error', f.error),
@@ -1506,6 +3289,94 @@ CREATE FUNCTION mainspring.report(p_worker text, p_reports json) RETURNS void
   where ("mainspring".progress.epoch, "mainspring".progress.serial) < (excluded.epoch, excluded.serial)
 $$;
 
+CREATE FUNCTION mainspring.report_calls(p_calls json) RETURNS TABLE(org_id text, name text, key text, change text, failures integer, pause double precision)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+  m record;
+  b "mainspring".breaker;
+  t timestamptz;
+  bad integer;
+  n integer;
+begin
+  for m in
+    select c.org_id, c.name, c.key, coalesce(c.succeeded, 0) as succeeded, coalesce(c.ages, '{}') as ages, c.probe
+    from json_to_recordset(p_calls) as c (org_id text, name text, key text, succeeded integer, ages float8[], probe bigint)
+    order by c.org_id, c.name, c.key
+  loop
+    insert into "mainspring".breaker (org_id, name, key, failures, rate, calls, within, pause, longest, probes, used_at)
+    select m.org_id, r.name, m.key, r.failures, r.rate, r.calls, r.within, r.pause, r.longest, r.probes, "mainspring".now()
+    from "mainspring".breaker r
+    where r.org_id = 'SYSTEM' and r.name = m.name and r.key = '' and not exists (
+      select from "mainspring".breaker k where k.org_id = m.org_id and k.name = m.name and k.key = m.key)
+    on conflict do nothing;
+    select * into b from "mainspring".breaker x where x.org_id = m.org_id and x.name = m.name and x.key = m.key for update;
+    continue when not found;
+    t := "mainspring".instant();  -- after the lock
+    b.used_at := t;
+    change := null;
+    if m.probe is not null then
+      continue when b.state = 'closed' or m.probe <> all(b.probing);
+      change := case when m.succeeded > 0 then 'closed' else 'opened' end;
+    elsif b.state = 'closed' then
+      bad := (select count(*) from unnest(m.ages) a(age) where b.since is null or t - make_interval(secs => a.age) >= b.since);
+      continue when bad = 0 and m.succeeded = 0;
+      select coalesce(array_agg(x.at order by x.at), '{}'), coalesce(array_agg(x.failed order by x.at), '{}'),
+             coalesce(array_agg(x.succeeded order by x.at), '{}')
+      into b.at, b.failed, b.succeeded
+      from unnest(b.at, b.failed, b.succeeded) x(at, failed, succeeded) where x.at > t - b.within and x.at <= t;
+      n := cardinality(b.at);
+      if n = 0 or t - b.at[n] > b.within / 50 then  -- one entry for what comes together, at its beginning
+        n := n + 1;
+        b.at[n] := t;
+        b.failed[n] := 0;
+        b.succeeded[n] := 0;
+      end if;
+      b.failed[n] := b.failed[n] + bad;
+      b.succeeded[n] := b.succeeded[n] + m.succeeded;
+      if b.forced is null and bad > 0 and (
+        select case when b.rate is null then sum(x.failed) >= b.failures
+                    else sum(x.failed) + sum(x.succeeded) >= b.calls
+                         and sum(x.failed) >= b.rate::numeric * (sum(x.failed) + sum(x.succeeded)) end
+        from unnest(b.failed, b.succeeded) x(failed, succeeded)) then
+        change := 'opened';
+      end if;
+    else
+      continue;
+    end if;
+    if change = 'opened' then
+      b.opened := case when b.state = 'open' then b.opened else 0 end + 1;
+      b.state := 'open';
+      b.since := t;
+      b.until := t + least(b.longest, b.pause * 2 ^ least(b.opened - 1, 20));
+      b.probing := '{}';
+    elsif change = 'closed' then
+      b.state := 'closed';
+      b.since := t;
+      b.until := null;
+      b.opened := 0;
+      b.probing := '{}';
+      b.at := '{}';
+      b.failed := '{}';
+      b.succeeded := '{}';
+    end if;
+    update "mainspring".breaker x
+    set state = b.state, since = b.since, until = b.until, opened = b.opened, probing = b.probing, at = b.at,
+        failed = b.failed, succeeded = b.succeeded, used_at = b.used_at
+    where x.org_id = b.org_id and x.name = b.name and x.key = b.key;
+    if change is not null then
+      perform pg_notify('mainspring', '');  -- rare, so it is not coalesced with the hints of enqueues
+      org_id := b.org_id;
+      name := b.name;
+      key := b.key;
+      failures := coalesce((select sum(f) from unnest(b.failed) f), 0);
+      pause := coalesce(extract(epoch from b.until - t), 0);
+      return next;
+    end if;
+  end loop;
+end $$;
+
 CREATE FUNCTION mainspring.reschedule(p_id uuid, p_org text, p_at timestamp with time zone, p_actor_type text, p_actor_id text, p_reason text DEFAULT NULL::text) RETURNS text
     LANGUAGE plpgsql
     AS $$
@@ -1521,8 +3392,9 @@ begin
   select coalesce(x.due_then, x.due_at) into before from "mainspring".waiting x
   where x.id = p_id and (p_org is null or x.org_id = p_org) for update;
   update "mainspring".waiting x
-  set due_at = case when x.after is null then due else x.due_at end,
-      due_then = case when x.after is not null then due end
+  set due_at = case when "mainspring".is_held(x) then x.due_at else due end,
+      due_then = case when "mainspring".is_held(x) then due end,
+      gate = case when "mainspring".is_held(x) then x.gate end  -- a limit looks at it again
   where x.id = p_id and (p_org is null or x.org_id = p_org) returning * into w;
   if not found then
     return null;
@@ -1568,8 +3440,12 @@ begin
       perform "mainspring".release_behind(r.id);
       perform "mainspring".record(case state when 'dead' then 'job.deadlettered' else 'job.cancelled' end, r.id, r.attempt, asked);
     else
-      insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at, attempt, crashes, snoozes, suspect)
-      values (r.id, r.org_id, r.task, r.queue, r.priority, "mainspring".now(), r.attempt, r.crashes + 1, r.snoozes, r.suspect);
+      insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at, attempt, crashes, snoozes, suspect, strand, tied)
+      values (r.id, r.org_id, r.task, r.queue, r.priority, "mainspring".now(), r.attempt, r.crashes + 1, r.snoozes, r.suspect,
+              r.strand, r.tied);
+    end if;
+    if r.tied then
+      perform "mainspring".untie(array[r.id]);
     end if;
     job_id := r.id;
     worker := r.worker;
@@ -1595,13 +3471,30 @@ begin
   where j.id = p_id;
   perform "mainspring".forget(array[p_id]);  -- its steps were done for another payload
   delete from "mainspring".resolution r where r.org_id = e.org_id and r.job_id = p_id;  -- it was discarded, and is wanted again
-  insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at)
-  select j.id, j.org_id, j.task, j.queue, j.priority, e.due_at from "mainspring".job j where j.id = p_id;
+  insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at, strand)
+  select j.id, j.org_id, j.task, j.queue, j.priority, e.due_at, j.strand from "mainspring".job j where j.id = p_id;
+  perform "mainspring".reopen(p_id);
   insert into "mainspring".audit (org_id, at, event, job_id, task, attempt, project_id, actor_type, actor_id, request_id, correlation_id)
   select j.org_id, "mainspring".now(), 'job.reset', j.id, j.task, 0, j.project_id, e.actor_type, e.actor_id, e.request_id,
          e.correlation_id
   from "mainspring".job j where j.id = p_id;
   perform set_config('mainspring.verb', '', true);
+  return true;
+end $$;
+
+CREATE FUNCTION mainspring.reset_limit(p_name text, p_actor_type text, p_actor_id text, p_reason text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  l "mainspring".limit;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  perform pg_advisory_xact_lock(hashtextextended('"mainspring" limits', 0));
+  select * into l from "mainspring".limit x where x.org_id = 'SYSTEM' and x.name = p_name and x.code is not null;
+  if not found then
+    return false;
+  end if;
+  perform "mainspring".put_limit("mainspring".declared_limit(l.name, l.app, l.code), p_actor_type, p_actor_id, p_reason);
   return true;
 end $$;
 
@@ -1626,6 +3519,92 @@ begin
   return true;
 end $$;
 
+CREATE FUNCTION mainspring.resume_schedule(p_org text, p_name text, p_catch_up boolean, p_actor_type text, p_actor_id text, p_reason text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  old "mainspring".schedule;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  select * into old from "mainspring".schedule s where s.org_id = p_org and s.name = p_name for update;
+  if not found then
+    return null;
+  elsif old.paused_at is null then
+    return false;
+  end if;
+  update "mainspring".schedule s
+  set paused_at = null, paused_by = null, pause_reason = null,
+      zones_at = case when p_catch_up then s.zones_at else "mainspring".now() end
+  where s.org_id = p_org and s.name = p_name;
+  update "mainspring".schedule_zone z
+  set after = case when p_catch_up then z.after else greatest(z.after, "mainspring".now()) end, next_at = "mainspring".now()
+  where z.org_id = p_org and z.schedule = p_name;
+  perform "mainspring".record_schedule('schedule.resumed', p_actor_type, p_actor_id, p_reason, p_org, p_name,
+    jsonb_build_object('paused_at', old.paused_at, 'paused_by', old.paused_by, 'pause_reason', old.pause_reason),
+    jsonb_build_object('paused_at', null, 'catch_up', p_catch_up));
+  perform pg_notify('mainspring', 'schedule');
+  return true;
+end $$;
+
+CREATE FUNCTION mainspring.retry_failed(p_id uuid, p_org text, p_actor_type text, p_actor_id text, p_reason text) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+  b "mainspring".batch;
+  ids uuid[];
+  n integer;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, coalesce(p_reason, ''));
+  select * into b from "mainspring".batch x where x.id = p_id and (p_org is null or x.org_id = p_org) for update;
+  if not found then
+    return null;
+  end if;
+  select array_agg(m.job_id order by m.job_id) into ids from "mainspring".member m
+  where m.org_id = b.org_id and m.batch_id = b.id and m.state in ('failed', 'dead')
+    and not exists (select from "mainspring".resolution r where r.org_id = m.org_id and r.job_id = m.job_id);
+  n := "mainspring".replay_many(coalesce(ids, '{}'), p_actor_type, p_actor_id, p_reason, b.id, "mainspring".now(), null, 0);
+  if n > 0 then
+    perform "mainspring".record_batch('batch.retried', b, p_actor_type, p_actor_id, jsonb_build_object(
+      'reason', p_reason, 'jobs', n,
+      'before', jsonb_build_object('state', case when b.finished_at is not null then 'finished' when b.stopped_at is not null
+                                                 then 'stopping' else 'running' end),
+      'after', jsonb_build_object('state', 'running')));
+  end if;
+  return n;
+end $$;
+
+CREATE FUNCTION mainspring.ripple(p_children uuid[], p_batches uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  children uuid[] := p_children;
+  batches uuid[] := p_batches;
+  dropped uuid[];
+begin
+  while children is not null or batches is not null loop
+    dropped := '{}';
+    if children is not null then
+      dropped := "mainspring".look_at_children(children);
+    end if;
+    if batches is not null then
+      dropped := dropped || "mainspring".look_at_batches(batches);
+    end if;
+    select n.children, n.batches into children, batches from "mainspring".note_ends(dropped) n;
+  end loop;
+end $$;
+
+CREATE FUNCTION mainspring.room(l mainspring."limit", p_gate text, p_at timestamp with time zone) RETURNS integer
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    AS $$
+  select case when l.rate is null
+    then l.concurrency - (select count(*) from "mainspring".slot s where s.org_id = 'SYSTEM' and s.gate = p_gate)::integer
+    else l.rate - coalesce((
+      select sum(e.n) from "mainspring".bucket b, unnest(b.at, b.count) e(at, n)
+      where b.org_id = 'SYSTEM' and b.gate = p_gate and e.at > p_at - "mainspring".lookback(l.per)
+        and e.at <= p_at + l.per), 0)::integer end
+$$;
+
 CREATE FUNCTION mainspring.rotate_key(p_org text, p_id uuid, p_wrapped bytea, p_actor_type text, p_actor_id text, p_reason text) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -1643,6 +3622,38 @@ begin
           jsonb_build_object('reason', p_reason, 'key', p_id));
 end $$;
 
+CREATE FUNCTION mainspring.rule_of(l mainspring."limit") RETURNS jsonb
+    LANGUAGE sql IMMUTABLE
+    RETURN CASE WHEN ((l).name IS NOT NULL) THEN jsonb_strip_nulls(jsonb_build_object('queue', (l).queue, 'task', (l).task, 'by', (l).by, 'rate', (l).rate, 'per', (l).per, 'concurrency', (l).concurrency, 'in_order', (l).in_order)) ELSE NULL::jsonb END;
+
+CREATE FUNCTION mainspring.run_schedule(p_org text, p_name text, p_zone text, p_fire uuid, p_job json, p_local text, p_actor_type text, p_actor_id text, p_reason text DEFAULT NULL::text) RETURNS TABLE(job_id uuid)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+  s "mainspring".schedule;
+  made uuid;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  select * into s from "mainspring".schedule x where x.org_id = p_org and x.name = p_name for share;
+  if not found then
+    return;
+  end if;
+  if s.by_entity then
+    insert into "mainspring".fan_out (org_id, fire_id, schedule, zone, instant, begun_at, look_at, by_hand)
+    values (p_org, p_fire, p_name, p_zone, "mainspring".now(), "mainspring".now(), "mainspring".now(), true);
+    perform pg_notify('mainspring', 'schedule');
+  else
+    select e.job_id into made from "mainspring".enqueue_many(json_build_array(p_job)) e;
+    update "mainspring".schedule_zone z set job_id = made where z.org_id = p_org and z.schedule = p_name and z.zone = p_zone;
+  end if;
+  insert into "mainspring".fire (org_id, id, schedule, zone, instant, local, how, reason, job_id, at)
+  values (p_org, p_fire, p_name, p_zone, "mainspring".now(), p_local, 'run_now', p_reason, made, "mainspring".now());
+  perform "mainspring".record_schedule('schedule.run', p_actor_type, p_actor_id, p_reason, p_org, p_name, null,
+    jsonb_build_object('fire', p_fire, 'zone', p_zone, 'job_id', made));
+  return query select made;
+end $$;
+
 CREATE FUNCTION mainspring.save_checkpoint(p_worker text, p_epoch bigint, p_value json) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -1654,6 +3665,63 @@ begin
   on conflict (org_id, job_id) do update
   set value = excluded.value, epoch = excluded.epoch, worker = excluded.worker, saved_at = excluded.saved_at;
   return r.cancel_requested_at is not null;
+end $$;
+
+CREATE FUNCTION mainspring.save_schedule(p_org text, p_name text, p_definition jsonb, p_declared_by text, p_replace boolean, p_actor_type text, p_actor_id text, p_reason text DEFAULT NULL::text) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+declare
+  new "mainspring".schedule;
+  old "mainspring".schedule;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  perform "mainspring".check_text('org', p_org, 200);
+  perform "mainspring".check_text('name', p_name, 200);
+  new := jsonb_populate_record(null::"mainspring".schedule, p_definition || jsonb_build_object(
+    'org_id', p_org, 'name', p_name, 'declared_by', p_declared_by, 'created_at', "mainspring".now(),
+    'changed_at', "mainspring".now()));
+  insert into "mainspring".schedule select new.* on conflict do nothing;
+  if found then
+    insert into "mainspring".schedule_zone (org_id, schedule, declared, after, next_at)
+    select p_org, p_name, p_declared_by is not null, x.at, x.at from "mainspring".fires_after(p_org, p_name) x(at) where not new.by_zone;
+    perform "mainspring".record_schedule('schedule.created', p_actor_type, p_actor_id, p_reason, p_org, p_name, null,
+                                     "mainspring".definition(new));
+    perform pg_notify('mainspring', 'schedule');
+    return 'created';
+  end if;
+  select * into old from "mainspring".schedule s where s.org_id = p_org and s.name = p_name for update;
+  if old.declared_by is not null and old.undeclared_at is null and p_declared_by is null or not p_replace then
+    return null;
+  end if;
+  if "mainspring".definition(old) = "mainspring".definition(new) then
+    update "mainspring".schedule s set undeclared_at = null
+    where s.org_id = p_org and s.name = p_name and s.undeclared_at is not null;
+    return 'same';
+  end if;
+  update "mainspring".schedule s
+  set (rule, description, zone, task, job, fill, catch_up, within, most, running, jitter, by_zone, by_entity, page, spread,
+       declared_by, undeclared_at, zones_at, changed_at)
+    = (new.rule, new.description, new.zone, new.task, new.job, new.fill, new.catch_up, new.within, new.most, new.running,
+       new.jitter, new.by_zone, new.by_entity, new.page, new.spread, new.declared_by, null,
+       case when old.by_zone = new.by_zone then old.zones_at end, "mainspring".now())
+  where s.org_id = p_org and s.name = p_name;
+  if old.by_zone <> new.by_zone then
+    insert into "mainspring".schedule_zone (org_id, schedule, declared, after, next_at)
+    select p_org, p_name, p_declared_by is not null, x.at, case when old.paused_at is null then x.at end
+    from "mainspring".fires_after(p_org, p_name) x(at) where not new.by_zone;
+    delete from "mainspring".schedule_zone z where z.org_id = p_org and z.schedule = p_name and (z.zone = '') = new.by_zone;
+  elsif old.rule <> new.rule then
+    update "mainspring".schedule_zone z
+    set after = greatest(z.after, "mainspring".now()), local = null,
+        next_at = case when old.paused_at is null then "mainspring".now() end
+    where z.org_id = p_org and z.schedule = p_name;
+  end if;
+  update "mainspring".schedule_zone z set declared = p_declared_by is not null
+  where z.org_id = p_org and z.schedule = p_name and z.declared <> (p_declared_by is not null);
+  perform "mainspring".record_schedule('schedule.changed', p_actor_type, p_actor_id, p_reason, p_org, p_name,
+                                   "mainspring".definition(old), "mainspring".definition(new));
+  perform pg_notify('mainspring', 'schedule');
+  return 'changed';
 end $$;
 
 CREATE FUNCTION mainspring.seal(p_org text, p_limit integer) RETURNS integer
@@ -1745,6 +3813,55 @@ begin
   return found;
 end $$;
 
+CREATE FUNCTION mainspring.set_depth(p_queue text, p_most integer, p_actor_type text, p_actor_id text, p_reason text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  before integer;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  perform "mainspring".check_text('queue', p_queue, 63);
+  if p_most not between 1 and 1000000 then
+    perform "mainspring".refuse('most', 'is not a whole number from 1 to 1000000');
+  end if;
+  select q.max_depth into before from "mainspring".queue q where q.org_id = 'SYSTEM' and q.name = p_queue for update;
+  insert into "mainspring".queue (name, max_depth) values (p_queue, p_most)
+  on conflict (org_id, name) do update set max_depth = excluded.max_depth;
+  perform "mainspring".record_limit('queue.depth', p_actor_type, p_actor_id, p_reason, jsonb_build_object('queue', p_queue),
+                                jsonb_build_object('max_depth', before), jsonb_build_object('max_depth', p_most));
+end $$;
+
+CREATE FUNCTION mainspring.set_fair(p_queue text, p_weights jsonb, p_actor_type text, p_actor_id text, p_reason text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  perform pg_advisory_xact_lock(hashtextextended('"mainspring" limits', 0));
+  perform "mainspring".put_fair(p_queue, coalesce(p_weights, '{}'), null, p_actor_type, p_actor_id, p_reason);
+end $$;
+
+CREATE FUNCTION mainspring.set_limit(p_name text, p_queue text, p_task text, p_by text, p_rate integer, p_per interval, p_concurrency integer, p_in_order boolean, p_actor_type text, p_actor_id text, p_reason text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  l "mainspring".limit;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  perform pg_advisory_xact_lock(hashtextextended('"mainspring" limits', 0));
+  select * into l from "mainspring".limit x where x.org_id = 'SYSTEM' and x.name = p_name;
+  l.code := case when l.declared then "mainspring".rule_of(l) else l.code end;
+  l.name := p_name;
+  l.queue := p_queue;
+  l.task := p_task;
+  l."by" := coalesce(p_by, 'all');
+  l.rate := p_rate;
+  l.per := p_per;
+  l.concurrency := p_concurrency;
+  l.in_order := coalesce(p_in_order, false);
+  l.declared := false;
+  perform "mainspring".put_limit(l, p_actor_type, p_actor_id, p_reason);
+end $$;
+
 CREATE FUNCTION mainspring.settle(p_worker text, p_moves json) RETURNS TABLE(epoch bigint, verb text)
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -1756,7 +3873,7 @@ declare
   r "mainspring".running;
   asked jsonb;
 begin
-  for m in select * from json_to_recordset(p_moves) as (epoch bigint, verb text, delay interval, error jsonb, started boolean) loop
+  for m in select * from json_to_recordset(p_moves) as (epoch bigint, verb text, delay interval, error jsonb, started boolean, gate text) loop
     delete from "mainspring".running x where x.epoch = m.epoch and x.worker = p_worker returning * into r;
     continue when not found;
     if m.verb not in ('fail', 'reject', 'bury', 'snooze', 'release', 'stop') then
@@ -1769,15 +3886,20 @@ begin
     m.error := case when m.verb = 'stop' then coalesce(m.error, "mainspring".cancelled(asked ->> 'reason')) else m.error end
                || jsonb_build_object('attempt', r.attempt, 'at', "mainspring".now());
     if m.verb in ('fail', 'snooze', 'release') then
-      insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at, attempt, crashes, snoozes, retrying, suspect)
+      insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at, attempt, crashes, snoozes, retrying, suspect,
+                                    strand, tied, gate, due_then)
       values (r.id, r.org_id, r.task, r.queue, r.priority, "mainspring".now() + coalesce(m.delay, '0'),
               case when m.verb = 'fail' then r.attempt else r.attempt - 1 end, r.crashes,
-              r.snoozes + (m.verb = 'snooze')::int, m.verb = 'fail', r.suspect);
+              r.snoozes + (m.verb = 'snooze')::int, m.verb = 'fail', r.suspect, r.strand, r.tied, m.gate,
+              case when m.gate is not null then r.due_at end);
     else
       insert into "mainspring".finished (id, org_id, state, attempt, crashes, snoozes, worker, epoch, started_at, finished_at, error)
       values (r.id, r.org_id, case m.verb when 'reject' then 'failed' when 'bury' then 'dead' else 'cancelled' end,
               r.attempt, r.crashes, r.snoozes, r.worker, r.epoch, r.started_at, "mainspring".now(), m.error);
       perform "mainspring".release_behind(r.id);
+    end if;
+    if r.tied then
+      perform "mainspring".untie(array[r.id]);
     end if;
     if m.verb in ('fail', 'reject', 'bury', 'stop') then
       insert into "mainspring".attempt (org_id, job_id, epoch, attempt, worker, started_at, ended_at, outcome, error)
@@ -1805,6 +3927,20 @@ begin
   end loop;
 end $$;
 
+CREATE FUNCTION mainspring.split(p_worker text, p_epoch bigint, p_ids uuid[], p_detail jsonb) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  r constant "mainspring".running := "mainspring".held(p_worker, p_epoch);
+begin
+  if r.cancel_requested_at is not null then
+    return false;
+  end if;
+  perform "mainspring".take_over(r.id, p_ids);
+  perform "mainspring".record('job.split', r.id, r.attempt, p_detail || jsonb_build_object('halves', p_ids));
+  return true;
+end $$;
+
 CREATE FUNCTION mainspring.state_of(p_id uuid) RETURNS TABLE(state text, attempt smallint, finished_at timestamp with time zone)
     LANGUAGE sql STABLE
     AS $$
@@ -1815,6 +3951,41 @@ CREATE FUNCTION mainspring.state_of(p_id uuid) RETURNS TABLE(state text, attempt
   union all select f.state, f.attempt, f.finished_at from "mainspring".finished f where f.id = p_id
 $$;
 
+CREATE FUNCTION mainspring.stop_members(b mainspring.batch) RETURNS uuid[]
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+declare
+  locked uuid[];
+  dropped uuid[];
+  r record;
+begin
+  select array_agg(x.id) into locked from (
+    select w.id from "mainspring".member m join "mainspring".waiting w on w.id = m.job_id
+    where m.org_id = b.org_id and m.batch_id = b.id and m.state is null and w.after is null
+    order by w.id limit 1000 for update of w skip locked) x;
+  dropped := "mainspring".drop_waiting(locked, b.stop_reason);
+  for r in
+    update "mainspring".running x set cancel_requested_at = "mainspring".now()
+    where x.id in (
+      select y.id from "mainspring".member m join "mainspring".running y on y.id = m.job_id join "mainspring".job j on j.id = y.id
+      where m.org_id = b.org_id and m.batch_id = b.id and m.state is null and y.cancel_requested_at is null and j.cancellable
+      for update of y skip locked)
+    returning x.id, x.attempt
+  loop
+    perform "mainspring".record('job.cancel_requested', r.id, r.attempt, jsonb_build_object(
+      'by', 'SYSTEM', 'by_type', 'system', 'reason', b.stop_reason));
+    perform pg_notify('mainspring', '');  -- sent once a transaction
+  end loop;
+  if exists (select from "mainspring".member m join "mainspring".waiting w on w.id = m.job_id
+             where m.org_id = b.org_id and m.batch_id = b.id and m.state is null) then
+    insert into "mainspring".loose_end (org_id, kind, what) values (b.org_id, 'batch', b.id);
+  end if;
+  return dropped;
+end $$;
+
 CREATE FUNCTION mainspring.take_key(j mainspring.job) RETURNS void
     LANGUAGE sql
     AS $$
@@ -1824,9 +3995,152 @@ CREATE FUNCTION mainspring.take_key(j mainspring.job) RETURNS void
   where i.org_id = j.org_id and i.key = j.key
 $$;
 
+CREATE FUNCTION mainspring.take_over(p_id uuid, p_new uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+declare
+  m "mainspring".member;
+begin
+  for m in delete from "mainspring".member x where x.job_id = p_id returning * loop
+    insert into "mainspring".member (org_id, batch_id, job_id) select m.org_id, m.batch_id, n from unnest(p_new) n;
+    insert into "mainspring".loose_end (org_id, kind, what)  -- stopped meanwhile: they are not to run
+    select b.org_id, 'batch', b.id from "mainspring".batch b
+    where b.org_id = m.org_id and b.id = m.batch_id and b.stopped_at is not null and b.finished_at is null;
+  end loop;
+  insert into "mainspring".dependency (org_id, child, parent, place, anyway)
+  select d.org_id, d.child, n, d.place, d.anyway from "mainspring".dependency d, unnest(p_new) n where d.parent = p_id;
+  delete from "mainspring".dependency d where d.parent = p_id;
+  insert into "mainspring".dependency (org_id, child, parent, place, anyway, state)  -- what it asks of its parents, they may ask
+  select d.org_id, n, d.parent, d.place, d.anyway, d.state from "mainspring".dependency d, unnest(p_new) n where d.child = p_id;
+  update "mainspring".batch b set on_finish = p_new[1] where b.on_finish = p_id;
+  update "mainspring".waiting w set tied = true
+  where w.id = any(p_new) and not w.tied and (exists (select from "mainspring".member x where x.job_id = w.id)
+                                              or exists (select from "mainspring".dependency d where d.parent = w.id));
+end $$;
+
+CREATE FUNCTION mainspring.tie(p_ids uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  sure uuid[];
+begin
+  with locked as (
+    select w.id from "mainspring".waiting w where w.id = any(p_ids) order by w.id for update
+  ), marked as (
+    update "mainspring".waiting w set tied = true where w.id in (select id from locked) and not w.tied
+  )
+  select array_agg(locked.id) into sure from locked;
+  select sure || array_agg(x.id) into sure from (
+    select f.id from "mainspring".finished f where f.id = any(p_ids) order by f.id for share) x;
+  insert into "mainspring".loose_end (org_id, kind, what)
+  select j.org_id, 'job', j.id from "mainspring".job j where j.id = any(array(select unnest(p_ids) except select unnest(sure)));
+end $$;
+
+CREATE FUNCTION mainspring.tie_up() RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+declare
+  e "mainspring".loose_end;
+begin
+  for e in
+    delete from "mainspring".loose_end x where x.id in (
+      select y.id from "mainspring".loose_end y order by y.id limit 1000 for update skip locked)
+    returning *
+  loop
+    case e.kind
+      when 'child' then
+        perform "mainspring".ripple(array[e.what], null);
+      when 'batch' then
+        perform "mainspring".ripple(null, array[e.what]);
+      else
+        perform from "mainspring".waiting w where w.id = e.what for update skip locked;
+        if found then
+          update "mainspring".waiting w set tied = true where w.id = e.what;
+        elsif exists (select from "mainspring".finished f where f.id = e.what) then
+          perform "mainspring".conclude(array[e.what]);
+        else
+          insert into "mainspring".loose_end (org_id, kind, what)
+          select j.org_id, e.kind, j.id from "mainspring".job j where j.id = e.what;
+        end if;
+    end case;
+  end loop;
+end $$;
+
+CREATE FUNCTION mainspring.timer(p_org text, p_key text) RETURNS TABLE(job_id uuid, task text, state text, due_at timestamp with time zone, behind uuid)
+    LANGUAGE sql STABLE
+    AS $$
+  select w.id, w.task,
+         case when w.due_at <= "mainspring".now() then 'ready' when w.retrying then 'retrying' else 'scheduled' end,
+         coalesce(w.due_then, w.due_at), w.after
+  from "mainspring".idempotency i join "mainspring".waiting w on w.id = i.job_id
+  where i.org_id = p_org and i.key = p_key
+  union all
+  select r.id, r.task, 'running', r.due_at, null
+  from "mainspring".idempotency i join "mainspring".running r on r.id = i.job_id
+  where i.org_id = p_org and i.key = p_key
+$$;
+
+CREATE FUNCTION mainspring.undeclare_schedules(p_registries text[], p_orgs text[], p_names text[]) RETURNS TABLE(org_id text, name text)
+    LANGUAGE sql
+    AS $$
+  update "mainspring".schedule s set undeclared_at = "mainspring".now()
+  where s.declared_by = any(p_registries) and s.undeclared_at is null and not exists (
+    select from unnest(p_orgs, p_names) m(org_id, name) where m.org_id = s.org_id and m.name = s.name)
+  returning s.org_id, s.name
+$$;
+
+CREATE FUNCTION mainspring.unset_fair(p_queue text, p_actor_type text, p_actor_id text, p_reason text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  before jsonb;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  perform pg_advisory_xact_lock(hashtextextended('"mainspring" limits', 0));
+  delete from "mainspring".fair f where f.org_id = 'SYSTEM' and f.queue = p_queue returning f.weights into before;
+  if not found then
+    return false;
+  end if;
+  perform "mainspring".index_fair();
+  perform "mainspring".record_limit('queue.unfair', p_actor_type, p_actor_id, p_reason, jsonb_build_object('queue', p_queue),
+                                jsonb_build_object('weights', before), null);
+  return true;
+end $$;
+
+CREATE FUNCTION mainspring.untie(p_ids uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform "mainspring".leave(p_ids);
+  perform "mainspring".conclude(p_ids);
+end $$;
+
 CREATE FUNCTION mainspring.uuid7() RETURNS uuid
     LANGUAGE sql
     RETURN (encode(set_bit(set_bit(OVERLAY(uuid_send(gen_random_uuid()) PLACING SUBSTRING(int8send(((EXTRACT(epoch FROM clock_timestamp()) * (1000)::numeric))::bigint) FROM 3) FROM 1 FOR 6), (52)::bigint, 1), (53)::bigint, 1), 'hex'::text))::uuid;
+
+CREATE TABLE mainspring.bucket (
+    org_id text DEFAULT 'SYSTEM'::text NOT NULL,
+    gate text NOT NULL,
+    name text NOT NULL,
+    at timestamp with time zone[] DEFAULT '{}'::timestamp with time zone[] NOT NULL,
+    count integer[] DEFAULT '{}'::integer[] NOT NULL,
+    next_at timestamp with time zone[] DEFAULT '{-infinity,-infinity,-infinity,-infinity}'::timestamp with time zone[] NOT NULL,
+    full_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    used_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_threshold='100', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_cost_delay='0');
+
+CREATE FUNCTION mainspring.validity(l mainspring."limit", p_gate text, p_room integer, p_at timestamp with time zone) RETURNS interval
+    LANGUAGE sql STABLE
+    RETURN LEAST('00:00:05'::interval, CASE WHEN (((p_room)::numeric >= (((l).rate)::numeric * 0.5)) AND (NOT (EXISTS (SELECT FROM mainspring.bucket b WHERE ((b.org_id = 'SYSTEM'::text) AND (b.gate = validity.p_gate) AND (b.full_at > (validity.p_at - ((validity.l).per * (20)::double precision)))))))) THEN (l).per ELSE GREATEST(((l).per * (0.04)::double precision), '00:00:00.02'::interval) END);
 
 CREATE FUNCTION mainspring.verb() RETURNS text
     LANGUAGE sql STABLE
@@ -1838,7 +4152,7 @@ CREATE FUNCTION mainspring.wake() RETURNS boolean
 declare
   t constant bigint := extract(epoch from clock_timestamp()) * 1000;
 begin
-  if (select last_value from "mainspring".idle_until) > t and (select last_value from "mainspring".woken_at) <= t - 10 then
+  if (select last_value from "mainspring".idle_until) > t and (select last_value from "mainspring".woken_at) not between t - 9 and t + 1000 then
     perform setval('"mainspring".woken_at', t), pg_notify('mainspring', '');
     return true;
   end if;
@@ -1850,10 +4164,10 @@ CREATE FUNCTION mainspring.write_job(e mainspring.envelope, p_after uuid) RETURN
     AS $$
   insert into "mainspring".job
   values (e.id, e.org_id, e.task, e.queue, e.priority, e.max_attempts, e.cancellable, e.payload, e.project_id, e.actor_type,
-          e.actor_id, e.request_id, e.correlation_id, e.parent_id, e.traceparent, e.key, e.created_at, e.scheduled_for);
-  insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at, after, due_then)
+          e.actor_id, e.request_id, e.correlation_id, e.parent_id, e.traceparent, e.key, e.strand, e.created_at, e.scheduled_for);
+  insert into "mainspring".waiting (id, org_id, task, queue, priority, due_at, after, due_then, strand)
   values (e.id, e.org_id, e.task, e.queue, e.priority, case when p_after is null then e.due_at else 'infinity' end,
-          p_after, case when p_after is not null then e.due_at end);
+          p_after, case when p_after is not null then e.due_at end, e.strand);
 $$;
 
 CREATE VIEW mainspring.attempts WITH (security_invoker='true') AS
@@ -1891,6 +4205,51 @@ UNION ALL
     NULL::jsonb AS error
    FROM mainspring.running r;
 
+CREATE TABLE mainspring.member (
+    org_id text NOT NULL,
+    batch_id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    state text,
+    CONSTRAINT member_state_check CHECK ((state = ANY (ARRAY['succeeded'::text, 'failed'::text, 'dead'::text, 'cancelled'::text])))
+);
+
+CREATE VIEW mainspring.batches WITH (security_invoker='true') AS
+ SELECT b.id,
+    b.org_id,
+    b.name,
+        CASE
+            WHEN (b.finished_at IS NOT NULL) THEN 'finished'::text
+            WHEN (b.stopped_at IS NOT NULL) THEN 'stopping'::text
+            WHEN (b.closed_at IS NULL) THEN 'open'::text
+            ELSE 'running'::text
+        END AS state,
+    b.on_failure,
+    b.on_finish,
+    n.total,
+    n.succeeded,
+    n.failed,
+    n.dead,
+    n.cancelled,
+    n.running,
+    (n.open - n.running) AS waiting,
+    b.created_at,
+    b.closed_at,
+    b.stopped_at,
+    b.stop_reason,
+    b.finished_at
+   FROM (mainspring.batch b
+     CROSS JOIN LATERAL ( SELECT count(*) AS total,
+            count(*) FILTER (WHERE (m.state = 'succeeded'::text)) AS succeeded,
+            count(*) FILTER (WHERE (m.state = 'failed'::text)) AS failed,
+            count(*) FILTER (WHERE (m.state = 'dead'::text)) AS dead,
+            count(*) FILTER (WHERE (m.state = 'cancelled'::text)) AS cancelled,
+            count(*) FILTER (WHERE (m.state IS NULL)) AS open,
+            count(*) FILTER (WHERE ((m.state IS NULL) AND (EXISTS ( SELECT
+                   FROM mainspring.running r
+                  WHERE (r.id = m.job_id))))) AS running
+           FROM mainspring.member m
+          WHERE ((m.org_id = b.org_id) AND (m.batch_id = b.id))) n);
+
 CREATE TABLE mainspring.checkpoint (
     org_id text NOT NULL,
     job_id uuid NOT NULL,
@@ -1906,6 +4265,45 @@ CREATE TABLE mainspring.cipher_key (
     wrapped bytea NOT NULL,
     created_at timestamp with time zone NOT NULL,
     retired_at timestamp with time zone
+);
+
+CREATE TABLE mainspring.dependency (
+    org_id text NOT NULL,
+    child uuid NOT NULL,
+    parent uuid NOT NULL,
+    place integer NOT NULL,
+    anyway boolean DEFAULT false NOT NULL,
+    state text,
+    met boolean GENERATED ALWAYS AS (COALESCE(((state = 'succeeded'::text) OR (anyway AND (state IS NOT NULL))), false)) STORED NOT NULL,
+    CONSTRAINT dependency_state_check CHECK ((state = ANY (ARRAY['succeeded'::text, 'failed'::text, 'dead'::text, 'cancelled'::text, 'discarded'::text])))
+);
+
+CREATE TABLE mainspring.fair (
+    org_id text DEFAULT 'SYSTEM'::text NOT NULL,
+    queue text NOT NULL,
+    weights jsonb DEFAULT '{}'::jsonb NOT NULL,
+    cursor text DEFAULT ''::text NOT NULL,
+    declared boolean DEFAULT false NOT NULL,
+    app text,
+    set_at timestamp with time zone NOT NULL,
+    set_by text NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE TABLE mainspring.fan_out (
+    org_id text NOT NULL,
+    fire_id uuid NOT NULL,
+    schedule text NOT NULL,
+    zone text NOT NULL,
+    instant timestamp with time zone NOT NULL,
+    begun_at timestamp with time zone NOT NULL,
+    after jsonb,
+    jobs integer DEFAULT 0 NOT NULL,
+    refused integer DEFAULT 0 NOT NULL,
+    by_hand boolean DEFAULT false NOT NULL,
+    problem text,
+    look_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone
 );
 
 CREATE UNLOGGED SEQUENCE mainspring.idle_until
@@ -1973,6 +4371,14 @@ UNION ALL
      CROSS JOIN LATERAL mainspring.state_of(j.id) s(state, attempt, finished_at))
   WHERE (j.key IS NULL);
 
+CREATE TABLE mainspring.loose_end (
+    org_id text NOT NULL,
+    id bigint DEFAULT nextval('mainspring.epoch'::regclass) NOT NULL,
+    kind text NOT NULL,
+    what uuid NOT NULL,
+    CONSTRAINT loose_end_kind_check CHECK ((kind = ANY (ARRAY['job'::text, 'child'::text, 'batch'::text])))
+);
+
 CREATE TABLE mainspring.migration (
     org_id text DEFAULT 'SYSTEM'::text NOT NULL,
     line text NOT NULL,
@@ -1982,6 +4388,14 @@ CREATE TABLE mainspring.migration (
     digest text DEFAULT ''::text NOT NULL,
     applied_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL
 );
+
+CREATE TABLE mainspring.slot (
+    org_id text DEFAULT 'SYSTEM'::text NOT NULL,
+    gate text NOT NULL,
+    job_id uuid NOT NULL,
+    in_order boolean NOT NULL
+)
+WITH (autovacuum_vacuum_threshold='500', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_cost_delay='0');
 
 CREATE TABLE mainspring.step (
     org_id text NOT NULL,
@@ -2085,20 +4499,50 @@ ALTER TABLE ONLY mainspring.attempt
 ALTER TABLE ONLY mainspring.audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (org_id, id);
 
+ALTER TABLE ONLY mainspring.batch
+    ADD CONSTRAINT batch_pkey PRIMARY KEY (org_id, id);
+
+ALTER TABLE ONLY mainspring.breaker
+    ADD CONSTRAINT breaker_pkey PRIMARY KEY (org_id, name, key);
+
+ALTER TABLE ONLY mainspring.bucket
+    ADD CONSTRAINT bucket_pkey PRIMARY KEY (org_id, gate);
+
 ALTER TABLE ONLY mainspring.checkpoint
     ADD CONSTRAINT checkpoint_pkey PRIMARY KEY (org_id, job_id);
 
 ALTER TABLE ONLY mainspring.cipher_key
     ADD CONSTRAINT cipher_key_pkey PRIMARY KEY (org_id, id);
 
+ALTER TABLE ONLY mainspring.dependency
+    ADD CONSTRAINT dependency_pkey PRIMARY KEY (org_id, child, parent);
+
+ALTER TABLE ONLY mainspring.fair
+    ADD CONSTRAINT fair_pkey PRIMARY KEY (org_id, queue);
+
+ALTER TABLE ONLY mainspring.fan_out
+    ADD CONSTRAINT fan_out_pkey PRIMARY KEY (org_id, fire_id);
+
 ALTER TABLE ONLY mainspring.finished
     ADD CONSTRAINT finished_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY mainspring.fire
+    ADD CONSTRAINT fire_pkey PRIMARY KEY (org_id, id);
 
 ALTER TABLE ONLY mainspring.idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (org_id, key);
 
 ALTER TABLE ONLY mainspring.job
     ADD CONSTRAINT job_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY mainspring."limit"
+    ADD CONSTRAINT limit_pkey PRIMARY KEY (org_id, name);
+
+ALTER TABLE ONLY mainspring.loose_end
+    ADD CONSTRAINT loose_end_pkey PRIMARY KEY (org_id, id);
+
+ALTER TABLE ONLY mainspring.member
+    ADD CONSTRAINT member_pkey PRIMARY KEY (org_id, batch_id, job_id);
 
 ALTER TABLE ONLY mainspring.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (org_id, line, number);
@@ -2118,8 +4562,17 @@ ALTER TABLE ONLY mainspring.running
 ALTER TABLE ONLY mainspring.running
     ADD CONSTRAINT running_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY mainspring.schedule
+    ADD CONSTRAINT schedule_pkey PRIMARY KEY (org_id, name);
+
+ALTER TABLE ONLY mainspring.schedule_zone
+    ADD CONSTRAINT schedule_zone_pkey PRIMARY KEY (org_id, schedule, zone);
+
 ALTER TABLE ONLY mainspring.seal
     ADD CONSTRAINT seal_pkey PRIMARY KEY (org_id, number);
+
+ALTER TABLE ONLY mainspring.slot
+    ADD CONSTRAINT slot_pkey PRIMARY KEY (org_id, gate, job_id);
 
 ALTER TABLE ONLY mainspring.step
     ADD CONSTRAINT step_pkey PRIMARY KEY (org_id, job_id, name);
@@ -2136,13 +4589,37 @@ CREATE INDEX audit_id ON mainspring.audit USING btree (id);
 
 CREATE INDEX audit_job ON mainspring.audit USING btree (job_id) WHERE (job_id IS NOT NULL);
 
+CREATE INDEX batch_age ON mainspring.batch USING btree (finished_at) WHERE (finished_at IS NOT NULL);
+
+CREATE INDEX batch_id ON mainspring.batch USING btree (id);
+
+CREATE INDEX batch_on_finish ON mainspring.batch USING btree (on_finish) WHERE (on_finish IS NOT NULL);
+
 CREATE UNIQUE INDEX cipher_key_current ON mainspring.cipher_key USING btree (org_id) WHERE (retired_at IS NULL);
+
+CREATE INDEX dependency_open ON mainspring.dependency USING btree (org_id, child) WHERE (NOT met);
+
+CREATE INDEX dependency_parent ON mainspring.dependency USING btree (parent);
+
+CREATE INDEX fan_out_open ON mainspring.fan_out USING btree (look_at) WHERE (finished_at IS NULL);
 
 CREATE INDEX finished_age ON mainspring.finished USING brin (finished_at) WITH (autosummarize='on');
 
 CREATE INDEX finished_open ON mainspring.finished USING btree (state, finished_at) WHERE (state <> 'succeeded'::text);
 
+CREATE INDEX fire_at ON mainspring.fire USING btree (org_id, schedule, at);
+
+CREATE UNIQUE INDEX fire_once ON mainspring.fire USING btree (org_id, schedule, zone, instant) WHERE (how <> 'run_now'::text);
+
 CREATE INDEX idempotency_expiry ON mainspring.idempotency USING btree (expires_at) WHERE (expires_at IS NOT NULL);
+
+CREATE INDEX loose_end_age ON mainspring.loose_end USING btree (id);
+
+CREATE INDEX member_failed ON mainspring.member USING btree (org_id, batch_id, job_id) WHERE (state = ANY (ARRAY['failed'::text, 'dead'::text]));
+
+CREATE INDEX member_job ON mainspring.member USING btree (job_id);
+
+CREATE INDEX member_open ON mainspring.member USING btree (org_id, batch_id, job_id) WHERE (state IS NULL);
 
 CREATE UNIQUE INDEX resolution_successor ON mainspring.resolution USING btree (org_id, successor) WHERE (successor IS NOT NULL);
 
@@ -2150,19 +4627,31 @@ CREATE INDEX running_cancel ON mainspring.running USING btree (worker) WHERE (ca
 
 CREATE INDEX running_lease ON mainspring.running USING btree (lease_expires_at);
 
+CREATE INDEX schedule_zone_next ON mainspring.schedule_zone USING btree (next_at) WHERE (next_at IS NOT NULL);
+
 CREATE INDEX seal_last ON mainspring.seal USING btree (org_id, last_id);
 
+CREATE INDEX slot_job ON mainspring.slot USING btree (job_id);
+
 CREATE INDEX waiting_claim ON mainspring.waiting USING btree (queue, priority, due_at, id);
+
+CREATE INDEX waiting_gate ON mainspring.waiting USING btree (gate, priority, due_then, id) WHERE (gate IS NOT NULL);
 
 CREATE INDEX waiting_held ON mainspring.waiting USING btree (after) WHERE (after IS NOT NULL);
 
 CREATE INDEX waiting_rescued ON mainspring.waiting USING btree (due_at) WHERE (crashes > 0);
+
+CREATE INDEX waiting_retrying ON mainspring.waiting USING btree (queue) WHERE retrying;
+
+CREATE INDEX waiting_strand ON mainspring.waiting USING btree (org_id, strand, COALESCE(due_then, due_at), id) WHERE (strand IS NOT NULL);
 
 CREATE TRIGGER audit_guard BEFORE DELETE OR UPDATE ON mainspring.audit FOR EACH ROW EXECUTE FUNCTION mainspring.guard_append_only();
 
 CREATE TRIGGER audit_guard_truncate BEFORE TRUNCATE ON mainspring.audit FOR EACH STATEMENT EXECUTE FUNCTION mainspring.guard_append_only();
 
 CREATE TRIGGER finished_guard BEFORE DELETE OR UPDATE ON mainspring.finished FOR EACH ROW EXECUTE FUNCTION mainspring.guard_finished();
+
+CREATE TRIGGER fire_guard BEFORE DELETE OR UPDATE ON mainspring.fire FOR EACH ROW EXECUTE FUNCTION mainspring.guard_fire();
 
 CREATE TRIGGER job_guard BEFORE DELETE OR UPDATE ON mainspring.job FOR EACH ROW EXECUTE FUNCTION mainspring.guard_job();
 

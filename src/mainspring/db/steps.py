@@ -66,6 +66,14 @@ def resume(sql: Sql, job: Claim) -> Flow[str | None]:
     return text
 
 
+def last(sql: Sql, job: Claim) -> Flow[tuple[str | None, int | None]]:
+    """The last checkpoint of a job and the epoch that saved it."""
+    found: tuple[str, int] | None = yield from ask(
+        Statement(sql["saved_checkpoint"], _of(job), lambda rows: (rows[0][0], rows[0][1]) if rows else None)
+    )
+    return found or (None, None)
+
+
 def report(sql: Sql, worker: str, reports: Sequence[Report]) -> Flow[None]:
     """Show how far jobs are; those that are no longer the worker's are left out."""
     params = {"worker": worker, "reports": _encode(reports).decode()}

@@ -16,6 +16,7 @@ from mainspring.errors import (
     MainspringError,
     NotPermitted,
     PayloadTooLarge,
+    QueueFull,
     SchemaMissing,
     TransitionRefused,
     ValidationError,
@@ -80,6 +81,8 @@ def translate(error: BaseException) -> MainspringError | None:
             return TransitionRefused(message, verb="write", state=detail or None)
         case "MS005":
             return LeaseLost(message)
+        case "MS006":
+            return QueueFull(message, queue=detail)
         case "23505" if diagnosis.get("constraint") in {"job_pkey", "waiting_pkey"}:
             return JobExists("id: another job has this id", job_id=_uuid(detail))
         case "23514" | "23502":

@@ -13,6 +13,7 @@ DEAD_TUPLES = 50_000
 PAUSED_LONG = 3600.0
 RESCUE = 30.0  # a rescue comes every 5 s
 DEAD_LONG = 86_400.0
+SILENCE = 300.0  # a heartbeat comes every minute
 
 
 def time(e: Engine) -> Iterator[Finding]:
@@ -93,6 +94,19 @@ def leases(e: Engine) -> Iterator[Finding]:
         yield Finding("leases", "ok", "no expired lease is left behind")
 
 
+def heartbeat(e: Engine) -> Iterator[Finding]:
+    """Whether the engine does what it is told: a job is fired, claimed, run and completed every minute."""
+    if e.heartbeat_s is None:
+        todo = "an App includes the built-in maintenance unless it says maintenance=False"
+        yield Finding("heartbeat", "ok", "none is expected: no worker has declared it, or it is paused", todo)
+    elif e.heartbeat_s > SILENCE:
+        what = f"no heartbeat for {span(e.heartbeat_s)}: jobs are not fired, or do not succeed"
+        todo = "start a worker; if one runs, see `mainspring job list --task mainspring.heartbeat` and its log"
+        yield Finding("heartbeat", "problem", what, todo)
+    else:
+        yield Finding("heartbeat", "ok", f"the last heartbeat was {span(e.heartbeat_s)} ago")
+
+
 def dead(e: Engine) -> Iterator[Finding]:
     """Whether somebody looks at what failed for good."""
     if not e.dead.count:
@@ -127,5 +141,5 @@ def tickets(t: Tickets) -> list[Finding]:
 
 
 CHECKS: Final[tuple[Callable[[Engine], Iterator[Finding]], ...]] = (
-    time, security, workers, lanes, pauses, leases, dead, bloat,
+    time, security, workers, lanes, pauses, leases, heartbeat, dead, bloat,
 )  # fmt: skip

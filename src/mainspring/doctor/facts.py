@@ -102,6 +102,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     expired: Pile
     dead: Pile
     tables: list[Table]
+    heartbeat_s: float | None = None  # since the last heartbeat job succeeded; None: there is none
 
 
 class Misplaced(msgspec.Struct, frozen=True, kw_only=True):

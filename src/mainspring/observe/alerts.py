@@ -46,6 +46,17 @@ def _nobody(found: Gauges) -> Iterable[tuple[str | None, str]]:
     return [] if found.workers else [(None, "no worker has a heartbeat")]
 
 
+def _silent(found: Gauges) -> Iterable[tuple[str | None, str]]:
+    seconds = found.heartbeat_s or 0
+    return [(None, f"{seconds / 60:.0f} min")] if seconds > 300 else []
+
+
+def _broken(found: Gauges) -> Iterable[tuple[str | None, str]]:
+    for fuse in found.breakers:
+        if (fuse.open_s or 0) > 600:
+            yield None, f"{fuse.name} for {(fuse.open_s or 0) / 60:.0f} min"
+
+
 def _horizon(found: Gauges) -> Iterable[tuple[str | None, str]]:
     for holder in found.horizon:
         if (holder.seconds or 0) > 600:
@@ -75,6 +86,14 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "no-worker", "page", "no worker is alive",
         "mainspring_workers_alive == 0 or absent(mainspring_workers_alive)", wait="1m", check=_nobody,
+    ),
+    Rule(
+        "heartbeat-silent", "page", "no heartbeat job has succeeded for more than five minutes",
+        "mainspring_heartbeat_age_seconds > 300", check=_silent,
+    ),
+    Rule(
+        "breaker-open", "ticket", "jobs wait because a dependency does not answer, or somebody holds its breaker open",
+        "mainspring_breaker_open == 1", wait="10m", check=_broken,
     ),
     Rule(
         "lease-rescues", "ticket", "workers die or freeze while they run jobs",

@@ -39,8 +39,18 @@ def shown(found: Gauges) -> Iterable[Metric]:
     for table in found.tables:
         for family, number in ((live, table.live), (dead, table.dead), (size, table.bytes)):
             family.add_metric((table.name,), number)
-    yield from (ready, later, oldest, target, paused, seconds, transactions, live, dead, size)
+    held = GaugeMetricFamily("mainspring_breaker_open", "Whether jobs that need it wait", labels=("breaker",))
+    keys = GaugeMetricFamily("mainspring_breaker_keys_open", "Keys of it whose jobs wait", labels=("breaker",))
+    for fuse in found.breakers:
+        held.add_metric((fuse.name,), float(fuse.open))
+        keys.add_metric((fuse.name,), fuse.keys)
+    behind = GaugeMetricFamily("mainspring_jobs_limited", "Jobs that a limit has put off", labels=("limit",))
+    for limit in found.limits:
+        behind.add_metric((limit.name,), limit.waiting)
+    yield from (ready, later, oldest, target, paused, held, keys, behind, seconds, transactions, live, dead, size)
     yield GaugeMetricFamily("mainspring_workers_alive", "Workers with a heartbeat", value=found.workers)
+    text = "Since the last heartbeat job succeeded"
+    yield GaugeMetricFamily("mainspring_heartbeat_age_seconds", text, value=found.heartbeat_s)
     yield GaugeMetricFamily("mainspring_deadletter_open", "Open dead letters, up to 10,000", value=found.dead.open)
     text = "Age of the oldest open dead letter"
     yield GaugeMetricFamily("mainspring_deadletter_oldest_age_seconds", text, value=found.dead.oldest_s or 0)

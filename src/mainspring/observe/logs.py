@@ -33,9 +33,12 @@ NAMES = {"job.enqueued": "jobs:created", "job.started": "job:processing", "job.s
 LEVELS = {
     "job.retried": "info",
     "job.deadlettered": "error",
+    "job.late": "warning",
     "job.lease_expired": "warning",
     "job.lease_lost": "warning",
     "job.stale": "warning",
+    "sweep.found": "warning",
+    "breaker.opened": "warning",
     "wakeups.lost": "warning",
     "database.away": "warning",
     "alert": "error",

@@ -28,12 +28,14 @@ from mainspring.events import (
     JobEnqueued,
     JobEvent,
     JobFailed,
+    JobLate,
     JobLeaseExpired,
     JobLeaseLost,
     JobRetried,
     JobStale,
     JobStarted,
     JobSucceeded,
+    SweepFound,
     WakeupsLost,
     WakeupsRestored,
 )
@@ -50,6 +52,7 @@ STATE = {
     "mainspring_worker_running": "Jobs that this worker holds",
     "mainspring_worker_outbox": "Outcomes that this worker has not written yet",
     "mainspring_hints_heard_total": "Hints that this worker heard",
+    "mainspring_permits_late_total": "Jobs given back because their limit's permit ran out before they could start",
     "mainspring_wakeups_listening": "Whether this worker listens for hints",
     "mainspring_transactions_in_use": "Connections in use by handlers' own transactions",
     "mainspring_transactions_size": "Connections for handlers' own transactions",
@@ -109,6 +112,7 @@ class Cell:
 COUNTERS: dict[type[Event], tuple[str, str]] = {
     JobEnqueued: ("jobs_enqueued", "Jobs created"),
     JobStarted: ("jobs_started", "Attempts begun"),
+    JobLate: ("mainspring_jobs_late", "Attempts that began more than 60 s after their job was due"),
     JobSucceeded: ("jobs_succeeded", "Jobs succeeded"),
     JobDeadlettered: ("deadletter", "Entries into the dead letter, by the queue that the job came from"),
     JobRetried: ("mainspring_jobs_retried", "Failed attempts that are tried again"),
@@ -148,6 +152,7 @@ class Metrics(Collector):
         for task in tasks or ():
             self._cell(task.name, task.queue)
         self._alerts: Counter[str] = Counter()
+        self._swept: Counter[str] = Counter()
         self._database_away = self._wakeups_lost = False
         self._gauges, self.state = gauges, state
 
@@ -217,7 +222,10 @@ class Metrics(Collector):
         alerts = CounterMetricFamily("mainspring_alerts", "Alerts raised by this process", labels=("alert",))
         for alert, count in list(self._alerts.items()):
             alerts.add_metric((alert,), count)
-        yield from (failed, duration, lateness, attempts, alerts)
+        swept = CounterMetricFamily("mainspring_swept", "Jobs that a sweep had to enqueue", labels=("sweep",))
+        for sweep, count in list(self._swept.items()):
+            swept.add_metric((sweep,), count)
+        yield from (failed, duration, lateness, attempts, alerts, swept)
         yield GaugeMetricFamily("mainspring_database_up", "Whether it answers", value=float(not self._database_away))
         yield GaugeMetricFamily("mainspring_wakeups_up", "Whether hints arrive", value=float(not self._wakeups_lost))
 
@@ -229,6 +237,8 @@ class Metrics(Collector):
                 self._wakeups_lost = isinstance(event, WakeupsLost)
             case Alert(alert=alert, firing=True):
                 self._alerts[alert] += 1
+            case SweepFound(sweep=sweep, count=count):
+                self._swept[sweep] += count
 
     def _cell(self, task: str, queue: str) -> Cell:
         """Where a job is counted: under its names where they are known, else as one of the others."""

@@ -23,6 +23,8 @@ create table if not exists {schema}.clock (org_id text primary key default 'SYST
 insert into {schema}.clock values ('SYSTEM', null) on conflict do nothing;
 create or replace function {schema}.now() returns timestamptz language sql stable as
   $$ select coalesce((select at from {schema}.clock), statement_timestamp()) $$;
+create or replace function {schema}.instant() returns timestamptz language sql volatile as
+  $$ select coalesce((select at from {schema}.clock), clock_timestamp()) $$;
 """
 
 

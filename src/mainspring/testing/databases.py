@@ -43,13 +43,18 @@ def install(conn: Any, *prepare: Preparation, schema: str = DEFAULT_SCHEMA) -> N
     clock.refuse_in_use(own, schema=schema)
     migrate(own, schema=schema)
     clock.install(own, schema=schema)
-    for step in prepare:
+    take(own, prepare, schema=schema)
+
+
+def take(conn: psycopg.Connection[Any], steps: Sequence[Preparation], *, schema: str = DEFAULT_SCHEMA) -> None:
+    """Do what an application says to prepare a database."""
+    for step in steps:
         if isinstance(step, Line):
-            migrate(own, schema=schema, line=step)
+            migrate(conn, schema=schema, line=step)
         elif isinstance(step, str):
-            own.execute(step.encode())
+            conn.execute(step.encode())
         else:
-            step(own)
+            step(conn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +90,18 @@ class Server:
             yield database
 
     @contextmanager
-    def copy(self, template: str) -> Iterator[Database]:
-        """A copy of a database, dropped afterwards."""
-        name = self._name("test", uuid4().hex)
+    def copy(self, template: str, *, keep: bool = False) -> Iterator[Database]:
+        """A copy of a database, dropped afterwards unless it is kept: then no later run drops it either."""
+        name = self._name("kept" if keep else "test", uuid4().hex)
         with self._connect() as conn:
             self._create(conn, name, template)
         try:
             yield Database(make_conninfo(self.user, dbname=name))
         finally:
-            with self._connect() as conn:
-                _await_leaving(conn, name)
-                _drop(conn, name)
+            if not keep:
+                with self._connect() as conn:
+                    _await_leaving(conn, name)
+                    _drop(conn, name)
 
     def template(self, schema: str = DEFAULT_SCHEMA, prepare: Sequence[Preparation] = ()) -> str:
         """The migrated database that tests copy: the first process to ask makes it, and names it when complete."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -15,7 +17,6 @@ from psycopg.rows import TupleRow
 
 from mainspring.client import Client
 from mainspring.db.cipher import Keyring
-from mainspring.db.connect import pool
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import DEFAULT_SCHEMA, Sql
 from mainspring.db.statement import Flow
@@ -30,12 +31,12 @@ from mainspring.testing.enqueued import Enqueued, name_of
 from mainspring.testing.here import run_here
 from mainspring.testing.joined import AsyncView
 from mainspring.testing.ran import Drained, Ran
-from mainspring.testing.runner import LIMIT, Runner
+from mainspring.testing.runner import LIMIT, Runner, running
 from mainspring.testing.tasks import Declared, Tasks
 from mainspring.testing.working import Working
-from mainspring.worker.transactions import Transactions
 
 T = TypeVar("T")
+YEAR = timedelta(days=366)
 Wanted = NewJob | Task[..., Any] | Answer | Job | UUID
 MISSING = "which tasks? Let the fixture mainspring_app return your App or Registry, or set mainspring_app = module:name"
 
@@ -67,6 +68,8 @@ class Harness(Enqueued):
         )
         self.clock = Clock(self.conn, schema=self._sql.schema)
         self.clock.set(self.clock.now())
+        if known.limits:
+            self._ask(known.declare(self._sql))
         self._working: Working | None = None
 
     def close(self) -> None:
@@ -128,6 +131,74 @@ class Harness(Enqueued):
                 break
             self.clock.set(instant)
         self.clock.set(target)
+        return Drained(runs)
+
+    def run_until(
+        self,
+        until: datetime | Callable[[], object],
+        *,
+        within: timedelta = YEAR,
+        raise_errors: bool = True,
+        limit: int = LIMIT,
+    ) -> Drained:
+        """Let time pass up to an instant, or until something is so, `run_until(lambda: status(conn, 9) == "verified")`.
+
+        A condition is looked at before each job and at each due instant, and time stops where it holds. If it does not
+        hold `within` so much virtual time, or nothing is due any more, the test fails.
+        """
+        if isinstance(until, datetime):
+            return self.advance(to=until, raise_errors=raise_errors, limit=limit)
+        condition, target = until, self._target(within, None, {})
+
+        async def so(runner: Runner) -> object:  # in the test's own thread, as its code expects
+            return await asyncio.get_running_loop().run_in_executor(runner.threads, condition)
+
+        return self._in_thread(lambda runner: self._run_until(runner, so, target, raise_errors, limit))
+
+    async def arun_until(
+        self,
+        until: datetime | Callable[[], object],
+        *,
+        within: timedelta = YEAR,
+        raise_errors: bool = True,
+        limit: int = LIMIT,
+    ) -> Drained:
+        """`run_until`, in the test's own loop; the condition may be async."""
+        if isinstance(until, datetime):
+            return await self.aadvance(to=until, raise_errors=raise_errors, limit=limit)
+        condition, target = until, self._target(within, None, {})
+
+        async def so(_: Runner) -> object:
+            found = condition()
+            return await found if inspect.isawaitable(found) else found
+
+        return await self._in_loop(lambda runner: self._run_until(runner, so, target, raise_errors, limit))
+
+    async def _run_until(
+        self,
+        runner: Runner,
+        so: Callable[[Runner], Awaitable[object]],
+        target: datetime,
+        raise_errors: bool,
+        limit: int,
+    ) -> Drained:
+        if self._working is not None:
+            raise RuntimeError("a worker works: wait for what it tells, mainspring.wait_for(...)")
+        runs: list[Ran] = []
+        await runner.fire()
+        while not await so(runner):
+            if (claim := await runner.claim()) is not None:
+                if len(runs) >= limit:
+                    raise AssertionError(f"{limit} jobs ran, and it is still not so")
+                runs.append(await runner.run(claim, raise_errors=raise_errors))
+                continue
+            instant = await runner.next_instant()
+            if instant is None or instant > target:
+                why = "nothing else is due" if instant is None else f"the next is due {instant}, not before {target}"
+                raise AssertionError(f"it is not so, and {why}; it is {self.now()}, and {len(runs)} jobs ran")
+            self.clock.set(instant)
+            await runner.rescue()
+            await runner.fire()
         return Drained(runs)
 
     # -- running ------------------------------------------------------------------------------------------------
@@ -261,13 +332,6 @@ class Harness(Enqueued):
         tasks = self._tasks()
         if self.conn.info.transaction_status != TransactionStatus.IDLE:
             raise RuntimeError("leave the transaction of mainspring.conn first: the jobs in it are not committed yet")
-        transactions = Transactions(self.dsn, "mainspring.testing", size=4, prepare=False)
-        own = pool(self.dsn, size=4, name="mainspring.testing", prepare=False)
         view = AsyncView(self.conn.pgconn, autocommit=True)
-        try:
-            yield Runner(
-                tasks, view, transactions=transactions, pool=own, threads=threads, ring=self._ring, queue=queue
-            )
-        finally:
-            await transactions.close()
-            own.close()
+        async with running(Runner, self.dsn, tasks, view, self._ring, threads, queue) as runner:
+            yield runner

@@ -8,15 +8,21 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from mainspring.app import App
+from mainspring.breaker import Breaker
 from mainspring.caller import NOBODY, Caller
 from mainspring.category import DEAD_LETTER, QUEUES
 from mainspring.cipher import Cipher
 from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.cipher import Keyring
+from mainspring.db.limits import declare
 from mainspring.db.readable import key_in, readable_job
+from mainspring.db.schema import Sql
+from mainspring.db.statement import Flow
 from mainspring.errors import ConfigurationError
 from mainspring.events import Observer
 from mainspring.job import Job
+from mainspring.limit import Declared as Limits
+from mainspring.limit import check_declared, owner
 from mainspring.registry import Registry
 from mainspring.worker.executor import Authorize
 
@@ -34,6 +40,8 @@ class Declared:
     queues: Sequence[str] = ()  # those of the worker, where they are configured
     observers: Sequence[Observer] = ()
     cipher: Cipher | None = None
+    breakers: Sequence[Breaker] = ()
+    limits: Sequence[Limits] = ()
 
     @classmethod
     def by(cls, tasks: Tasks) -> Declared:
@@ -43,14 +51,20 @@ class Declared:
         if isinstance(tasks, App):
             queues = tuple(tasks.config.queues) if tasks.config else ()
             return cls(
-                tasks.registry, tasks.schema, tasks.caller, tasks.authorize, queues, tasks.observers, tasks.cipher
-            )
+                tasks.registry, tasks.schema, tasks.caller, tasks.authorize, queues, tasks.observers, tasks.cipher,
+                tasks.breakers, tasks.limits,
+            )  # fmt: skip
         raise ConfigurationError(f"app: a {type(tasks).__name__} is no App and no Registry")
 
     def serves(self) -> list[str]:
         """The queues whose jobs run: the stock ones, those of the tasks, and those configured."""
         names = [*QUEUES, *(task.queue for task in self.registry), *self.queues]
         return [name for name in dict.fromkeys(names) if name != DEAD_LETTER]
+
+    def declare(self, sql: Sql) -> Flow[None]:
+        """Write down the limits, as a worker does when it starts."""
+        found = check_declared(self.limits, self.registry.names(), self.serves())
+        return declare(sql, owner(self.registry.origins()), found)
 
 
 def shown(job: Job, ring: Keyring) -> Job:

@@ -64,8 +64,9 @@ class Working:
             tasks = self._tasks
             worker = Worker(
                 self._dsn, tasks.registry, config=self._config, schema=tasks.schema, authorize=tasks.authorize,
-                observers=[*tasks.observers, self._observe], cipher=tasks.cipher,
+                observers=[*tasks.observers, self._observe], cipher=tasks.cipher, breakers=tasks.breakers,
             )  # fmt: skip
+            worker.housekeeping = False  # a test counts its own jobs
             asking, starting = asyncio.create_task(asked.wait()), asyncio.create_task(worker.start())
             await asyncio.wait([asking, starting], return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():  # it waits for a database that does not come

@@ -9,7 +9,19 @@ from datetime import timedelta
 from mainspring.codes import CODES, ErrorClass
 from mainspring.db.translate import first_words, is_refusal, is_transient
 from mainspring.errors import MainspringError
-from mainspring.outcome import Cancelled, Error, Failed, Failure, Outcome, RetryAfter, Snooze, Snoozed, Stopped
+from mainspring.outcome import (
+    BreakerOpen,
+    Cancelled,
+    Error,
+    Failed,
+    Failure,
+    Outcome,
+    PutOff,
+    RetryAfter,
+    Snooze,
+    Snoozed,
+    Stopped,
+)
 from mainspring.sanitize import sanitize
 
 MESSAGE = 2048
@@ -31,6 +43,8 @@ def _classify(error: BaseException) -> Outcome:
             return Snoozed(error.after)
         case Cancelled():
             return Stopped()
+        case BreakerOpen():
+            return PutOff(error.after, f"breaker:{error.need}", started=True)
         case RetryAfter():
             return Failed(_describe(error, error.code, "retryable"), error.after)
         case Failure():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
@@ -14,8 +14,11 @@ from typing import Any, TypeVar
 
 from psycopg import AsyncConnection
 
+from mainspring.batch import Batch
+from mainspring.chunk import EACH
 from mainspring.context import Context
-from mainspring.db import jobs, steps
+from mainspring.db import batches, steps
+from mainspring.db.batches import Together
 from mainspring.db.bound import async_bound_door, binding
 from mainspring.db.connect import refuse_stale
 from mainspring.db.run import async_psycopg_door, run_async
@@ -24,7 +27,8 @@ from mainspring.db.statement import Flow
 from mainspring.db.translate import unavailable
 from mainspring.document import MAX_BYTES
 from mainspring.errors import DatabaseUnavailable, MainspringError
-from mainspring.job import SYSTEM, NewJob
+from mainspring.job import SYSTEM, Job, NewJob
+from mainspring.outcome import Error
 from mainspring.worker.held import LAST_WORD, PAUSES, Held
 from mainspring.worker.reporter import Unsaid
 from mainspring.worker.run import Run
@@ -41,12 +45,34 @@ class JobContext(Held, Context):
         super().__init__(run, sql, worker, unsaid)
         self._transactions = transactions
 
-    async def enqueue(self, *jobs: NewJob) -> None:
+    async def enqueue(self, *jobs: NewJob | Together) -> None:
         """See Context."""
-        wanted, ring = self._completed(jobs), self.ring
-        if ring is not None:
-            wanted = ring.sealed(wanted) if ring.ready(wanted) else await asyncio.to_thread(ring.sealed, wanted)
-        self.follow_ups += wanted
+        single, plans = self._sorted(jobs)
+        self.follow_ups += await self._sealed(single)
+        self.plans += [(await self._sealed(wanted), write) for wanted, write in plans]
+
+    async def add(self, *jobs: NewJob) -> None:
+        """See Context."""
+        wanted, write = self._joining(jobs)
+        self.plans.append((await self._sealed(wanted), write))
+
+    async def _sealed(self, wanted: list[NewJob]) -> list[NewJob]:
+        ring = self.ring
+        if ring is None:
+            return wanted
+        return ring.sealed(wanted) if ring.ready(wanted) else await asyncio.to_thread(ring.sealed, wanted)
+
+    async def batch(self) -> Batch | None:
+        """See Context."""
+        return await self._do(batches.of_job(self._sql, self.job))
+
+    async def parents(self) -> list[Job]:
+        """See Context."""
+        found = await self._do(batches.parents(self._sql, self.job))
+        key = self._parents_key(found)
+        if key is None or self.ring is None:
+            return found
+        return self._parents_shown(found, await asyncio.to_thread(self.ring.to_read, self.job.org_id, key))
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """See Context."""
@@ -80,9 +106,38 @@ class JobContext(Held, Context):
         found: T = self._saved(await self._do(steps.resume(self._sql, self.job)), default, type)
         return found
 
+    async def each(self, items: Sequence[T], *, every: int = 1) -> AsyncIterator[T]:
+        """See Context."""
+        start = self._start_each(await self._do(steps.resume(self._sql, self.job)), every)
+        for done, item in enumerate(items[start:], start + 1):
+            self.check()
+            yield item
+            self._report(done, len(items), None)
+            if done % every == 0 or done == len(items):
+                await self.checkpoint({EACH: done})
+
+    async def done(self) -> tuple[int, bool]:
+        """How many items of its list the job has done, and whether this attempt did some of them."""
+        text, epoch = await self._do(steps.last(self._sql, self.job))
+        return self.done_of(text), epoch == self.job.epoch
+
+    async def split(self, halves: Sequence[NewJob], done: int, error: Error) -> None:
+        """End the job by letting two others do what is left of its list."""
+        wanted = await self._sealed(self._completed(tuple(halves)))
+        detail = {"done": done, "code": error.code}
+        self.plans = [(wanted, lambda jobs: batches.split(self._sql, self._worker, self.job, jobs, detail))]
+        self.result = detail | {"split": [job.id for job in wanted], "message": error.message}
+        async with self.transaction():
+            pass
+
     async def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """See Context."""
         self._report(done, total, note)
+
+    def breaker(self, name: str) -> AbstractAsyncContextManager[None]:
+        """See Context."""
+        self._refuse_if_settled()
+        return self.breakers.guard(self._run, name)
 
     async def last_word(self) -> None:
         """Write the last report before the attempt's end is recorded; without it the job does no worse."""
@@ -126,7 +181,7 @@ class JobContext(Held, Context):
                 refuse_stale(conn)
             self._run.committing = True
             with unavailable():
-                if self.follow_ups:
+                if self.follow_ups or self.plans:
                     await self._follow(conn)
                 if self._notes:
                     await run_async(async_psycopg_door(conn), self._write_notes())
@@ -140,12 +195,10 @@ class JobContext(Held, Context):
 
     async def _follow(self, conn: JobConnection) -> None:
         if self.job.org_id != SYSTEM:
-            flow = jobs.enqueue_many(self._sql, self.follow_ups)
-            self._created(await run_async(async_psycopg_door(conn), flow))
+            await run_async(async_psycopg_door(conn), self._write_follow_ups())
             return
         # Housekeeping fans out into jobs of organisations: each is written in the name of its own.
-        flow = jobs.enqueue_many(self._sql, self.follow_ups, by_org=True)
-        self._created(await run_async(async_bound_door(conn, lambda: None), flow))
+        await run_async(async_bound_door(conn, lambda: None), self._write_follow_ups())
         await conn.command(binding(conn.pgconn, SYSTEM))
 
     async def _end(self, conn: JobConnection) -> None:

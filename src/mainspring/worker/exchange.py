@@ -182,6 +182,8 @@ class Exchange:
                     return True
             elif self._closing:
                 return False
+            elif not pace.room and self._still():
+                pace.idle.set()
             pause = self._flush_at - now if size else 60.0
             if self._claiming:
                 if pace.asks(now, enough=True):
@@ -264,7 +266,7 @@ class Exchange:
                 self._event.set()
         if polling:
             pace.rest(answer.found, answer.due, ended)
-            pace.look_idle(answer.found, still=was_still and self._still())
+            pace.look_idle(answer.found, answer.due, still=was_still and self._still())
         for claim in answer.found:
             if claim.jobs:
                 self._accept(claim.jobs, claim.crew, now)

@@ -8,35 +8,43 @@ import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
 from mainspring.caller import running
+from mainspring.chunk import fails, halved
 from mainspring.cipher import SEALED, Seal, hidden, key_of
 from mainspring.codes import CODES
 from mainspring.db.cipher import Keyring
 from mainspring.db.schema import Sql
+from mainspring.db.translate import first_words
 from mainspring.errors import MainspringError
 from mainspring.job import Claim
-from mainspring.outcome import Cancelled, Complete, Error, Failed, Interrupted, Outcome, Permanent, decide
+from mainspring.outcome import Cancelled, Complete, Error, Failed, Interrupted, Move, Outcome, Permanent, decide
+from mainspring.registry import ENGINE
+from mainspring.worker.breakers import no_breakers
 from mainspring.worker.classify import classify
 from mainspring.worker.context import JobContext
 from mainspring.worker.crew import Crew
 from mainspring.worker.held import encode_result
 from mainspring.worker.news import News
 from mainspring.worker.outbox import Outbox
-from mainspring.worker.processes import Children
+from mainspring.worker.processes import Children, Late
 from mainspring.worker.reporter import Unsaid
-from mainspring.worker.run import Run, Trace
+from mainspring.worker.run import NEVER, Run, Trace
 from mainspring.worker.service import job_log, log
 from mainspring.worker.thread_context import ThreadContext
 from mainspring.worker.transactions import Transactions
 
 #: (organisation, project, actor, task) → None to allow, or the reason why not. Async or not.
 Authorize = Callable[[Claim], "str | Awaitable[str | None] | None"]
+
+
+#: Why a chunk whose worker died is halved before it is run again.
+CRASHED: Final = Failed(Error("LEASE_EXPIRED", "retryable", "A worker died while it ran this chunk."))
 
 
 class Executor:
@@ -66,6 +74,7 @@ class Executor:
         self._loop = asyncio.get_running_loop()
         self.crews: dict[str, Crew] = {}
         self.unsaid: Unsaid = {}
+        self.breakers = no_breakers(sql)
         self._ring: Keyring | None = None
         self._encrypts = False
 
@@ -78,18 +87,27 @@ class Executor:
     async def _attempt(self, run: Run) -> None:
         claim, task = run.claim, run.task
         busy: asyncio.Future[Any] | None = None
+        failed: bool | None = None  # by what it called, where its task needs something
         running(claim)
         try:
             if run.cancelled:  # while it was held
                 raise Cancelled
             if claim.payload.startswith(SEALED) or (self._encrypts and task.encrypt):
                 claim = await self._unsealed(run)
+            if task.halve is not None and claim.crashes and await self._halved(run, CRASHED):
+                return self._has_committed(run)
+            if task.needs and (put_off := await self.breakers.enter(run)) is not None:
+                return self._ended(run, put_off)
+            if run.start_by < self._loop.time():
+                raise Late
             if self._trace is not None:
                 run.span = self._trace.begin(claim)
             if self._news is not None:
                 self._news.started(run)
-            if self._authorize is not None:
+            if self._authorize is not None and task.app != ENGINE:
                 await self._ask(claim)
+                if run.start_by < self._loop.time():
+                    raise Late
             if task.runs == "async":
                 arguments = task.codec.decode(claim.payload)
                 if task.wants_ctx:
@@ -100,7 +118,8 @@ class Executor:
                 busy = self._in_thread(run)
                 result = await asyncio.shield(busy)
             else:
-                result = await self._children.call(task, claim.payload)
+                result = await self._children.call(task, claim.payload, run.start_by)
+            failed = False
             if run.settled:  # by its own transaction, or lost
                 self._has_committed(run)
             elif result is None:
@@ -108,17 +127,30 @@ class Executor:
                 self._outbox.done.append(run)
             else:
                 self._succeeded(run, result)
+        except Late:
+            self.counts["late"] += 1
+            self._ended(run, Interrupted(started=False))
         except BaseException as error:
             interrupted = run.why is not None or isinstance(error, asyncio.CancelledError)
-            self._ended(run, self._interrupted(run) if interrupted else self._classified(run, error))
+            outcome = self._interrupted(run) if interrupted else self._classified(run, error)
+            if run.passes or run.blamed is not None:
+                outcome, failed = self.breakers.judge(run, outcome, error)
+            if task.halve is not None and not run.settled and await self._halved(run, outcome):
+                self._has_committed(run)
+            else:
+                self._ended(run, outcome)
         finally:
             self._runs.pop(claim.epoch, None)
             run.ended = self._loop.time()
+            if run.passes:
+                self.breakers.leave(run.passes, failed)
             run.handle = None  # what waits to be written holds no task: it would outlive many collections
             if run.span is not None and self._trace is not None:
                 self._trace.end(run.span)
                 run.span = None
             crew = self.crews[task.runs]
+            if claim.permit is not None:  # its slot may be what another job waits for
+                crew.hungry = True
             if busy is not None and not busy.done():  # the thread goes on, and so it keeps its slot
                 busy.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it
                 busy.add_done_callback(lambda _: crew.ended(self._loop.time() - run.began))
@@ -159,8 +191,7 @@ class Executor:
             raise Permanent(reason, code="OWNERSHIP_VIOLATION")
 
     async def _with_context(self, run: Run, arguments: dict[str, Any]) -> Any:
-        context = JobContext(run, self._sql, self._worker, self.unsaid, self._transactions)
-        context.ring = self._ring if self._encrypts else None
+        context = self._context(run)
         try:
             result = await run.task.fn(context, **arguments)
         finally:
@@ -172,6 +203,34 @@ class Executor:
                 pass
         return context.result if result is None else result
 
+    async def _halved(self, run: Run, outcome: Outcome) -> bool:
+        """Whether two jobs, each with half of what is left of a chunk that failed, have taken its place."""
+        field, decision = run.task.halve, decide(run.claim, outcome, run.task.retry)
+        if field is None or not isinstance(outcome, Failed) or not isinstance(decision, Move):
+            return False
+        run.deadline = NEVER  # its time is over, ours is not
+        context = self._context(run)
+        try:
+            done, moved_on = await context.done()
+            parts = halved(run.claim.payload, field, done) if fails(outcome, decision, moved_on) else None
+            if parts is None:
+                return False
+            await context.split([run.task.half(part, run.claim) for part in parts], done, outcome.error)
+        except (Exception, asyncio.CancelledError) as error:  # then it is tried again as it is; the fence knows better
+            log.warning("job %s of %s could not be halved: %s", run.claim.id, run.claim.task, first_words(error))
+            return run.settled and run.why != "lost"
+        self.counts["split"] += 1
+        job_log.warning(
+            "job %s of %s: split %s: %s", run.claim.id, run.claim.task, outcome.error.code, outcome.error.message
+        )
+        return True
+
+    def _context(self, run: Run) -> JobContext:
+        context = JobContext(run, self._sql, self._worker, self.unsaid, self._transactions)
+        context.ring = self._ring if self._encrypts else None
+        context.breakers = self.breakers
+        return context
+
     def _in_thread(self, run: Run) -> asyncio.Future[Any]:
         def call() -> Any:
             try:
@@ -181,9 +240,12 @@ class Executor:
 
         def work() -> Any:
             arguments = run.task.codec.decode(run.claim.payload)
+            if run.start_by < self._loop.time():  # while it waited for a thread
+                raise Late
             if not run.task.wants_ctx:
                 return run.task.fn(**arguments)
             context = ThreadContext(run, self._sql, self._worker, self.unsaid, self._sync_pool)
+            context.breakers = self.breakers
             context.ring = self._ring if self._encrypts else None
             try:
                 result = run.task.fn(context, **arguments)

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from mainspring.audit import written_event
 from mainspring.caller import NOBODY, of_job
-from mainspring.cipher import Seal
-from mainspring.db import audit, steps
+from mainspring.chunk import EACH
+from mainspring.cipher import Keys, Seal
+from mainspring.db import audit, batches, jobs, steps
+from mainspring.db.batches import Together, jobs_of, org_of
 from mainspring.db.cipher import Keyring
+from mainspring.db.readable import key_in, readable_job
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
 from mainspring.db.steps import Report
 from mainspring.document import MAX_BYTES
 from mainspring.envelope import complete
 from mainspring.errors import LeaseLost, MainspringError, ValidationError
-from mainspring.job import Enqueued, NewJob
+from mainspring.job import SYSTEM, Enqueued, Job, NewJob
 from mainspring.outcome import Cancelled
 from mainspring.sanitize import mask, masked
 from mainspring.texts import MAX_NAME, text_problem
+from mainspring.worker.breakers import Breakers
 from mainspring.worker.reporter import Unsaid
 from mainspring.worker.run import Run
 from mainspring.worker.steps import Memory, read, refuse_inside_step, written
 
 T = TypeVar("T")
+#: Jobs that are written in one piece with the job's success, and how.
+Plan = tuple[list[NewJob], Callable[[Sequence[NewJob]], Flow[list[Enqueued]]]]
 
 #: Pauses between tries to keep what is done: a connection that broke must not make it be done again.
 PAUSES = (0.1, 0.5, 2.0)
@@ -52,12 +59,15 @@ class Held:
     _serial = 0  # of the last report
     _notes: tuple[tuple[str, str], ...] = ()  # events of the domain, for the audit trail
     _in_transaction = False
+    _each = False  # a list is gone through
     ring: Keyring | None = None  # where what jobs carry is encrypted
+    breakers: Breakers
 
     def __init__(self, run: Run, sql: Sql, worker: str, unsaid: Unsaid) -> None:
         self.job = run.claim
         self.result: Any = None
         self.follow_ups: list[NewJob] = []
+        self.plans: list[Plan] = []
         self._run = run
         self._sql = sql
         self._worker = worker
@@ -73,10 +83,55 @@ class Held:
         refuse_inside_step("ctx.enqueue()")
         return complete(wanted, NOBODY)  # the handler's context makes them follow-ups
 
-    def _created(self, answers: list[Enqueued]) -> None:
+    def _sorted(self, wanted: Sequence[NewJob | Together]) -> tuple[list[NewJob], list[Plan]]:
+        """What is enqueued one by one, and what in one piece; completed and checked."""
+        single = self._completed(tuple(job for job in wanted if isinstance(job, NewJob)))
+        return single, [self._planned(what) for what in wanted if not isinstance(what, NewJob)]
+
+    def _planned(self, what: Together) -> Plan:
+        wanted = self._completed(tuple(jobs_of(what)))
+        org = org_of(wanted, self.job.org_id)
+        return wanted, lambda sealed: batches.enqueue(self._sql, what, sealed, org)
+
+    def _joining(self, wanted: tuple[NewJob, ...]) -> Plan:
+        return self._completed(wanted), lambda sealed: batches.join(self._sql, self.job, sealed)
+
+    def _created(self, wanted: Sequence[NewJob], answers: list[Enqueued]) -> None:
         """Remember the follow-ups that are new, to be told after the commit."""
-        pairs = zip(self.follow_ups, answers, strict=True)
-        self._run.created = [(job, answer.state) for job, answer in pairs if answer.answer == "created"]
+        pairs = zip(wanted, answers, strict=False)  # an on-finish job waits, and is told of later
+        new = [(job, answer.state) for job, answer in pairs if answer.answer == "created"]
+        self._run.created = [*self._run.created, *new]
+
+    def _write_follow_ups(self) -> Flow[None]:
+        """Everything that waited for the job's success."""
+        if self.follow_ups:
+            by_org = self.job.org_id == SYSTEM
+            self._created(self.follow_ups, (yield from jobs.enqueue_many(self._sql, self.follow_ups, by_org=by_org)))
+        for wanted, write in self.plans:
+            self._created(wanted, (yield from write(wanted)))
+
+    def _start_each(self, text: str | None, every: int) -> int:
+        """How many items of the list are done already."""
+        if every < 1:
+            raise ValidationError("every: is not positive", field="every")
+        if self._each:
+            raise MainspringError("ctx.each goes through one list in an attempt: put what belongs together into one")
+        self._each = True
+        return self.done_of(text)
+
+    def done_of(self, text: str | None) -> int:
+        """How many items of its list a job has done, by its checkpoint."""
+        match None if text is None else self._saved(text, None, None):
+            case dict() as saved if saved.keys() == {EACH}:
+                return int(saved[EACH])
+            case _:  # the handler's own
+                return 0
+
+    def _parents_key(self, parents: Sequence[Job]) -> str | None:
+        return next(filter(None, map(key_in, parents)), None)
+
+    def _parents_shown(self, parents: Sequence[Job], keys: Keys) -> list[Job]:
+        return [job if key_in(job) is None else readable_job(job, keys) for job in parents]
 
     def audit(self, event: str, **detail: object) -> None:
         """See Context."""
@@ -87,7 +142,7 @@ class Held:
     @property
     def unwritten(self) -> bool:
         """Whether something waits for the job's success."""
-        return bool(self.follow_ups or self._notes)
+        return bool(self.follow_ups or self.plans or self._notes)
 
     def _write_notes(self) -> Flow[None]:
         caller = of_job(self.job)

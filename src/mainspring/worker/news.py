@@ -9,11 +9,13 @@ from uuid import UUID
 from mainspring.codes import CODES
 from mainspring.events import (
     Bus,
+    Event,
     JobCancelled,
     JobDeadlettered,
     JobDeferred,
     JobEvent,
     JobFailed,
+    JobLate,
     JobLeaseExpired,
     JobLeaseLost,
     JobReleased,
@@ -21,11 +23,14 @@ from mainspring.events import (
     JobStale,
     JobStarted,
     JobSucceeded,
+    SweepFound,
     enqueued,
     subject_of,
 )
 from mainspring.outcome import Move
 from mainspring.worker.run import NEVER, Run
+
+ON_TIME = 60.0  # seconds after its due time that a start may come
 
 #: What is told of a job: (job_id, task, queue, org_id, project_id, request_id, correlation_id, attempt, subject).
 About = tuple[UUID, str, str, str, UUID | None, str, str, int, dict[str, Any] | None]
@@ -51,14 +56,19 @@ class News:
         """The handler is about to be entered."""
         late = (run.claim.claimed_at - run.claim.due_at).total_seconds() + run.began - run.held_since
         self.bus.emit(JobStarted(*about(run), late))
+        if late > ON_TIME:
+            self.bus.emit(JobLate(*about(run), late))
 
     def succeeded(self, runs: Iterable[Run]) -> None:
         """These successes are committed, and with them the follow-ups of their own transactions."""
-        events: list[JobEvent] = []
+        events: list[Event] = []
         for run in runs:
             events.append(JobSucceeded(*about(run), run.ended - run.began))
             if run.created:
                 events += [enqueued(job, state) for job, state in run.created]
+                if run.task.sweeps:
+                    found = sum(job.task != run.task.name for job, _ in run.created)  # the other is its next page
+                    events += [SweepFound(run.task.name, found, run.claim.id)] if found else []
         self.bus.extend(events)
 
     def moved(self, run: Run, move: Move, verb: str) -> None:
@@ -102,6 +112,8 @@ def _ends(run: Run, move: Move, verb: str) -> list[JobEvent]:
             events.append(JobDeferred(*job, delay))
         case "stop":
             events.append(JobCancelled(*job))
+        case "release" if move.gate is not None:
+            events.append(JobDeferred(*job, delay))
         case "release" if run.deadline < NEVER:  # it had begun
             events.append(JobReleased(*job))
     return events

@@ -100,7 +100,8 @@ def row(run: Run, move: Move) -> dict[str, Any]:
     """A move as `settle` reads it."""
     error = move.error
     if error is None:
-        return {"epoch": run.claim.epoch, "verb": move.verb, "delay": move.delay, "started": move.started}
+        said = {"epoch": run.claim.epoch, "verb": move.verb, "delay": move.delay, "started": move.started}
+        return said if move.gate is None else {**said, "gate": move.gate}
     problem = {"code": error.code, "class": error.error_class, "message": error.message}
     if error.stack:
         problem["stack"] = error.stack

@@ -15,6 +15,7 @@ from mainspring.worker.talk import Found
 
 SHORTEST_POLL = 0.05
 SOONEST_TIMER = 0.002  # timers closer together than this are claimed together
+ENDLESS = 2**62
 FLOOD = 20  # so many jobs in one poll are a flood: polls are enough
 
 Due: TypeAlias = "tuple[timedelta | None, datetime] | None"
@@ -31,18 +32,20 @@ class Pace:
         self.flooded = False  # the last poll found so much that hints are not needed
         self.rescued_in_flight = 0  # held, or being asked for
         self._rescuers = list(crews)  # whose turn it is to ask for a rescued job
+        self.room = ENDLESS  # so many more jobs may be claimed; bounded for `run_due` only
         self.idle = asyncio.Event()  # nothing is due, nothing is held
         self._empty = 0  # so many polls in a row found nothing
         self._looked: set[Crew] = set()  # who looked from the beginning in them
 
     def asks(self, now: float, *, enough: bool) -> list[tuple[Crew, int]]:
         """Which crews should claim now, and how much: those that know of work and have room, or all when it is time."""
-        batch, polling = self._batch, now >= self.poll_at
+        batch, room, polling = self._batch, self.room, now >= self.poll_at
         asks = []
         for crew in self._crews:
-            want = min(crew.want(), batch) if polling or crew.hungry else 0
+            want = min(crew.want(), batch, room) if polling or crew.hungry else 0
             if want and (polling or not enough or want >= min(batch, crew.size) // 2):
                 asks.append((crew, want))
+                room -= want
         return asks
 
     def rescuer(self, asking: Sequence[Crew]) -> Crew | None:
@@ -69,6 +72,7 @@ class Pace:
         crew.bounds.learn(jobs, bounded=found.bounded, full=full, now=at, started=started, ended=ended)
         crew.shares.got(found.queues, found.limits, Counter(job.queue for job in jobs), short=not full)
         self.rescued_in_flight += sum(1 for job in jobs if job.crashes)
+        self.room -= len(jobs)
         if jobs:
             self.idle.clear()
         if full:
@@ -90,9 +94,10 @@ class Pace:
             pause = min(pause, max(due[0].total_seconds(), SOONEST_TIMER))
         self.poll_at = min(self.poll_at, now + pause)
 
-    def look_idle(self, found: Sequence[Found], *, still: bool) -> None:
+    def look_idle(self, found: Sequence[Found], due: Due, *, still: bool) -> None:
         """Say so when each crew has looked from the beginning, and had its turn to ask for a rescued job, in vain."""
-        if not still or any(claim.jobs for claim in found):
+        more = due is not None and due[0] == timedelta(0)  # behind what limits put off
+        if not still or more or any(claim.jobs for claim in found):
             self._empty, self._looked = 0, set()
             return
         self._empty += 1

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import multiprocessing
 import signal
+import time
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -22,6 +23,10 @@ class Died(Failure):
     """The process of a CPU-bound handler died."""
 
 
+class Late(Exception):
+    """The permit of a rate limit ran out before the handler was entered: the job goes back, nothing happened."""
+
+
 class Child:
     """A process that runs CPU-bound handlers. Made on demand, kept for the next job, killed when it must stop."""
 
@@ -31,13 +36,13 @@ class Child:
         self._process.start()
         theirs.close()
 
-    async def call(self, task: Task[Any, Any], payload: str) -> Any:
-        """Run a handler and return its result, or raise what it raised."""
+    async def call(self, task: Task[Any, Any], payload: str, start_by: float) -> Any:
+        """Run a handler and return its result, or raise what it raised, or Late: a process takes a while to start."""
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
         loop.add_reader(self._conn.fileno(), answered.set)
         try:
-            self._conn.send((task.fn.__module__, task.fn.__qualname__, payload))
+            self._conn.send((task.fn.__module__, task.fn.__qualname__, payload, start_by))
             await answered.wait()
             kind, value = self._conn.recv()
         except (EOFError, OSError):
@@ -47,6 +52,8 @@ class Child:
             loop.remove_reader(self._conn.fileno())
         if kind == "error":
             raise value
+        if kind == "late":
+            raise Late
         if kind == "unwritable":  # the work is done: running it again would be worse than losing a value
             log.error("task %s: its result cannot be written as JSON: %s", task.name, value)
             return None
@@ -70,11 +77,11 @@ class Children:
     def __init__(self) -> None:
         self._idle: list[Child] = []
 
-    async def call(self, task: Task[Any, Any], payload: str) -> Any:
-        """Run a handler in a free process; one that is interrupted is killed."""
+    async def call(self, task: Task[Any, Any], payload: str, start_by: float = float("inf")) -> Any:
+        """Run a handler in a free process; one that is interrupted is killed. `start_by` is an instant of the loop."""
         child = self._take()
         try:
-            result = await child.call(task, payload)
+            result = await child.call(task, payload, start_by)
         except (asyncio.CancelledError, Died):
             child.kill()
             raise
@@ -103,12 +110,14 @@ def _serve(conn: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         try:
-            module, name, payload = conn.recv()
+            module, name, payload, start_by = conn.recv()
         except EOFError:
             return
         try:
             task: Task[Any, Any] = getattr(importlib.import_module(module), name)
-            answer = _written(task.fn(**task.codec.decode(payload)))
+            arguments = task.codec.decode(payload)
+            late = time.monotonic() > start_by  # the clock of the parent's loop: all processes share it
+            answer = ("late", None) if late else _written(task.fn(**arguments))
         except Exception as error:
             answer = ("error", _portable(error))
         conn.send(answer)

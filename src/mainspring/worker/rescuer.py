@@ -7,6 +7,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -16,21 +17,22 @@ from mainspring.db.schema import Sql
 from mainspring.outcome import CRASH_BUDGET
 from mainspring.worker.line import Line
 from mainspring.worker.news import News
-from mainspring.worker.service import Service, job_log
+from mainspring.worker.service import Service, job_log, log
 
 BEAT = 10.0
+START = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-async def reachable(conn: psycopg.AsyncConnection[Any]) -> None:
-    """Ask whether the database answers."""
-    await conn.execute("select 1")
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 class Rescuer(Service):
     """Every worker rescues for all; no leader is needed, because a rescue takes only what is expired.
 
     An outage of the database expires the leases of workers that live: after one, they have the time of a renewal to
-    keep or give back what they hold, before it counts as a crash.
+    keep or give back what they hold, before it counts as a crash. So does a database whose clock jumps ahead: whoever
+    notices renews at once, and rescues once the others have had the time to notice as well.
     """
 
     def __init__(
@@ -41,21 +43,42 @@ class Rescuer(Service):
         counts: Counter[str],
         woke: Callable[[], None],
         news: News | None = None,
+        renew: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(config.rescue_every.total_seconds())
         self._line, self._sql, self._counts, self._woke = line, sql, counts, woke
-        self._news = news
+        self._news, self._renew = news, renew
         self._mercy = config.renew_every.total_seconds()
+        self._harmless = (config.lease - config.renew_every) / 2  # a jump that no lease of a living worker ends by
+        self._ahead: timedelta | None = None  # of the database's clock, seen from ours that counts from anywhere
         self._not_before = 0.0
 
     async def tick(self) -> None:
         """Rescue expired leases, then free jobs held behind one that has ended."""
-        spared = asyncio.get_running_loop().time() < self._not_before
         try:
-            await (self._line.use(reachable) if spared else self._rescue())
+            now = await self._line.use(self._clock)
+            if self._jumped(now):
+                self._not_before = max(self._not_before, _loop_time() + 2 * self.interval)
+                self._renew()
+            if _loop_time() >= self._not_before:
+                await self._rescue()
         except Exception:  # still away, or away again
-            self._not_before = asyncio.get_running_loop().time() + self._mercy
+            self._not_before = _loop_time() + self._mercy
             raise
+
+    async def _clock(self, conn: psycopg.AsyncConnection[Any]) -> datetime:
+        row = await (await conn.execute(self._sql["now"])).fetchone()
+        assert row is not None
+        now: datetime = row[0]
+        return now
+
+    def _jumped(self, now: datetime) -> bool:
+        """Whether the database's clock has gone ahead since the last look by more than time has passed here."""
+        before, self._ahead = self._ahead, now - START - timedelta(seconds=_loop_time())
+        jumped = before is not None and self._ahead - before > self._harmless
+        if jumped:
+            log.warning("the database's clock jumped ahead to %s: leases are renewed before any is taken back", now)
+        return jumped
 
     async def _rescue(self) -> None:
         async def rescue(conn: psycopg.AsyncConnection[Any]) -> list[Any]:
@@ -88,7 +111,6 @@ class Heartbeat(Service):
 
         async def beat(conn: psycopg.AsyncConnection[Any]) -> None:
             await conn.execute(self._sql["beat"], about)
-            await conn.execute(self._sql["forget_workers"])
 
         await self._line.use(beat)
 

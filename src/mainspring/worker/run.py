@@ -32,6 +32,7 @@ class Run:
 
     __slots__ = (
         "began",
+        "blamed",
         "cancelled",
         "claim",
         "committing",
@@ -40,9 +41,11 @@ class Run:
         "ended",
         "handle",
         "held_since",
+        "passes",
         "seal",
         "settled",
         "span",
+        "start_by",
         "task",
         "trusted_until",
         "why",
@@ -56,12 +59,15 @@ class Run:
         self.began = now  # when the handler was entered
         self.ended = now  # and left
         self.deadline = NEVER  # the task's time limit, from the start on
+        self.start_by = NEVER  # after that the permit of a rate limit is void
         self.handle: asyncio.Task[None] | None = None
         self.cancelled = False  # the cancellation token
         self.committing = False  # its own transaction is about to commit: the fence decides, nobody else
         self.settled = False  # its end is recorded or given up: nothing more is written for it
         self.created: list[tuple[NewJob, str]] = NONE  # follow-ups of its own transaction, each with its state
         self.seal: Seal | None = None  # of a job that is encrypted
+        self.passes: list[Any] = NONE  # what its breakers want to hear of
+        self.blamed: Any = None  # what one of them has heard of already
         self.span: Any = None  # of the trace, where there is one
         self.why: str | None = None  # why we interrupted it: timeout, lost, stop
 

@@ -71,6 +71,8 @@ class Talk:
         if idle_for is not None:
             # The flag first, then the claim: a job that comes between is seen by one of them.
             say.append(("raise_idle", [int(idle_for * 1200) + 500]))  # until the next poll at the latest
+        if polling:
+            say.append(("tie_up", []))  # what it frees is there for the claim
         for crew, want in asks:
             queues, limits = crew.shares.ask(want)
             low, bounded = crew.bounds.of(queues, now)

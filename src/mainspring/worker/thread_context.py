@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
     contextmanager,
@@ -15,8 +15,11 @@ from typing import Any, TypeVar
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
+from mainspring.batch import Batch
+from mainspring.chunk import EACH
 from mainspring.context import SyncContext
-from mainspring.db import jobs, steps
+from mainspring.db import batches, steps
+from mainspring.db.batches import Together
 from mainspring.db.bound import bound, bound_door
 from mainspring.db.connect import refuse_stale
 from mainspring.db.run import psycopg_door, run
@@ -25,7 +28,7 @@ from mainspring.db.statement import Flow
 from mainspring.db.translate import unavailable
 from mainspring.document import MAX_BYTES
 from mainspring.errors import DatabaseUnavailable, MainspringError, ValidationError
-from mainspring.job import SYSTEM, NewJob
+from mainspring.job import SYSTEM, Job, NewJob
 from mainspring.worker.held import PAUSES, Held
 from mainspring.worker.reporter import Unsaid
 from mainspring.worker.run import Run
@@ -41,10 +44,31 @@ class ThreadContext(Held, SyncContext):
         super().__init__(run, sql, worker, unsaid)
         self._pool = pool
 
-    def enqueue(self, *jobs: NewJob) -> None:
+    def enqueue(self, *jobs: NewJob | Together) -> None:
         """See SyncContext."""
-        wanted, ring = self._completed(jobs), self.ring
-        self.follow_ups += wanted if ring is None else ring.sealed(wanted)
+        single, plans = self._sorted(jobs)
+        self.follow_ups += self._sealed(single)
+        self.plans += [(self._sealed(wanted), write) for wanted, write in plans]
+
+    def add(self, *jobs: NewJob) -> None:
+        """See SyncContext."""
+        wanted, write = self._joining(jobs)
+        self.plans.append((self._sealed(wanted), write))
+
+    def _sealed(self, wanted: list[NewJob]) -> list[NewJob]:
+        return wanted if self.ring is None else self.ring.sealed(wanted)
+
+    def batch(self) -> Batch | None:
+        """See SyncContext."""
+        return self._do(batches.of_job(self._sql, self.job))
+
+    def parents(self) -> list[Job]:
+        """See SyncContext."""
+        found = self._do(batches.parents(self._sql, self.job))
+        key = self._parents_key(found)
+        if key is None or self.ring is None:
+            return found
+        return self._parents_shown(found, self.ring.to_read(self.job.org_id, key))
 
     def transaction(self) -> AbstractContextManager[Connection[Any]]:
         """See SyncContext."""
@@ -80,9 +104,24 @@ class ThreadContext(Held, SyncContext):
         found: T = self._saved(self._do(steps.resume(self._sql, self.job)), default, type)
         return found
 
+    def each(self, items: Sequence[T], *, every: int = 1) -> Iterator[T]:
+        """See SyncContext."""
+        start = self._start_each(self._do(steps.resume(self._sql, self.job)), every)
+        for done, item in enumerate(items[start:], start + 1):
+            self.check()
+            yield item
+            self._report(done, len(items), None)
+            if done % every == 0 or done == len(items):
+                self.checkpoint({EACH: done})
+
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """See Context."""
         self._report(done, total, note)
+
+    def breaker(self, name: str) -> AbstractContextManager[None]:
+        """See SyncContext."""
+        self._refuse_if_settled()
+        return self.breakers.guard_in_thread(self._run, name)
 
     def last_word(self) -> None:
         """Write the last report before the attempt's end is recorded; without it the job does no worse."""
@@ -120,7 +159,7 @@ class ThreadContext(Held, SyncContext):
                     with unavailable(sent=False):
                         refuse_stale(conn)
                     self._run.committing = True
-                    if self.follow_ups:
+                    if self.follow_ups or self.plans:
                         self._follow(conn)
                     if self._notes:
                         run(psycopg_door(conn), self._write_notes())
@@ -134,9 +173,8 @@ class ThreadContext(Held, SyncContext):
 
     def _follow(self, conn: Connection[Any]) -> None:
         if self.job.org_id != SYSTEM:
-            self._created(run(psycopg_door(conn), jobs.enqueue_many(self._sql, self.follow_ups)))
+            run(psycopg_door(conn), self._write_follow_ups())
             return
-        flow = jobs.enqueue_many(self._sql, self.follow_ups, by_org=True)
-        self._created(run(bound_door(conn, lambda: None), flow))
+        run(bound_door(conn, lambda: None), self._write_follow_ups())
         with bound(conn, SYSTEM):  # see JobContext
             pass

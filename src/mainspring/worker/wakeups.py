@@ -32,10 +32,12 @@ class Listener(Service):
         name: str,
         woke: Callable[[], None],
         changed: Callable[[bool], None] = lambda _: None,
+        told: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(POOLED)
         self._changed = changed  # told when hints no longer arrive, and when they do again
         self._dsn, self._channel, self._name, self._woke = dsn, channel, name, woke
+        self._say = told  # what a hint is about, where it says so
         self._told = self._lost = False
 
     async def tick(self) -> None:
@@ -54,9 +56,10 @@ class Listener(Service):
                 self._woke()  # what came while nobody listened
                 while True:
                     refuse_stale(conn)
-                    async for _ in conn.notifies(timeout=SILENCE):
+                    async for hint in conn.notifies(timeout=SILENCE):
                         self._heard()
                         self._woke()
+                        self._say(hint.payload)
                     with answered_within(PATIENCE, conn):
                         await conn.execute("select 1")
                     self._heard()

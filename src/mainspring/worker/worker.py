@@ -16,15 +16,19 @@ from typing import Any
 import psycopg
 
 from mainspring import __version__
+from mainspring.breaker import Breaker, declared
 from mainspring.category import DEAD_LETTER, QUEUES
 from mainspring.cipher import Cipher
 from mainspring.config import DEFAULT_SCHEMA, WorkerConfig
 from mainspring.db.cipher import Keyring
 from mainspring.db.connect import Connection, options, pool
+from mainspring.db.limits import declare
 from mainspring.db.migrate import check, status
+from mainspring.db.run import psycopg_door
+from mainspring.db.run import run as say
 from mainspring.db.schema import Sql
 from mainspring.db.translate import is_transient
-from mainspring.errors import UnknownTask
+from mainspring.errors import DatabaseUnavailable, UnknownTask
 from mainspring.events import (
     Bus,
     DatabaseAway,
@@ -37,13 +41,18 @@ from mainspring.events import (
     WorkerStopping,
 )
 from mainspring.job import Claim
+from mainspring.limit import Declared as Limits
+from mainspring.limit import check_declared, owner
 from mainspring.outcome import Error, Move
 from mainspring.registry import Registry
 from mainspring.sanitize import sanitize
 from mainspring.task import Task
+from mainspring.worker.breakers import Breakers
 from mainspring.worker.crew import PATIENCE, Crew
 from mainspring.worker.exchange import Exchange
 from mainspring.worker.executor import Authorize, Executor
+from mainspring.worker.fanout import FanOut
+from mainspring.worker.firing import Firing
 from mainspring.worker.leases import Canceller, Renewer, Watch, trust
 from mainspring.worker.line import Line
 from mainspring.worker.news import News
@@ -51,12 +60,14 @@ from mainspring.worker.outbox import Letter, Outbox
 from mainspring.worker.reporter import Reporter
 from mainspring.worker.rescuer import Heartbeat, Rescuer
 from mainspring.worker.run import Run, Trace
+from mainspring.worker.scheduler import Scheduler
 from mainspring.worker.sealer import Sealer
 from mainspring.worker.service import Service, backoff, job_log, log
 from mainspring.worker.transactions import Transactions
 from mainspring.worker.wakeups import Listener
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+FIRING = 60.0  # seconds that a turn of the scheduler may take, the queries of applications included
 
 
 async def _unknown() -> None: ...
@@ -74,6 +85,8 @@ class Worker:
         await worker.run()  # until SIGTERM or SIGINT
     """
 
+    housekeeping = True  # fires the engine's own schedules, too
+
     def __init__(
         self,
         dsn: str,
@@ -86,6 +99,8 @@ class Worker:
         observers: Sequence[Observer] = (),
         cipher: Cipher | None = None,
         trace: Trace | None = None,
+        breakers: Sequence[Breaker] = (),
+        limits: Sequence[Limits] | None = None,  # None: they are somebody else's to declare
     ) -> None:
         host = re.sub(r"[^\w.-]", "-", socket.gethostname())
         self.id = f"{host}:{os.getpid()}:{secrets.token_hex(4)}"  # unique per process start
@@ -94,16 +109,20 @@ class Worker:
         self._config = config or WorkerConfig()
         self._listen_dsn = listen_dsn or self._config.listen_dsn or dsn
         self._listener: Listener | None = None
+        self._scheduler: Scheduler | None = None
         self._authorize = authorize
         self._trace = trace
         self._cipher = cipher
+        self._breakers = declared(breakers, registry)
+        queues = [*QUEUES, *(task.queue for task in registry), *self._config.queues]
+        self._limits = limits if limits is None else check_declared(limits, registry.names(), queues)
         self._bus = Bus(observers, self._soon)
         self._news = News(self._bus) if observers else None
         self._away_since: float | None = None
         self._runs: dict[int, Run] = {}
         self._services: list[Service] = []
         self._stop = asyncio.Event()
-        self._stopping = False
+        self._stopping = self._draining = False
 
     @property
     def running(self) -> int:
@@ -124,6 +143,7 @@ class Worker:
             "mainspring_worker_running": self.running,
             "mainspring_worker_outbox": len(self._exchange.outbox),
             "mainspring_hints_heard_total": self.counts["hints"],
+            "mainspring_permits_late_total": self.counts["late"],
             "mainspring_wakeups_listening": self.listening,
             "mainspring_transactions_in_use": transactions.in_use,
             "mainspring_transactions_size": transactions.size,
@@ -188,32 +208,47 @@ class Worker:
         canceller = Canceller(self._line, sql, self.id, self._runs)
         reporter = Reporter(self._line, sql, self.id)
         self._executor.unsaid = reporter.unsaid
-        self._executor.take_keys(Keyring(self._cipher, self._dsn, sql, secured=True))
+        ring = Keyring(self._cipher, self._dsn, sql, secured=True)
+        self._executor.take_keys(ring)
+        renewer = Renewer(self._line, sql, self.id, config, self._runs, self._lose)
+        self._rescuer = Rescuer(self._line, sql, config, self.counts, self._exchange.wake, self._news, renewer.wake)
         self._services = [
-            Renewer(self._line, sql, self.id, config, self._runs, self._lose),
+            renewer,
             canceller,
             Watch(config, self._runs, lose=self._lose, time_out=self._time_out, give_back=self._give_back_stale),
             reporter,
-            Rescuer(self._line, sql, config, self.counts, self._exchange.wake, self._news),
+            self._rescuer,
             Sealer(self._line, sql, config),
             self._heartbeat,
         ]
+        breakers = Breakers(self._line.use, sql, self._breakers, self._bus, self._exchange.wake)
+        if self._breakers:
+            self._executor.breakers = breakers
+            self._services.append(breakers)
+            await breakers.first()
+        self._scheduler = self._schedules(ring, name) if config.scheduler else None
+        if self._scheduler is not None:
+            self._services.append(self._scheduler)
         if config.wakeups:
 
             def woke() -> None:
                 self.counts["hints"] += 1
                 self._exchange.wake()
                 canceller.wake()
+                breakers.wake()
 
             def changed(alive: bool) -> None:
                 self._bus.emit((WakeupsRestored if alive else WakeupsLost)(self.id))
 
-            self._listener = Listener(self._listen_dsn, self._schema, name, woke, changed)
+            self._listener = Listener(self._listen_dsn, self._schema, name, woke, changed, self._told)
             self._exchange.hears = lambda: self.listening
             self._services.append(self._listener)
+        await self._opening()
         for service in self._services:
             service.start()
         self._bus.emit(WorkerStarted(self.id, list(self._queues())))
+        if self._draining and self._scheduler is not None:
+            await self._scheduler.looked.wait()  # what it fires is due, too
         self._exchange.start()
 
     async def stop(self, grace: timedelta | None = None) -> None:
@@ -244,18 +279,32 @@ class Worker:
             await self._heartbeat.farewell()
         except psycopg.Error as error:
             log.warning("could not say farewell: %s", error)
+        try:
+            await self._closing()
+        finally:
+            await self._close()
+        self._bus.emit(WorkerStopped(self.id, self.counts["succeeded"]))
+        self._bus.flush()
+
+    async def _close(self) -> None:
+        """Let go of connections, threads and processes."""
         self._executor.close()
         await self._line.close()
         await self._transactions.close()
         await asyncio.to_thread(self._sync_pool.close)
-        self._bus.emit(WorkerStopped(self.id, self.counts["succeeded"]))
-        self._bus.flush()
 
     async def drain(self) -> None:
         """Work until nothing is due, then stop; for tests and for callers without a worker process."""
+        self._draining = True
         await self.start()
         await self._exchange.idle.wait()
         await self.stop()
+
+    async def _opening(self) -> None:
+        """What is done once before the first claim; nothing here."""
+
+    async def _closing(self) -> None:
+        """What is done once after the last outcome is written; nothing here."""
 
     # -- the parts' questions -------------------------------------------------------------------------------------
 
@@ -265,6 +314,18 @@ class Worker:
             return dict(self._config.queues)
         names = [*QUEUES, *(task.queue for task in self._registry)]
         return {name: 1 for name in names if name != DEAD_LETTER}
+
+    def _schedules(self, ring: Keyring, name: str) -> Scheduler:
+        config, sql = self._config, Sql(self._schema)
+        firing = Firing(sql, self._registry, ring, self._bus, housekeeping=self.housekeeping)
+        fan_out = FanOut(sql, firing, self._sync_pool, None)
+        own = Line(self._dsn, name, prepare=config.prepare, patience=FIRING)
+        return Scheduler(self._line, own, sql, config, firing, fan_out)
+
+    def _told(self, news: str) -> None:
+        """Somebody says what a hint is about."""
+        if news == "schedule" and self._scheduler is not None:
+            self._scheduler.wake()
 
     def _crews(self) -> dict[str, Crew]:
         config, queues = self._config, self._queues()
@@ -291,6 +352,8 @@ class Worker:
                 self._refuse(claim)
                 continue
             runs[claim.epoch] = run
+            if claim.permit is not None:
+                run.start_by = asked_at + claim.permit.total_seconds()
             if self._stopping:  # the claim was under way when the stop came
                 self._executor.give_back(run)
             else:
@@ -373,16 +436,19 @@ class Worker:
         await asyncio.wait([ended, again], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         again.cancel()
 
-    async def _check_schema(self) -> None:
-        def look() -> Any:
-            with Connection.connect(self._dsn, **options(self._dsn, f"mainspring worker {self.id}")) as conn:
-                return status(conn, schema=self._schema)
+    def _look(self) -> None:
+        """Refuse a schema that does not fit."""
+        with Connection.connect(self._dsn, **options(self._dsn, f"mainspring worker {self.id}")) as conn:
+            check(status(conn, schema=self._schema))
+            if self._limits is not None:
+                say(psycopg_door(conn), declare(Sql(self._schema), owner(self._registry.origins()), self._limits))
 
+    async def _check_schema(self) -> None:
         failures = 0
         while True:
             try:
-                return check(await asyncio.to_thread(look))
-            except psycopg.Error as error:
+                return await asyncio.to_thread(self._look)
+            except (psycopg.Error, DatabaseUnavailable) as error:
                 if not is_transient(error):
                     raise
                 failures += 1

@@ -66,6 +66,11 @@ select json_build_object(
     select r.rolsuper from pg_class c join pg_roles r on r.oid = c.relowner where c.oid = '{schema}.job'::regclass),
   'workers', (select count(*) from living),
   'gone', (select count(*) from {schema}.worker w where w.seen_at < {schema}.now() - %(gone_after)s::text::interval),
+  'heartbeat_s', (select extract(epoch from {schema}.now() - coalesce((
+       select f.finished_at from {schema}.fire r join {schema}.finished f on f.id = r.job_id and f.state = 'succeeded'
+       where r.org_id = s.org_id and r.schedule = s.name order by r.at desc limit 1), s.created_at))
+     from {schema}.schedule s
+     where s.org_id = 'SYSTEM' and s.name = 'mainspring.heartbeat' and s.undeclared_at is null and s.paused_at is null),
   'lanes', (
     select coalesce(json_agg(x order by x.name), '[]')
     from (

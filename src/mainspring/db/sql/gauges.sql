@@ -2,7 +2,8 @@
 
 -- name: gauges
 -- Every worker process with a metrics port, at most every few seconds. No count is proportional to the number of jobs:
--- lanes are counted by index waiting_claim up to a cap, dead letters by finished_open, tables by their statistics.
+-- lanes are counted by index waiting_claim up to a cap, dead letters by finished_open, tables by their statistics; the
+-- last heartbeat is found by index fire_at, and there is one a minute.
 with recursive lane(name) as (
   (select w.queue from {schema}.waiting w order by w.queue limit 1)
   union all
@@ -54,8 +55,27 @@ select json_build_object(
   'lanes', (select coalesce(json_agg(l order by l.name), '[]') from lanes l),
   'workers', (select count(*) from {schema}.worker w
               where w.seen_at >= {schema}.now() - %(gone_after)s::text::interval and not w.stopping),
+  'heartbeat_s', (select extract(epoch from {schema}.now() - coalesce((
+       select f.finished_at from {schema}.fire r join {schema}.finished f on f.id = r.job_id and f.state = 'succeeded'
+       where r.org_id = s.org_id and r.schedule = s.name order by r.at desc limit 1), s.created_at))
+     from {schema}.schedule s
+     where s.org_id = 'SYSTEM' and s.name = 'mainspring.heartbeat' and s.undeclared_at is null and s.paused_at is null),
   'dead', (select json_build_object('open', count(*), 'oldest_s', extract(epoch from {schema}.now() - min(x.finished_at)))
            from (select d.finished_at from {schema}.dead_letters d order by d.finished_at limit %(cap)s::text::bigint) x),
+  'breakers', (select coalesce(json_agg(json_build_object(
+       'name', b.name, 'open', {schema}.breaker_state(b) <> 'closed',
+       'open_s', case when {schema}.breaker_state(b) <> 'closed'
+                      then extract(epoch from {schema}.now() - coalesce(b.forced_at, b.since)) end,
+       'keys', (select count(*) from (
+          select from {schema}.breaker k where k.name = b.name and k.key <> '' and {schema}.breaker_state(k) <> 'closed'
+          limit %(cap)s::text::bigint) k)) order by b.name), '[]')
+     from {schema}.breaker b where b.org_id = 'SYSTEM' and b.key = ''),
+  'limits', (select coalesce(json_agg(json_build_object('name', l.name, 'waiting', coalesce(w.n, 0)) order by l.name), '[]')
+     from (select name from {schema}.limit where org_id = 'SYSTEM' order by name limit 1000) l
+     left join (select split_part(x.gate, '/', 1) as name, count(*) as n
+                from (select w.gate from {schema}.waiting w where w.gate is not null and strpos(w.gate, '/') > 0
+                      limit %(cap)s::text::bigint) x
+                group by 1) w on w.name = l.name),
   'horizon', (select coalesce(json_agg(h), '[]') from (
                 select h.holder, max(h.seconds) as seconds, max(h.transactions) as transactions
                 from holders h group by h.holder) h),

@@ -13,7 +13,7 @@ with recursive lane(name) as (
   union select unnest(queues) from {schema}.worker
 )
 select json_build_object('name', n.name, 'paused_at', q.paused_at, 'paused_by', q.paused_by,
-                         'pause_reason', q.pause_reason, 'start_target_s', extract(epoch from q.start_target),
+                         'pause_reason', q.pause_reason, 'start_target_s', extract(epoch from q.start_target), 'max_depth', q.max_depth,
                          'ready', lanes.ready, 'oldest_age_s', extract(epoch from {schema}.now() - lanes.oldest))::text
 from names n
 left join {schema}.queue q on q.org_id = 'SYSTEM' and q.name = n.name

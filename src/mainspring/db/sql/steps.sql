@@ -16,6 +16,10 @@ select {schema}.save_checkpoint(%(worker)s::text, %(epoch)s, %(value)s::text::js
 -- When an attempt asks where to go on. Index: checkpoint_pkey.
 select value::text from {schema}.checkpoint where org_id = %(org)s::text and job_id = %(id)s::text::uuid
 
+-- name: saved_checkpoint
+-- When the attempt of a chunk has failed: how far is it, and did this attempt get there? Index: checkpoint_pkey.
+select value::text, epoch from {schema}.checkpoint where org_id = %(org)s::text and job_id = %(id)s::text::uuid
+
 -- name: report
 -- Twice a second, for all jobs of the worker that report; and once more at the end of such a job.
 select {schema}.report(%(worker)s::text, %(reports)s::text::json)

@@ -1,11 +1,14 @@
 -- What the testing kit says, in test databases only.
 
 -- name: next_instant
--- Where virtual time stops on its way: at the next due time, or where the next lease ends.
+-- Where virtual time stops on its way: at the next due time, at the next fire, where the next lease ends, where a closed queue opens.
 select least(
   (select min(w.due_at) from {schema}.waiting w
    where w.task = any(%s::text[]) and w.due_at > {schema}.now() and w.due_at < 'infinity'),
-  (select min(r.lease_expires_at) from {schema}.running r where r.lease_expires_at > {schema}.now()))
+  (select min(r.lease_expires_at) from {schema}.running r where r.lease_expires_at > {schema}.now()),
+  (select min(z.next_at) from {schema}.schedule_zone z where z.next_at > {schema}.now()),
+  (select min(o.look_at) from {schema}.fan_out o where o.look_at > {schema}.now() and o.finished_at is null),
+  {schema}.next_open(array(select l.queue from {schema}.limit l where l.queue is not null)))
 
 -- name: at_work
 -- Before jobs are run in a caller's transaction: a database that a worker serves is not a test's.

@@ -50,6 +50,10 @@ select * from {schema}.rescue(%s, %s)
 -- name: release_held
 select {schema}.release_held()
 
+-- name: tie_up
+-- With each poll: what the ends of batches and flows left open. Nearly always there is nothing, and nothing is called.
+select {schema}.tie_up() where exists (select from {schema}.loose_end)
+
 -- name: next_due
 -- With each poll: how long until the next timer, and the database's time.
 select {schema}.next_due(%s), {schema}.now()
@@ -70,10 +74,6 @@ set seen_at = excluded.seen_at, running = excluded.running, stopping = excluded.
 
 -- name: farewell
 delete from {schema}.worker where id = %(id)s
-
--- name: forget_workers
--- With rescue: heartbeats that stopped long ago.
-delete from {schema}.worker where seen_at < {schema}.now() - interval '1 day'
 
 -- name: list_workers
 -- A person looks. `leases` is what the database says it holds, `running` what it said itself.

@@ -1,0 +1,75 @@
+"""Clean-up, as flows: each removes at most so many and says how many went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+from mainspring.config import Retention
+from mainspring.db import jobs
+from mainspring.db.schema import Sql
+from mainspring.db.statement import Flow, Statement, ask, nothing, scalar
+
+#: One run of clean-up: what it may remove, by how long things are kept.
+Sweep = Callable[[Sql, Retention], Flow[int]]
+
+
+def prune_jobs(sql: Sql, keep: Retention) -> Flow[int]:
+    """Remove finished jobs; failed and dead ones only when somebody has decided about them."""
+    count = 0
+    for states, age in (
+        (["succeeded"], keep.succeeded),
+        (["cancelled"], keep.cancelled),
+        (["failed", "dead"], keep.resolved),
+    ):
+        if count < keep.batch:
+            count += yield from jobs.prune(sql, states, age, keep.batch - count)
+    return count
+
+
+def prune_keys(sql: Sql, keep: Retention) -> Flow[int]:
+    """Remove idempotency keys that have expired."""
+    return (yield from _count(Statement(sql["prune_keys"], {"limit": str(keep.batch)}, scalar)))
+
+
+def prune_fires(sql: Sql, keep: Retention) -> Flow[int]:
+    """Remove fires of schedules."""
+    params: dict[str, str | int | None] = {"age": _interval(keep.fires), "limit": keep.batch}
+    return (yield from _count(Statement(sql["prune_fires"], params, scalar)))
+
+
+def forget_workers(sql: Sql, keep: Retention) -> Flow[int]:
+    """Remove workers whose heartbeat has stopped."""
+    return (yield from _count(Statement(sql["forget_workers"], {"age": _interval(keep.workers)}, scalar)))
+
+
+def forget_buckets(sql: Sql, keep: Retention) -> Flow[int]:
+    """Remove what limits counted of keys that nobody uses any more."""
+    return (yield from _count(Statement(sql["forget_buckets"], {"limit": keep.batch}, scalar)))
+
+
+def alone(sql: Sql, name: str, org: str, sweep: Flow[int]) -> Flow[int]:
+    """Sweep in all organisations, in a transaction that belongs to one; 0 while somebody else does."""
+    free: bool = yield from ask(Statement(sql["begin_sweep"], {"name": name}, scalar))
+    count = (yield from sweep) if free else 0
+    yield from ask(Statement(sql["end_sweep"], {"org": org}, nothing))
+    return count
+
+
+SWEEPS: Final[dict[str, Sweep]] = {
+    "prune_jobs": prune_jobs,
+    "prune_keys": prune_keys,
+    "prune_fires": prune_fires,
+    "forget_workers": forget_workers,
+    "forget_buckets": forget_buckets,
+}
+
+
+def _count(statement: Statement[int]) -> Flow[int]:
+    count: int = yield from ask(statement)
+    return count
+
+
+def _interval(age: timedelta) -> str:
+    return f"{age.total_seconds()} s"

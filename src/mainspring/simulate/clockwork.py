@@ -1,0 +1,220 @@
+"""Scheduler and worker without their loops: at one instant of virtual time, fire what is due and run what is due."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, cast
+
+import msgspec
+
+from mainspring.cipher import SEALED
+from mainspring.db.run import AsyncDoor
+from mainspring.db.schema import render
+from mainspring.errors import MainspringError
+from mainspring.events import subject_of
+from mainspring.job import Claim, Enqueued, NewJob
+from mainspring.outcome import Move
+from mainspring.simulate.chance import Chance
+from mainspring.simulate.messages import Messages
+from mainspring.simulate.scratch import MOVE, TIDY
+from mainspring.simulate.timeline import Entry, Fired, Ran
+from mainspring.testing.ran import Crash
+from mainspring.testing.runner import WORKER, Runner
+from mainspring.worker.bounds import BEGINNING
+from mainspring.worker.fanout import FanOut
+from mainspring.worker.firing import BATCH, Conn, Firing
+from mainspring.worker.outbox import row
+from mainspring.worker.planning import Plan, rule_of
+
+#: So many jobs are claimed at once: they run one after another, in the order in which they were claimed.
+CLAIM: Final = 200
+#: After so many instants the dead rows of tables that are read at each are removed.
+TIDY_EVERY: Final = 500
+LEASE: Final = timedelta(minutes=1)
+#: More at one instant are probably jobs that enqueue each other.
+MOST: Final = 100_000
+#: How often the zones in use are asked for while nothing happens that could change them.
+ZONES_EVERY: Final = timedelta(hours=1)
+#: Statements that are asked with the same parameters at every instant.
+SAME: Final = ("claim", "take_schedules", "next_simulated")
+#: What a verb leaves a job in, as the time line calls it.
+STATES: Final = {
+    "fail": "retrying", "reject": "failed", "bury": "dead", "snooze": "snoozed", "stop": "cancelled",
+    "release": "released",
+}  # fmt: skip
+
+
+class Clockwork(Runner):
+    """A runner that also fires schedules, and says what happened. Its clock is the scratch database's."""
+
+    def begin(self, chance: Chance, own: Conn, start: datetime, *, zone: str, maintenance: bool) -> None:
+        """Know what else it needs: where chance comes from, and a connection that is whole, for others' code."""
+        self._chance, self._own, self._zone = chance, own, zone
+        self._messages = cast(Messages, self._view)
+        self._now = self._zones_at = start
+        self._firing = self._keeping = _Firing(self._sql, self._registry, self._ring, housekeeping=maintenance)
+        self._fan_out = FanOut(self._sql, self._firing, self._pool, self.threads)
+        self._tasks = {"tasks": self._registry.names()}
+        self._zoned = any(schedule.zones is not None for schedule in self._firing.schedules())
+        self._paged = any(schedule.entities is not None for schedule in self._firing.schedules())
+        self._due = self._expiring = True
+        self._filled: set[str] = set()  # the queues in which jobs wait
+        self._claimed = 0  # at this instant
+        self._busy = True  # something happened at it; else what seems due still is somebody else's
+        self._moves = 0
+        self._crashed = False  # some attempt has; rescued jobs are looked for only then
+        self._move, self._tidy = render(MOVE, self._sql.schema), render(TIDY, self._sql.schema)
+        self._causes: dict[str, tuple[str, str]] = {}  # the id of a fire → its schedule, and the zone it is seen in
+        self._executor.failing = lambda claim: chance.shake(claim.id, claim.attempt, "failed")
+
+    async def sync(self) -> None:
+        """Write what is declared to the database."""
+        await self._own.execute(self._move, [self._now])
+        await self._own.execute("reset mainspring.now")  # the setting is the other connection's: this asks the table
+        await self._firing.sync(self._own)
+        if self._zoned:
+            await self._fan_out.zones(self._own)
+
+    async def next(self) -> datetime | None:
+        """Write how the last attempts ended, and find the next instant at which something is due: now, if more is."""
+        self._write()
+        cursor = await self._view.execute(self._sql["next_simulated"], self._tasks)
+        ((queues, ready, job, lease, schedule),) = await cursor.fetchall()
+        self._filled = set(queues)
+        if ready and self._claimed:  # what ran has enqueued more; what cannot be claimed waits for the next instant
+            return self._now
+        known: list[datetime] = [
+            at for at in (job, lease, schedule) if at is not None and (at > self._now or self._busy)
+        ]
+        if self._zoned:
+            known.append(self._zones_at + ZONES_EVERY)
+        if not known:
+            return None
+        at = max(self._now, min(known))
+        self._due, self._expiring = schedule is not None and schedule <= at, lease is not None and lease <= at
+        return at
+
+    async def move(self, to: datetime) -> None:
+        """Set the clock."""
+        if to > self._now:
+            self._now, self._claimed = to, 0
+            self._chance.move(to)
+            await self._view.execute(self._move, [to])
+            self._moves += 1
+            if self._moves % TIDY_EVERY == 0:
+                self._messages.send()
+                await self._own.execute(self._tidy)
+
+    async def instant(self) -> list[Entry]:
+        """Do what is due now, and say what happened: what fired first, then what ran."""
+        if self._expiring and await self.rescue():
+            self._crashed = True
+        fired = await self._fire() if self._due else []
+        ran = await self._work()
+        self._due = self._expiring = False
+        asks = self._zoned and (ran or self._now >= self._zones_at + ZONES_EVERY)
+        if asks:
+            self._zones_at = self._now
+            await self._fan_out.zones(self._own, timedelta(0))
+        self._busy = bool(fired or ran or asks)
+        return [*fired, *ran]
+
+    async def _fire(self) -> list[Fired]:
+        looked = BATCH
+        while looked == BATCH:
+            looked = await self._firing.fire(self._view)
+        if self._paged:
+            self._messages.send()
+            while await self._fan_out.page(self._own):
+                pass
+        written, self._keeping.written = self._keeping.written, ()
+        self._filled.update(job.queue for plan, _ in written for job in plan.jobs if job is not None)
+        return [self._fired(plan, fire) for plan, fire in written]
+
+    def _fired(self, plan: Plan, fire: dict[str, Any]) -> Fired:
+        zone = rule_of(plan.due.rule, plan.due.zone).zone
+        self._causes[str(fire["id"])] = fire["schedule"], zone
+        return Fired(
+            at=fire["instant"], zone=zone, schedule=fire["schedule"], org=fire["org_id"], how=fire["how"],
+            reason=fire["reason"], instants=fire["instants"], job_id=fire.get("job_id"),
+        )  # fmt: skip
+
+    async def _work(self) -> list[Ran]:
+        ran: list[Ran] = []
+        claims = await self._claim()
+        self._claimed = self._claimed + len(claims) if claims else 0
+        if self._claimed > MOST:
+            raise MainspringError(f"more than {MOST} jobs at {self._now}: do they enqueue each other without end?")
+        for self._asked, claim in enumerate(claims):
+            self._chance.shake(claim.id, claim.attempt)
+            ran.append(self._ran(claim, *await self.attempt(claim)))
+        return ran
+
+    async def _claim(self) -> list[Claim]:
+        """Take what is due, from the queues in which something can be: each that is looked at costs."""
+        queues = [queue for queue in self._queues if queue in self._filled or self._expiring or self._paged]
+        low, share = [BEGINNING] * len(queues), [CLAIM] * len(queues)
+        params = [WORKER, LEASE, CLAIM, queues, share, low, low, low, low, self._tasks["tasks"], False, self._crashed]
+        cursor = await self._view.execute(self._sql["claim"], params)
+        return [Claim(*row) for row in await cursor.fetchall()]
+
+    def _write(self) -> None:
+        """Put how attempts ended into the next message."""
+        letter = self._outbox.take()
+        if len(letter.done) == 1:  # which costs half
+            self._messages.add(self._sql["complete_one"], [WORKER, letter.done[0].claim.epoch, None])
+        elif letter.done:
+            self._messages.add(self._sql["complete"], [WORKER, [run.claim.epoch for run in letter.done]])
+        if letter.results:
+            epochs, results = [run.claim.epoch for run, _ in letter.results], [result for _, result in letter.results]
+            self._messages.add(self._sql["complete_with"], [WORKER, epochs, results])
+        if letter.moves:
+            moves = msgspec.json.encode([row(run, move) for run, move in letter.moves]).decode()
+            self._messages.add(self._sql["settle"], [WORKER, moves])
+
+    def _ran(self, claim: Claim, error: BaseException | None, move: Move | None) -> Ran:
+        schedule, zone = self._causes.get(claim.correlation_id, (None, self._zone))
+        task = self._registry.get(claim.task)
+        sealed = claim.payload.startswith(SEALED)
+        said = move.error if move is not None else None
+        why = f"{said.code}: {said.message}" if said else None
+        state = "crashed" if isinstance(error, Crash) else STATES[move.verb] if move is not None else "succeeded"
+        if move is not None and move.gate is not None:  # such as breaker:stripe
+            state, why = "put off", move.gate.replace(":", " ", 1)
+        return Ran(
+            at=self._now, zone=zone, task=claim.task, org=claim.org_id, job_id=claim.id, attempt=claim.attempt,
+            state=state, schedule=schedule, subject=None if sealed else subject_of(claim.payload, task.subject),
+            key=claim.key, error=why,
+            due_at=self._now + move.delay if move is not None and move.delay is not None else None,
+        )  # fmt: skip
+
+    def _cancelled(self, epoch: int) -> bool:
+        if not self._asked:  # asked before its handler begins, and nobody else has run since the claim
+            self._asked = 1
+            return False
+        self._messages.add(self._sql["cancelled"], [WORKER], answer := self._messages.cursor())
+        self._messages.send()
+        return (epoch,) in (answer.rows or [])
+
+    async def _use(self, talk: Callable[[Any], Awaitable[Any]]) -> Any:
+        self._messages.send()
+        return await talk(self._own)
+
+
+class _Firing(Firing):
+    """The scheduler's, which also keeps what it has written."""
+
+    written: Sequence[tuple[Plan, dict[str, Any]]] = ()
+
+    async def bind(self, conn: Any, org: str) -> None:
+        if not isinstance(conn, Messages):  # where others' code runs; a scratch database is not secured
+            await super().bind(conn, org)
+
+    def door(self, conn: Any) -> AsyncDoor:
+        return conn.door() if isinstance(conn, Messages) else super().door(conn)
+
+    async def _write(self, conn: Conn, plans: Sequence[Plan]) -> tuple[list[NewJob], list[Enqueued]]:
+        answer = await super()._write(conn, plans)
+        self.written = [*self.written, *((plan, fire) for plan in plans for fire in plan.fires)]
+        return answer

@@ -1,0 +1,126 @@
+"""Moving an application through time: a scratch database, the clockwork, and what is told of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from mainspring.app import App
+from mainspring.db.cipher import Keyring
+from mainspring.db.connect import AsyncConnection, Connection, options
+from mainspring.db.run import psycopg_door, run
+from mainspring.db.schema import Sql, render
+from mainspring.errors import ConfigurationError
+from mainspring.simulate.chance import Chance
+from mainspring.simulate.clockwork import SAME, Clockwork
+from mainspring.simulate.messages import Messages
+from mainspring.simulate.scratch import QUICKEN, scratch
+from mainspring.simulate.timeline import Entry, Tally, Totals
+from mainspring.testing.clock import Clock
+from mainspring.testing.databases import Database, install, take
+from mainspring.testing.here import run_here
+from mainspring.testing.runner import running
+from mainspring.testing.tasks import Declared
+
+NAME = "mainspring simulate"
+MOMENT = timedelta(microseconds=1)
+NOTHING = (
+    "app: nothing will happen: it declares no schedules, and its prepare enqueues no jobs. Declare one, or let "
+    "App(prepare=[...]) enqueue what your customers would"
+)
+#: What a worker logs of each job and each schedule stands in the time line already.
+TOLD = ("mainspring.job", "mainspring.worker")
+
+#: Takes what happened at one instant, in order.
+Tell = Callable[[Sequence[Entry]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What a simulation came to, and where its database is, if it was kept."""
+
+    totals: Totals
+    dsn: str
+
+
+def simulate(
+    load: Callable[[], App],
+    start: datetime,
+    end: datetime,
+    tell: Tell,
+    *,
+    seed: int = 0,
+    zone: str = "UTC",
+    dsn: str | None = None,
+    keep: bool = False,
+    maintenance: bool = False,
+) -> Simulated:
+    """Run an application's schedules and jobs from one instant up to another, in a scratch database.
+
+    `load` is called when the scratch database is there: an application that reads its address from the environment
+    finds that one. The same seed gives the same time line.
+    """
+    chance = Chance(seed)
+    with scratch(dsn, keep=keep) as database, chance.ruling(), _quiet():
+        app = load()
+        _prepare(app, database, chance, start)
+        totals = run_here(lambda threads: _move(threads, app, database, chance, start, end, tell, zone, maintenance))
+        return Simulated(totals, database.dsn)
+
+
+def _prepare(app: App, database: Database, chance: Chance, start: datetime) -> None:
+    with database.connect() as conn:
+        install(conn, schema=app.schema)
+        conn.execute(chance.sql(app.schema).encode())
+        Clock(conn, schema=app.schema).set(start)
+        conn.execute(render(QUICKEN, app.schema))
+        chance.move(start)
+        chance.shake("prepare")
+        if app.limits:
+            run(psycopg_door(conn), Declared.by(app).declare(Sql(app.schema)))
+        take(conn, app.prepare, schema=app.schema)
+
+
+async def _move(
+    threads: Executor, app: App, database: Database, chance: Chance, start: datetime, end: datetime, tell: Tell,
+    zone: str, maintenance: bool,
+) -> Totals:  # fmt: skip
+    tasks, tally = Declared.by(app), Tally()
+    sql = Sql(tasks.schema)
+    ring = Keyring(tasks.cipher, database.dsn, sql)
+    given = options(database.dsn, NAME)
+    with Connection.connect(database.dsn, **given) as plain:
+        conn, own = Messages(plain, {sql[name] for name in SAME}), await AsyncConnection.connect(database.dsn, **given)
+        async with own, running(Clockwork, database.dsn, tasks, conn, ring, threads) as clockwork:
+            # Schedules are declared a moment before time begins, so that an instant exactly then is one of theirs.
+            clockwork.begin(chance, own, start - MOMENT, zone=zone, maintenance=maintenance)
+            await clockwork.sync()
+            at: datetime | None = start
+            while at is not None and at < end:
+                await clockwork.move(at)
+                if entries := await clockwork.instant():
+                    tally.add(entries)
+                    tell(entries)
+                at = await clockwork.next()
+                if at is None and not tally:
+                    raise ConfigurationError(NOTHING)
+            ((waiting,),) = await (await conn.execute(sql["left_waiting"])).fetchall()
+            ring.close()
+            return tally.totals(end, waiting)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in TOLD]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
