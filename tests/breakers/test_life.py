@@ -248,6 +248,21 @@ def test_a_breaker_around_one_call_gives_the_attempt_back(
     assert state(mainspring, "sms") == "closed"
 
 
+def test_the_job_that_tries_goes_on_calling(mainspring: Harness, tasks: ms.Registry, dependency: Dependency) -> None:
+    @tasks.task(retry=RETRY)
+    async def remind(ctx: ms.Context) -> None:
+        for person in range(3):
+            async with ctx.breaker("sms"):
+                dependency.call(person)
+
+    break_it(mainspring, dependency, remind.job(), 2)
+    dependency.up = True
+    mainspring.client.enqueue(remind.job())
+    dependency.taken()
+    mainspring.advance(PAUSE * 3)
+    assert dependency.taken()[:3] == [0, 1, 2]
+
+
 def test_a_plain_handler_has_breakers_around_its_calls_too(
     mainspring: Harness, tasks: ms.Registry, dependency: Dependency
 ) -> None:

@@ -202,7 +202,7 @@ def test_the_command_line_shows_and_forces(client: ms.Client, cli: Cli) -> None:
     assert answer == {"breaker": "stripe", "key": None, "forced": None, "changed": True}
     assert cli("breaker", "auto", "stripe", "--reason", "x").out == "stripe was not forced\n"
     wrong_name = cli("breaker", "close", "strip", "--reason", "x")
-    assert (wrong_name.code, "did you mean 'stripe'?" in wrong_name.err) == (2, True)
+    assert (wrong_name.code, "did you mean 'stripe'?" in wrong_name.err) == (3, True)
 
 
 def test_the_gauges_and_an_alert_show_what_is_open(mainspring: Harness, client: ms.Client) -> None:

@@ -96,6 +96,7 @@ def test_before_the_pause_is_over_nobody_is_let_through_and_then_one_at_a_time(s
 
     assert stripe.state == "half_open"
     assert [stripe.probe(first), stripe.probe(second)] == [("probe", 0), ("open", 0)]
+    assert stripe.probe(first) == ("probe", 0)  # its next call
     assert stripe.report(probe=second, succeeded=1) == []  # nobody let it through
     assert stripe.report(probe=first, succeeded=1) == ["closed"]
     assert stripe.probe(second) == ("closed", 0)

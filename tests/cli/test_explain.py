@@ -221,6 +221,12 @@ def test_one_sentence_comes_first_and_each_condition_has_its_mark(cli: Cli, engi
     }  # fmt: skip
 
 
+def test_job_is_found_by_its_key(cli: Cli, engine: Engine) -> None:
+    job = engine.enqueue(key="remind:8").id
+    assert cli("job", "explain", "--key", "remind:8", "--json").json["id"] == str(job)
+    assert cli("job", "explain", job, "--key", "remind:8").code == 2
+
+
 def test_machines_get_the_same_as_data(cli: Cli, engine: Engine) -> None:
     join(engine, "w1")
     found = cli("job", "explain", wait(engine), "--json").json

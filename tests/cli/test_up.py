@@ -90,6 +90,14 @@ def test_next_start_recovers_when_everything_was_killed(data: Path) -> None:
     assert not Cluster(data / "postgres").running
 
 
+def test_worker_that_cannot_run_is_the_end_and_says_why(data: Path) -> None:
+    up = command("up", "--data", str(data), "--app", "tests.cli.shop:app", MAINSPRING_THREADS="none")
+    out, err = up.communicate(timeout=60)
+    assert up.returncode == 2
+    assert re.fullmatch(r"mainspring: a worker cannot run: MAINSPRING_THREADS: .*\n", err)
+    assert out.splitlines()[-1] == "PostgreSQL has stopped; the data are kept."
+
+
 @pytest.mark.parametrize("option", [["--processes", "0"], ["--rate", "-1"], ["--seconds", "-1"]])
 def test_option_out_of_range_is_refused_before_anything_starts(tmp_path: Path, option: list[str]) -> None:
     up = command("up", "--data", str(tmp_path / "new"), *option)

@@ -20,6 +20,19 @@ from mainspring import Client, NewJob
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
+GUARDED = """
+import mainspring as ms
+
+tasks = ms.Registry("guarded")
+
+
+@tasks.task(queue="payments", needs=("stripe",))
+async def charge() -> None: ...
+
+
+app = ms.App(None, tasks, limits=[ms.rate("payments", 2, per="1s")], breakers=[ms.breaker("stripe")])
+"""
+
 
 @pytest.fixture
 def start(database: Database) -> Iterator[Start]:
@@ -75,6 +88,16 @@ def alive(pid: int) -> bool:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_worker_declares_the_limits_and_breakers_of_its_application(
+    start: Start, client: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "guarded.py").write_text(GUARDED)
+    start(MAINSPRING_APP="guarded:app", PYTHONPATH=str(tmp_path))
+    until(lambda: client.breakers.list() and client.limits.list())
+    assert [breaker.name for breaker in client.breakers.list()] == ["stripe"]
+    assert [limit.name for limit in client.limits.list()] == ["rate:payments"]
 
 
 @pytest.mark.rule("ENG-16.09")

@@ -82,7 +82,7 @@ def test_watching_shows_a_bar_until_the_batch_has_finished(
     monkeypatch.setattr("time.sleep", one_ends)
     lines = cli("batch", "show", id_, "--watch").out.splitlines()
     assert [line.split("  ")[2] for line in lines[:3]] == ["0 of 2", "1 of 2", "2 of 2"]
-    assert lines[1].count("█") == lines[1].count("░") == 20
+    assert lines[1].count("█") == lines[1].count("░") == 12
     claims = []
     states = [json.loads(line)["state"] for line in cli("batch", "show", id_, "--watch", "--json").out.splitlines()]
     assert states == ["finished"]

@@ -56,6 +56,17 @@ def test_what_is_due_later_or_elsewhere_does_not_fill_a_queue(engine: Engine, cl
     client.enqueue_many([notify.job(user=n) for n in range(20)])
 
 
+def test_what_a_limit_has_put_off_still_fills_its_queue(engine: Engine, client: ms.Client) -> None:
+    client.limits.set(ms.rate(task=notify.name, most=1, per="1s"))
+    client.limits.depth("mail", 3)
+    for n in range(3):
+        client.enqueue(notify.job(user=n))
+    assert len(engine.claim(queues=["mail"], tasks=[notify.name])) == 1
+    client.enqueue(notify.job(user=3))
+    with pytest.raises(ms.QueueFull):
+        client.enqueue(notify.job(user=4))
+
+
 def test_sql_and_other_connections_meet_the_same_bound(engine: Engine, database: Database, client: ms.Client) -> None:
     client.limits.depth("q:default", 1)
     enqueue = "select state from mainspring.enqueue('notify', best_effort => true)"

@@ -26,7 +26,8 @@ def test_a_full_rate_says_when_the_next_start_is_expected(engine: Engine, client
     engine.claim()
     found = client.explain(jobs[2])
     assert blocked(found) == ["limit weekly-payments"]
-    assert found.verdict.startswith("The limit weekly-payments (2 per 1 s) has let in its 2; the next start is expected ")
+    verdict = "The limit weekly-payments (2 per 1 s) has let in its 2; the next start is expected "
+    assert found.verdict.startswith(verdict)
 
 
 def test_a_job_that_a_rate_put_off_is_expected_at_its_instant(engine: Engine, client: ms.Client) -> None:

@@ -26,14 +26,14 @@ def fill(engine: Engine, count: int, **fields: Any) -> None:
 
 def hold(engine: Engine, job: Any) -> None:
     """As a job that waits for its parents is held."""
-    held = "update mainspring.waiting set gate = 'parents', due_then = due_at, due_at = 'infinity' where id = %s returning 1"
-    assert engine.rows(held, job) == [(1,)]
+    held = "gate = 'parents', due_then = due_at, due_at = 'infinity'"
+    assert engine.rows(f"update mainspring.waiting set {held} where id = %s returning 1", job) == [(1,)]
 
 
 # -- whose turn it is -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("ENG-25.05")
+@pytest.mark.rule("ENG-11.07")
 def test_small_claims_reach_every_organisation_of_a_fair_queue(engine: Engine, client: ms.Client) -> None:
     client.limits.fair(QUEUE)
     engine.rows("select setseed(0.5)")
@@ -72,7 +72,6 @@ def test_organisations_whose_jobs_are_due_later_hide_nobody(engine: Engine, clie
 # -- order ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("ENG-13.06")
 def test_a_job_that_waits_for_others_does_not_keep_its_strand_waiting(engine: Engine, client: ms.Client) -> None:
     client.limits.set(ms.in_order(task="t"))
     first = engine.enqueue(strand="s").id
@@ -85,6 +84,22 @@ def test_a_job_that_waits_for_others_does_not_keep_its_strand_waiting(engine: En
     assert engine.claim() == []
     engine.complete("w1", job.epoch)
     assert [job.id for job in engine.claim()] == [first]
+
+
+def test_the_next_of_a_strand_is_called_whatever_its_priority(engine: Engine, client: ms.Client) -> None:
+    client.limits.set(ms.in_order(task="t"))
+    order = []
+    for priority in (1, 3, 0, 2):
+        order.append(engine.enqueue(strand="s", priority=priority).id)
+        engine.clock.advance(seconds=1)
+    engine.clock.advance(minutes=10)  # they have waited for long, and so would ask again in a minute
+    seen = []
+    for _ in order:
+        (job,) = engine.claim()
+        seen.append(job.id)
+        engine.claim()
+        engine.complete("w1", job.epoch)
+    assert seen == order
 
 
 # -- several gates --------------------------------------------------------------------------------------------------
@@ -119,7 +134,9 @@ def test_the_log_of_a_rate_stays_short(engine: Engine, client: ms.Client) -> Non
     for _ in range(100):  # good for a moment
         engine.claim(n=1)
         engine.clock.advance(milliseconds=1)
-    ((entries, counted),) = engine.rows("select cardinality(at), (select sum(n) from unnest(count) n) from mainspring.bucket")
+    ((entries, counted),) = engine.rows(
+        "select cardinality(at), (select sum(n) from unnest(count) n) from mainspring.bucket"
+    )
     assert entries <= 3
     assert counted == 610
 
@@ -222,7 +239,7 @@ async def test_nothing_is_done_before_what_stands_behind_a_limited_backlog(stage
     async def quick() -> None: ...
 
     await stage.client.limits.set(ms.rate(task=slow.name, most=1, per="1h"))
-    await stage.enqueue_many([slow.job() for _ in range(4500)])
+    await stage.enqueue_many([slow.job() for _ in range(9000)])
     behind = await stage.enqueue(quick.job())
     await stage.drain(tasks)
     assert await stage.state(behind) == "succeeded"

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from tests.docs.pages import ROOT, table
 
-from mainspring import App, DeclarationError, Client, ConfigurationError, Permanent, Registry
+from mainspring import App, Client, ConfigurationError, DeclarationError, Permanent, Registry
 from mainspring.config import Retention, retention
 from mainspring.db.maintenance import SWEEPS
 from mainspring.testing import Harness

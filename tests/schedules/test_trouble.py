@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.databases import Database
+from tests.worker.stage import SETTINGS
 
 import mainspring as ms
 from mainspring import Registry, WorkerConfig
@@ -280,6 +281,65 @@ def test_schedule_that_an_older_version_does_not_know_is_shown_as_declared_again
     mainspring.advance(minutes=2)
     assert ran == [("UTC", "23 10:00")]
     assert mainspring.client.schedules.get("new").status == "active"
+
+
+@pytest.mark.anyio
+async def test_each_page_is_of_one_version_of_the_code(database: Database) -> None:
+    def version(field: str) -> Registry:
+        async def entities(conn: Any, zone: str, after: Any, limit: int) -> list[Any]:
+            first = (after or 0) + 1
+            return [(key, {field: key}) for key in range(first, min(first + limit, 7))]
+
+        tasks = Registry("test")
+        for task in (charge, charge_zone):
+            tasks.task(task)
+        name = "charge" if field == "booking" else "charge_zone"
+        tasks.schedule("pay", ms.daily("10:00"), name, entities=entities, page=2)
+        return tasks
+
+    old, new = House(database, version("booking")), House(database, version("zone"))
+    await old.look(TEN - timedelta(minutes=1))
+    await old.look(TEN, turns=1)
+    await new.look(TEN, turns=1)  # its definition is the one that is stored
+    async with await AsyncConnection.connect(database.dsn, **options(database.dsn, "test")) as conn:
+        for _ in range(3):  # and the older version goes on
+            await turn(conn, old.firing, old.fan_out)
+        found = await (
+            await conn.execute("select task, payload from mainspring.job order by created_at, id")
+        ).fetchall()
+    assert [(task, *payload.items()) for task, payload in found] == [
+        ("charge", ("booking", 1)), ("charge", ("booking", 2)), ("charge_zone", ("zone", 3)),
+        ("charge_zone", ("zone", 4)), ("charge", ("booking", 5)), ("charge", ("booking", 6)),
+    ]  # fmt: skip
+
+
+# -- encryption -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_jobs_of_schedules_are_encrypted_and_keys_still_match(database: Database) -> None:
+    tasks, seen = Registry("test"), list[str]()
+
+    @tasks.task(dedupe=ms.keep("{name}"))
+    async def greet(*, name: str) -> None:
+        seen.append(name)
+
+    async def entities(conn: Any, zone: str, after: Any, limit: int) -> list[Any]:
+        return [] if after else [("k", {"name": "Grace"})]
+
+    tasks.schedule("one", ms.daily("10:00"), greet, payload={"name": "Ada"})
+    tasks.schedule("many", ms.daily("10:00"), greet, entities=entities)
+    app = ms.App(database.dsn, tasks, cipher=ms.Cipher(b"m" * 32), maintenance=False)
+    with database.connect() as conn:
+        clock = Clock(conn)
+        for at in (MONDAY, TEN, TEN + timedelta(days=1)):  # the second day their keys are taken
+            clock.set(at)
+            await app.worker(WorkerConfig(**SETTINGS)).drain()
+        jobs = conn.execute("select payload ? '$mainspring' from mainspring.job").fetchall()
+        problems = conn.execute("select problem from mainspring.schedule_zone where problem is not null").fetchall()
+        refused = conn.execute("select sum(refused)::int from mainspring.fan_out").fetchall()
+    assert sorted(seen) == ["Ada", "Grace"]
+    assert (jobs, problems, refused) == ([(True,), (True,)], [], [(0,)])
 
 
 # -- a scheduler that waits in vain -----------------------------------------------------------------------------------

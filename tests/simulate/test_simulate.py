@@ -476,6 +476,7 @@ def test_without_a_server_it_brings_its_own(tasks: Registry) -> None:
         ([SHOP[1], "--zone", "Mars/Olympus"], "zone: is not a time zone"),
         ([SHOP[1], "--keep"], "give --dsn"),
         ([SHOP[1], "--dsn", "host=/nowhere"], "nowhere"),
+        ([SHOP[1], "--dsn", "host=x hunter2"], 'dsn: missing "=" after …'),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(

@@ -288,7 +288,6 @@ async def test_who_asked_and_who_did_it_are_kept_apart(secured: Secured, client:
         "update mainspring.clock set at = null",
         "delete from mainspring.migration",
         "insert into mainspring.job (id) values (gen_random_uuid())",
-        "delete from mainspring.idempotency",
         "update mainspring.queue set paused_at = now()",
         "select mainspring.pause('q:default', 'user', 'x', 'x')",
         "select mainspring.replay(gen_random_uuid(), null, 'user', 'x', 'x')",

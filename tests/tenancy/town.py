@@ -306,7 +306,7 @@ class Town(Secured):
             # A number inside an instant is no name: the clock shows any of them now and then.
             around = (r"(?<!\w)(?<!\d[:.+-])", r"(?!\w|[:.+-]\d)") if known.isdigit() else (r"\b", r"\b")
             answer = re.sub(re.escape(known).join(around), f"<{number}>", answer)
-        return answer
+        return re.sub(r"\b\d\d:\d\d:\d\d\.\d+(?=[)\"])", "<time>", answer)  # how long a call took tells nothing
 
 
 def tenants_have(relation: str) -> bool:

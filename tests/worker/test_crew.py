@@ -49,6 +49,16 @@ def test_as_long_as_handlers_are_slow_or_unknown_no_more_is_wanted_than_there_ar
     assert ten.want() == 9
 
 
+def test_a_job_that_came_too_late_to_its_slot_makes_a_crew_claim_no_more_than_it_has_slots() -> None:
+    ten, _ = crew(10)
+    for epoch in range(200):
+        ten.add(held(epoch))
+        ten.ended(0.01)
+    assert ten.want() > 10
+    ten.late()
+    assert ten.want() == 10
+
+
 def test_what_is_expected_to_start_within_50_ms_is_wanted_as_well_up_to_a_limit() -> None:
     ten, _ = crew(10, most=500)
     for epoch in range(200):

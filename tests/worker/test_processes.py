@@ -107,7 +107,6 @@ async def test_a_process_found_dead_is_replaced() -> None:
     children.close()
 
 
-@pytest.mark.rule("ENG-25.01")
 async def test_a_process_that_is_there_too_late_for_a_permit_does_not_enter_the_handler() -> None:
     children = Children()
     with pytest.raises(Late):

@@ -20,7 +20,7 @@ app = App(name="batch", help="See how far batches are, retry what failed, cancel
 COLUMNS = ("ID", "NAME", "STATE", "DONE", "TOTAL", "SUCCEEDED", "FAILED", "DEAD", "CANCELLED", "RUNNING", "CREATED")
 COUNTS = ("total", "succeeded", "failed", "dead", "cancelled", "running", "waiting")
 INTERVAL = 0.5
-WIDTH = 40  # of the bar
+WIDTH = 24  # of the bar
 
 
 @app.command(name="list")
@@ -56,6 +56,8 @@ def show(
     connection: Connection = UNSAID,
 ) -> None:
     """Show one batch: its counts, its policy, and which of its jobs failed.
+
+    They are counted when you look.
 
         mainspring batch show 0199d2f6-7a5b-7c34-9f3e-0a1b2c3d4e5f --watch
 

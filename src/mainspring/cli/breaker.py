@@ -65,6 +65,8 @@ def open_breaker(
 ) -> None:
     """Hold the jobs that need a dependency until somebody closes its breaker or makes it automatic again.
 
+    They lose no attempt by it.
+
         mainspring breaker open stripe --reason "maintenance until 14:00"
         mainspring breaker open webhook --key 7 --reason "the customer asked"
 

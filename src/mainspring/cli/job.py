@@ -114,6 +114,8 @@ def show(
 ) -> None:
     """Show one job: its envelope, its state, its attempts and its error.
 
+    By its id, or by the key under which it was enqueued.
+
         mainspring job show --key auto-approve:9
 
     Args:

@@ -70,7 +70,7 @@ def set_limit(
     It holds at once, for all workers, and wins over what the code declares until
     `limit reset`.
 
-        mainspring limit set rate:weekly-payments --rate 20 --reason "the bank asked"
+        mainspring limit set rate:payments --rate 20 --reason "the bank asked"
         mainspring limit set exports --queue q:exports --concurrency 2 --by org
 
     Args:

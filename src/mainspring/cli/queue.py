@@ -85,7 +85,7 @@ def fair(
     queue: str | None = None,
     *,
     weight: Annotated[list[str] | None, Parameter(negative="")] = None,
-    off: Annotated[bool, Parameter(negative="")] = False,
+    off: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     reason: str | None = None,
     connection: Connection = UNSAID,
 ) -> None:
@@ -130,7 +130,7 @@ def depth(
     queue: str,
     *,
     most: int | None = None,
-    off: Annotated[bool, Parameter(negative="")] = False,
+    off: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     reason: str | None = None,
     connection: Connection = UNSAID,
 ) -> None:
@@ -139,7 +139,7 @@ def depth(
     Only tasks that say best_effort=True are refused; all others are always taken.
 
         mainspring queue depth q:notifications
-        mainspring queue depth q:notifications --most 50000 --reason "the provider is away"
+        mainspring queue depth q:notifications --most 50000 --reason "it is away"
 
     Args:
         queue: The queue's name.

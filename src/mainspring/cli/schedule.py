@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
@@ -14,6 +14,7 @@ from mainspring.document import read_payload
 from mainspring.errors import ValidationError
 from mainspring.fire import CatchUp, Running
 from mainspring.occurrences import Gap, Overlap
+from mainspring.registry import ENGINE
 from mainspring.rule import Rule, cron, every
 from mainspring.span import ago, span
 
@@ -28,18 +29,25 @@ FIRES = ("INSTANT", "LOCAL", "HOW", "JOB", "STATE", "WHY")
 
 @app.command(name="list")
 def list_schedules(
-    *, org: str | None = None, after: str | None = None, limit: int = 100, connection: Connection = UNSAID
+    *,
+    org: str | None = None,
+    everything: Annotated[bool, Parameter(name="--all", negative="", show_default=False)] = False,
+    after: str | None = None,
+    limit: int = 100,
+    connection: Connection = UNSAID,
 ) -> None:
     """Show schedules: when each fires next, when it did last, and what became of it.
 
     Args:
         org: Only those of this organisation.
+        everything: Those of the built-in maintenance, too.
         after: Continue after this name, the last one seen.
         limit: At most so many, up to 10000.
         connection: The database, and who acts.
     """
     with connection.client() as client:
         found = client.schedules.list(org=org, after=after, limit=limit)
+    found = [row for row in found if everything or org is not None or row.declared_by != ENGINE]
     if connection.json:
         return output.as_json([_told(row) for row in found])
     return output.table(COLUMNS, map(_row, found), "There are no schedules.")
@@ -84,6 +92,8 @@ def show(name: str, *, fires: int = 10, org: str | None = None, connection: Conn
 def upcoming(name: str, count: int = 5, *, org: str | None = None, connection: Connection = UNSAID) -> None:
     """Show when a schedule fires next, in UTC and in local time.
 
+    Of a schedule over zones, the instants of all its zones in their order.
+
         mainspring schedule next weekly-payments 10
 
     Args:
@@ -119,14 +129,16 @@ def create(
     queue: str | None = None,
     priority: int | None = None,
     org: str | None = None,
-    replace: bool = False,
+    replace: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     reason: str | None = None,
     connection: Connection = UNSAID,
 ) -> None:
-    """Create a schedule. With --app its task and payload are checked.
+    """Create a schedule that any worker fires.
 
-        mainspring schedule create weekly-payments --cron "0 10 * * WED" --zone Europe/London --task charge_week
-        mainspring schedule create poll --every 15m --task poll_inbox --payload '{"box": "orders"}'
+    With --app its task and payload are checked at once.
+
+        mainspring schedule create weekly --cron "0 10 * * WED" --task charge
+        mainspring schedule create poll --every 15m --task poll_inbox
 
     Args:
         name: Its name.
@@ -211,7 +223,7 @@ def pause(name: str, *, reason: str | None = None, org: str | None = None, conne
 def resume(
     name: str,
     *,
-    catch_up: bool = False,
+    catch_up: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     reason: str | None = None,
     org: str | None = None,
     connection: Connection = UNSAID,
@@ -250,6 +262,8 @@ def delete(name: str, *, reason: str | None = None, org: str | None = None, conn
 @app.command
 def sync(*, reason: str | None = None, connection: Connection = UNSAID) -> None:
     """Write the schedules that an application declares to the database, as its workers do when they start.
+
+    What it no longer declares is shown, and fires no more.
 
         mainspring schedule sync --app shop:app
 

@@ -104,14 +104,16 @@ begin
   if gates is null then
     return;
   end if;
-  select g.t, g.waited into t, waited from "mainspring".lock_gates(gates) g;
-  if t is null then
+  if not "mainspring".lock_gates(gates) then
     let_in := '{}';
     return;
   end if;
+  waited := clock_timestamp() - transaction_timestamp();  -- before: a permit ends no later than it is written down
+  t := "mainspring".instant();
   rooms := array(
-    select "mainspring".room(x, z.gate, t) from unnest(gates, names) with ordinality z(gate, name, ord)
-    join "mainspring".limit x on x.org_id = 'SYSTEM' and x.name = z.name order by z.ord);
+    select coalesce("mainspring".room(x, z.gate, t), 1000000)  -- null: it was dropped meanwhile
+    from unnest(gates, names) with ordinality z(gate, name, ord)
+    left join "mainspring".limit x on x.org_id = 'SYSTEM' and x.name = z.name order by z.ord);
   if not ordered and not exists (select from unnest(rooms, counts) z(room, n) where z.room < z.n) then
     rooms := array(select z.room - z.n from unnest(rooms, counts) with ordinality z(room, n, ord) order by z.ord);
   else
@@ -148,35 +150,6 @@ begin
       end loop;
     end loop;
     let_in := array(select f.id from unnest(p_found) f where f.id <> all(refused));
-    with opening as materialized (
-      select c.nth, gates[c.nth] as gate, x.rate, x.per, b.next_at,
-             case when x.rate is not null then "mainspring".opens_at(x, gates[c.nth], t) end as opens_at
-      from (select distinct n as nth from unnest(closed) n) c
-      join "mainspring".limit x on x.org_id = 'SYSTEM' and x.name = names[c.nth]
-      left join "mainspring".bucket b on b.org_id = 'SYSTEM' and b.gate = gates[c.nth]
-      where x.task is not null or x.by <> 'all'  -- those of a whole queue stay where they are
-    ), asked as (
-      select f.id, f.priority, r.ord, o.*, coalesce(f.due_then, f.due_at) as due_then, f.gate is not distinct from o.gate as again
-      from unnest(refused, closed) with ordinality r(id, nth, ord)
-      join opening o on o.nth = r.nth join unnest(p_found) f on f.id = r.id
-    ), booked as (
-      select a.id, a.gate, a.due_then, a.priority,
-             case when a.rate is null then t + least(greatest((t - a.due_then) / 2, interval '1 s'), interval '1 min')
-               else least(t + interval '1 min', greatest(a.opens_at, case when not a.again then a.next_at[a.priority + 1] end)
-                          + (row_number() over (partition by a.gate, a.priority, a.again order by a.ord) - 1)
-                            * (a.per / a.rate)) end as due_at,
-             case when not a.again then a.per / a.rate end as step
-      from asked a
-    ), moved as (
-      update "mainspring".waiting w set due_at = b.due_at, due_then = b.due_then, gate = b.gate from booked b where w.id = b.id
-    )
-    update "mainspring".bucket u set next_at = array(select coalesce(z.new, z.old) from unnest(x.next_at, u.next_at) z(new, old))
-    from (select b.gate, array[max(b.due_at + b.step) filter (where b.priority = 0),
-                               max(b.due_at + b.step) filter (where b.priority = 1),
-                               max(b.due_at + b.step) filter (where b.priority = 2),
-                               max(b.due_at + b.step) filter (where b.priority = 3)] as next_at
-          from booked b where b.step is not null group by b.gate) x
-    where u.org_id = 'SYSTEM' and u.gate = x.gate;
   end if;
   insert into "mainspring".slot (gate, job_id, in_order)
   select "mainspring".gate_of(x, f.org_id, f.strand), f.id, x.in_order
@@ -191,6 +164,37 @@ begin
     perform "mainspring".enter(l, gates[i], t, t + good, counts[i], rooms[i]);
   end loop;
   permit := permit + waited;  -- counted by the worker from when it asked
+  if refused = '{}' then
+    return;
+  end if;
+  with opening as materialized (
+    select c.nth, gates[c.nth] as gate, x.rate, x.per / x.rate as step, b.next_at,
+           case when x.rate is not null then "mainspring".opens_at(x, gates[c.nth], t) end as opens_at
+    from (select distinct n as nth from unnest(closed) n) c
+    join "mainspring".limit x on x.org_id = 'SYSTEM' and x.name = names[c.nth]
+    left join "mainspring".bucket b on b.org_id = 'SYSTEM' and b.gate = gates[c.nth]
+    where x.task is not null or x.by <> 'all'  -- those of a whole queue stay where they are
+  ), asked as (
+    select f.id, r.ord, o.*, coalesce(f.due_then, f.due_at) as due_then,
+           f.priority + 1 + case when f.gate = o.gate then 4 else 0 end as line
+    from unnest(refused, closed) with ordinality r(id, nth, ord)
+    join opening o on o.nth = r.nth join unnest(p_found) f on f.id = r.id
+  ), booked as (
+    select a.id, a.gate, a.due_then, a.line, a.step,
+           case when a.rate is null then t + least(greatest((t - a.due_then) / 2, interval '1 s'), interval '1 min')
+             else least(t + interval '1 min', greatest(a.opens_at, a.next_at[a.line])
+                        + (row_number() over (partition by a.gate, a.line order by a.ord) - 1) * a.step) end as due_at
+    from asked a
+  ), moved as (
+    update "mainspring".waiting w set due_at = b.due_at, due_then = b.due_then, gate = b.gate from booked b where w.id = b.id
+  )
+  update "mainspring".bucket u
+  set next_at = array(select coalesce(x.ends[array_position(x.lines, n)], u.next_at[n]) from generate_series(1, 8) n order by n)
+  from (select y.gate, array_agg(y.line) as lines, array_agg(y.ends) as ends
+        from (select b.gate, b.line, least(max(b.due_at + b.step), t + interval '1 min') as ends
+              from booked b where b.step is not null group by 1, 2) y
+        group by y.gate) x
+  where u.org_id = 'SYSTEM' and u.gate = x.gate;
 end $$;
 
 CREATE FUNCTION mainspring.ask_probe(p_org text, p_name text, p_key text, p_epoch bigint) RETURNS TABLE(answer text, wait double precision, at timestamp with time zone)
@@ -206,13 +210,47 @@ begin
   if answer = 'half_open' then
     b.probing := array(select r.epoch from "mainspring".running r
                        where r.epoch = any(b.probing) and r.lease_expires_at > "mainspring".now());
-    answer := case when cardinality(b.probing) < b.probes then 'probe' else 'open' end;
-    if answer = 'probe' then
+    answer := case when p_epoch = any(b.probing) or cardinality(b.probing) < b.probes then 'probe' else 'open' end;
+    if answer = 'probe' and p_epoch <> all(b.probing) then
       update "mainspring".breaker x set probing = b.probing || p_epoch, used_at = "mainspring".now()
       where x.org_id = p_org and x.name = p_name and x.key = p_key;
     end if;
   end if;
   return next;
+end $$;
+
+CREATE TABLE mainspring.batch (
+    org_id text NOT NULL,
+    id uuid NOT NULL,
+    name text NOT NULL,
+    on_failure text NOT NULL,
+    on_finish uuid,
+    created_at timestamp with time zone NOT NULL,
+    closed_at timestamp with time zone,
+    stopped_at timestamp with time zone,
+    stop_reason text,
+    finished_at timestamp with time zone,
+    CONSTRAINT batch_on_failure_check CHECK ((on_failure = ANY (ARRAY['keep_going'::text, 'stop'::text])))
+);
+
+CREATE FUNCTION mainspring.ask_to_stop(b mainspring.batch) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+declare
+  r record;
+begin
+  for r in
+    update "mainspring".running x set cancel_requested_at = "mainspring".now()
+    where x.id in (select y.id from "mainspring".running y where y.id = any(array(select "mainspring".unasked(b))) for update skip locked)
+    returning x.id, x.attempt
+  loop
+    perform "mainspring".record('job.cancel_requested', r.id, r.attempt, jsonb_build_object(
+      'by', 'SYSTEM', 'by_type', 'system', 'reason', b.stop_reason));
+    perform pg_notify('mainspring', '');  -- sent once a transaction
+  end loop;
 end $$;
 
 CREATE FUNCTION mainspring.auto_breaker(p_name text, p_actor_type text, p_actor_id text, p_reason text, p_key text DEFAULT ''::text, p_org text DEFAULT 'default'::text) RETURNS boolean
@@ -361,6 +399,7 @@ begin
   where x.org_id = b.org_id and x.id = b.id returning * into b;
   perform "mainspring".record_batch('batch.cancelled', b, p_actor_type, p_actor_id, jsonb_build_object(
     'reason', p_reason, 'before', jsonb_build_object('state', was), 'after', jsonb_build_object('state', 'stopping')));
+  perform "mainspring".ask_to_stop(b);
   perform "mainspring".ripple(null, array[b.id]);
   return true;
 end $$;
@@ -730,7 +769,9 @@ begin
   loop
     if (select count(*) from (
           select from generate_series(0, 3) p(priority) cross join lateral (
-            select from "mainspring".waiting w where w.queue = q.name and w.priority = p.priority and w.due_at <= "mainspring".now()
+            select from "mainspring".waiting w
+            where w.queue = q.name and w.priority = p.priority and w.due_at <= "mainspring".now() + interval '1 min'
+              and coalesce(w.due_then, w.due_at) <= "mainspring".now()
             limit q.max_depth) x
           limit q.max_depth) y) >= q.max_depth then
       raise exception 'queue: % is full, % jobs or more are ready: best-effort jobs are refused', q.name, q.max_depth
@@ -953,8 +994,11 @@ begin
     exit when cardinality(ids) > 0;
     -- All were put off: what stood behind them may be let in. Not where some stay at the head, or a gate is busy.
     moved := moved + cardinality(jobs);
-    if moved > 2000 or exists (select from "mainspring".waiting w
-                               where w.id = any(array(select j.id from unnest(jobs) j)) and w.due_at <= "mainspring".now()) then
+    if exists (select from "mainspring".waiting w
+               where w.id = any(array(select j.id from unnest(jobs) j)) and w.due_at <= "mainspring".now()) then
+      return;
+    elsif moved > 2000 then
+      perform set_config('mainspring.more', 'on', true);  -- and others have their turn: `next_due` says so
       return;
     end if;
   end loop;
@@ -1380,7 +1424,6 @@ declare
 begin
   perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
   perform pg_advisory_xact_lock(hashtextextended('"mainspring" limits', 0));
-  perform pg_advisory_xact_lock((864492496828913283));
   delete from "mainspring".limit x where x.org_id = 'SYSTEM' and x.name = p_name returning * into before;
   if not found then
     return false;
@@ -1388,7 +1431,7 @@ begin
   perform "mainspring".record_limit('limit.dropped', p_actor_type, p_actor_id, p_reason, jsonb_build_object('limit', p_name),
                                 "mainspring".rule_of(before), null);
   perform "mainspring".reconsider(p_name, true);
-  delete from "mainspring".bucket b where b.org_id = 'SYSTEM' and b.name = p_name;
+  delete from "mainspring".bucket b where b.org_id = 'SYSTEM' and b.gate = any("mainspring".free_buckets(p_name));
   return true;
 end $$;
 
@@ -1429,6 +1472,34 @@ CREATE TABLE mainspring.finished (
     CONSTRAINT finished_state_check CHECK ((state = ANY (ARRAY['succeeded'::text, 'failed'::text, 'dead'::text, 'cancelled'::text])))
 );
 
+CREATE TABLE mainspring.job (
+    id uuid NOT NULL,
+    org_id text NOT NULL,
+    task text NOT NULL,
+    queue text NOT NULL,
+    priority smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    cancellable boolean NOT NULL,
+    payload jsonb NOT NULL,
+    project_id uuid,
+    actor_type text NOT NULL,
+    actor_id text NOT NULL,
+    request_id text NOT NULL,
+    correlation_id text NOT NULL,
+    parent_id uuid,
+    traceparent text,
+    key text,
+    strand text,
+    created_at timestamp with time zone NOT NULL,
+    scheduled_for timestamp with time zone,
+    CONSTRAINT created_at CHECK (((created_at > '0001-01-02 00:00:00+00'::timestamp with time zone) AND (created_at < '9999-01-01 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT job_actor_type_check CHECK ((actor_type = ANY (ARRAY['user'::text, 'system'::text, 'api_key'::text]))),
+    CONSTRAINT job_max_attempts_check CHECK (((max_attempts >= 1) AND (max_attempts <= 1000))),
+    CONSTRAINT job_payload_check CHECK ((jsonb_typeof(payload) = 'object'::text)),
+    CONSTRAINT job_priority_check CHECK (((priority >= 0) AND (priority <= 3))),
+    CONSTRAINT scheduled_for CHECK (((scheduled_for > '0001-01-02 00:00:00+00'::timestamp with time zone) AND (scheduled_for < '9999-01-01 00:00:00+00'::timestamp with time zone)))
+);
+
 CREATE TABLE mainspring.resolution (
     org_id text NOT NULL,
     job_id uuid NOT NULL,
@@ -1444,7 +1515,7 @@ CREATE TABLE mainspring.resolution (
 
 CREATE FUNCTION mainspring.end_of(p_id uuid, p_known text) RETURNS text
     LANGUAGE sql STABLE
-    RETURN (SELECT CASE WHEN (r.resolution = 'discarded'::text) THEN 'discarded'::text ELSE COALESCE(f.state, k.state) END AS "coalesce" FROM (((SELECT end_of.p_id AS id, CASE WHEN (end_of.p_known = ANY (ARRAY['succeeded'::text, 'failed'::text, 'dead'::text, 'cancelled'::text])) THEN end_of.p_known ELSE NULL::text END AS state) k LEFT JOIN mainspring.finished f ON ((f.id = k.id))) LEFT JOIN mainspring.resolution r ON (((r.org_id = f.org_id) AND (r.job_id = f.id)))));
+    RETURN (SELECT CASE WHEN (r.resolution = 'discarded'::text) THEN 'discarded'::text ELSE COALESCE(f.state, k.state) END AS "coalesce" FROM (((SELECT end_of.p_id AS id, CASE WHEN ((end_of.p_known = ANY (ARRAY['succeeded'::text, 'failed'::text, 'dead'::text, 'cancelled'::text])) AND (NOT (EXISTS (SELECT FROM mainspring.job j WHERE (j.id = end_of.p_id))))) THEN end_of.p_known ELSE NULL::text END AS state) k LEFT JOIN mainspring.finished f ON ((f.id = k.id))) LEFT JOIN mainspring.resolution r ON (((r.org_id = f.org_id) AND (r.job_id = f.id)))));
 
 CREATE FUNCTION mainspring.enqueue(task text, payload jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'q:default'::text, priority integer DEFAULT 2, org_id text DEFAULT 'default'::text, key text DEFAULT NULL::text, mode text DEFAULT NULL::text, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, delay interval DEFAULT NULL::interval, project_id uuid DEFAULT NULL::uuid, actor_type text DEFAULT 'system'::text, actor_id text DEFAULT 'SYSTEM'::text, request_id text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, traceparent text DEFAULT NULL::text, max_attempts integer DEFAULT 5, cancellable boolean DEFAULT true, ttl interval DEFAULT NULL::interval, wait interval DEFAULT NULL::interval, reset boolean DEFAULT false, id uuid DEFAULT NULL::uuid, allow_secrets text[] DEFAULT '{}'::text[], strand text DEFAULT NULL::text, best_effort boolean DEFAULT false) RETURNS TABLE(job_id uuid, answer text, state text)
     LANGUAGE plpgsql
@@ -1568,7 +1639,22 @@ begin
     if not found then
       perform "mainspring".refuse('batch', 'exists already');
     end if;
-  else
+  end if;
+  if p_batch ->> 'name' is not null and json_typeof(p_batch -> 'on_finish') = 'object' then
+    select * into last from "mainspring".enqueue_many(json_build_array(p_batch -> 'on_finish'), p_checked);
+    if last.answer <> 'created' then
+      perform "mainspring".refuse('on_finish', 'its key is taken');
+    elsif not exists (select from "mainspring".job j where j.id = last.job_id and j.org_id = org) then
+      perform "mainspring".refuse('org_id', 'is not that of the batch');
+    end if;
+    update "mainspring".waiting w set gate = 'parents', due_then = coalesce(w.due_then, w.due_at), due_at = 'infinity'
+    where w.id = last.job_id;
+    update "mainspring".batch x set on_finish = last.job_id where x.org_id = org and x.id = b.id;
+  end if;
+  select array_agg(e.job_id order by e.n), array_agg(e.answer order by e.n), array_agg(e.state order by e.n)
+  into ids, answers, states
+  from "mainspring".enqueue_many(p_jobs, p_checked, true) with ordinality e(job_id, answer, state, n);
+  if b.id is null then  -- after the keys of its jobs, in the order of whoever replays one of them
     select * into b from "mainspring".batch x where x.org_id = org and x.id = (p_batch ->> 'id')::uuid for share;
     if not found then
       perform "mainspring".refuse('batch', 'does not exist');
@@ -1578,19 +1664,6 @@ begin
       perform "mainspring".refuse('batch', 'was stopped');
     end if;
   end if;
-  if p_batch ->> 'name' is not null and json_typeof(p_batch -> 'on_finish') = 'object' then
-    select * into last from "mainspring".enqueue_many(json_build_array(p_batch -> 'on_finish'), p_checked);
-    if last.answer <> 'created' then
-      perform "mainspring".refuse('on_finish', 'its key is taken');
-    elsif not exists (select from "mainspring".job j where j.id = last.job_id and j.org_id = org) then
-      perform "mainspring".refuse('org_id', 'is not that of the batch');
-    end if;
-    update "mainspring".waiting w set gate = 'parents', due_then = w.due_at, due_at = 'infinity' where w.id = last.job_id;
-    update "mainspring".batch x set on_finish = last.job_id where x.org_id = org and x.id = b.id;
-  end if;
-  select array_agg(e.job_id order by e.n), array_agg(e.answer order by e.n), array_agg(e.state order by e.n)
-  into ids, answers, states
-  from "mainspring".enqueue_many(p_jobs, p_checked, true) with ordinality e(job_id, answer, state, n);
   perform "mainspring".join_batch(org, b.id, ids, answers, states);
   perform "mainspring".ripple(null, array[b.id]);  -- it may be empty, or everything in it has ended before
   return query select * from unnest(ids, answers, states);
@@ -1793,34 +1866,6 @@ CREATE FUNCTION mainspring.error_fingerprint(p_task text, p_error jsonb) RETURNS
 CREATE FUNCTION mainspring.payload_hash(p_payload jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN encode(sha256(convert_to((p_payload)::text, 'utf8'::name)), 'hex'::text);
-
-CREATE TABLE mainspring.job (
-    id uuid NOT NULL,
-    org_id text NOT NULL,
-    task text NOT NULL,
-    queue text NOT NULL,
-    priority smallint NOT NULL,
-    max_attempts smallint NOT NULL,
-    cancellable boolean NOT NULL,
-    payload jsonb NOT NULL,
-    project_id uuid,
-    actor_type text NOT NULL,
-    actor_id text NOT NULL,
-    request_id text NOT NULL,
-    correlation_id text NOT NULL,
-    parent_id uuid,
-    traceparent text,
-    key text,
-    strand text,
-    created_at timestamp with time zone NOT NULL,
-    scheduled_for timestamp with time zone,
-    CONSTRAINT created_at CHECK (((created_at > '0001-01-02 00:00:00+00'::timestamp with time zone) AND (created_at < '9999-01-01 00:00:00+00'::timestamp with time zone))),
-    CONSTRAINT job_actor_type_check CHECK ((actor_type = ANY (ARRAY['user'::text, 'system'::text, 'api_key'::text]))),
-    CONSTRAINT job_max_attempts_check CHECK (((max_attempts >= 1) AND (max_attempts <= 1000))),
-    CONSTRAINT job_payload_check CHECK ((jsonb_typeof(payload) = 'object'::text)),
-    CONSTRAINT job_priority_check CHECK (((priority >= 0) AND (priority <= 3))),
-    CONSTRAINT scheduled_for CHECK (((scheduled_for > '0001-01-02 00:00:00+00'::timestamp with time zone) AND (scheduled_for < '9999-01-01 00:00:00+00'::timestamp with time zone)))
-);
 
 CREATE VIEW mainspring.dead_letters WITH (security_invoker='true') AS
  SELECT f.id,
@@ -2114,6 +2159,13 @@ begin
   return n;
 end $$;
 
+CREATE FUNCTION mainspring.free_buckets(p_name text) RETURNS text[]
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    AS $$
+  select array(select b.gate from "mainspring".bucket b where b.org_id = 'SYSTEM' and b.name = p_name for update skip locked)
+$$;
+
 CREATE FUNCTION mainspring.free_gate(p_gate text, p_limit integer) RETURNS integer
     LANGUAGE plpgsql
     AS $$
@@ -2328,18 +2380,25 @@ CREATE FUNCTION mainspring.leave(p_ids uuid[]) RETURNS void
     AS $$
 declare
   g record;
+  lane smallint;
 begin
   for g in
     with gone as (
       delete from "mainspring".slot s
       where s.job_id = any(p_ids) and (not s.in_order or exists (select from "mainspring".finished f where f.id = s.job_id))
-      returning s.gate)
-    select gone.gate, count(*) as n from gone group by gone.gate order by gone.gate
+      returning s.gate, s.in_order)
+    select gone.gate, gone.in_order, count(*) as n from gone group by 1, 2 order by 1
   loop
+    -- In order it is the next one's turn, whatever its priority.
+    lane := case when g.in_order then (
+      select p.lane from generate_series(0, 3) p(lane) cross join lateral (
+        select x.due_then, x.id from "mainspring".waiting x where x.gate = g.gate and x.priority = p.lane
+        order by x.due_then, x.id limit 1) x
+      order by x.due_then, x.id limit 1) else 0 end;
     -- Due when it was first: its place in the order depends on it, and limited claims know no bound from below.
     update "mainspring".waiting w set due_at = w.due_then, gate = null, due_then = null
     where w.id = any(array(
-      select x.id from "mainspring".waiting x where x.gate = g.gate
+      select x.id from "mainspring".waiting x where x.gate = g.gate and x.priority >= lane
       order by x.priority, x.due_then, x.id limit g.n for update skip locked));
     perform "mainspring".wake();
   end loop;
@@ -2365,22 +2424,24 @@ CREATE FUNCTION mainspring.links_of(p_links json, p_ids uuid[], p_answers text[]
   group by 1, 2, 3, 4
 $$;
 
-CREATE FUNCTION mainspring.lock_gates(p_gates text[], OUT t timestamp with time zone, OUT waited interval) RETURNS record
+CREATE FUNCTION mainspring.lock_gates(p_gates text[]) RETURNS boolean
     LANGUAGE plpgsql
     SET lock_timeout TO '250ms'
     SET enable_seqscan TO 'off'
     AS $$
+declare
+  t timestamptz;
 begin
   perform pg_advisory_xact_lock(hashtext('"mainspring" gates'), g.n)
   from (select distinct hashtext(x) & 63 as n from unnest(p_gates) x order by 1) g;
-  waited := clock_timestamp() - transaction_timestamp();
   t := "mainspring".instant();
   update "mainspring".bucket b set at = array(select least(a, t) from unnest(b.at) a)
   from "mainspring".limit l
   where b.org_id = 'SYSTEM' and b.gate = any(p_gates) and l.org_id = 'SYSTEM' and l.name = b.name
     and b.at[cardinality(b.at)] > t + l.per;
+  return true;
 exception when lock_not_available then
-  t := null;
+  return false;
 end $$;
 
 CREATE FUNCTION mainspring.lock_key(j mainspring.job) RETURNS uuid
@@ -2484,6 +2545,9 @@ begin
   loop
     dropped := dropped || "mainspring".drop_waiting(lost.children, format('Job %s, which it waited for, was %s.', lost.parent, lost.state));
   end loop;
+  insert into "mainspring".loose_end (org_id, kind, what)  -- one behind another of its key goes when that has ended
+  select distinct w.org_id, 'child', w.id from "mainspring".waiting w join "mainspring".dependency d on d.org_id = w.org_id and d.child = w.id
+  where w.id = any(locked) and not d.anyway and d.state in ('cancelled', 'discarded');
   return dropped;
 end $$;
 
@@ -2500,6 +2564,9 @@ CREATE FUNCTION mainspring.next_due(p_queues text[]) RETURNS interval
 declare
   opens timestamptz;
 begin
+  if current_setting('mainspring.more', true) = 'on' then  -- a limited claim of this turn was not done
+    return interval '0';
+  end if;
   if exists (select from "mainspring".limit l where l.queue = any(p_queues)) then
     opens := "mainspring".next_open(p_queues);
   end if;
@@ -2660,6 +2727,10 @@ begin
     where y.finished_at < p_before and y.state = any(p_states)
       and (y.state in ('succeeded', 'cancelled')
            or exists (select from "mainspring".resolution r where r.org_id = y.org_id and r.job_id = y.id))
+      and not exists (  -- whoever waits for it may ask for its result
+        select from "mainspring".dependency d where d.parent = y.id
+          and (exists (select from "mainspring".waiting w where w.id = d.child)
+               or exists (select from "mainspring".running r where r.id = d.child)))
     limit p_limit for update skip locked
   ), named as materialized (
     select i.job_id from old join "mainspring".job j on j.id = old.id
@@ -2787,12 +2858,14 @@ declare
   same boolean;
 begin
   perform "mainspring".check_limit(p_new);
-  perform pg_advisory_xact_lock((864492496828913283));
   select * into before from "mainspring".limit x where x.org_id = 'SYSTEM' and x.name = p_new.name for update;
   same := (before.queue, before.task, before."by", before.in_order, before.rate is null)
           is not distinct from (p_new.queue, p_new.task, p_new."by", p_new.in_order, p_new.rate is null);
   if not same then
-    delete from "mainspring".bucket b where b.org_id = 'SYSTEM' and b.name = p_new.name;
+    if p_new.concurrency is not null then
+      perform pg_advisory_xact_lock((864492496828913283));
+    end if;
+    delete from "mainspring".bucket b where b.org_id = 'SYSTEM' and b.gate = any("mainspring".free_buckets(p_new.name));
   end if;
   insert into "mainspring".limit (name, queue, task, by, rate, per, concurrency, in_order, declared, app, code, counted, set_at, set_by)
   values (p_new.name, p_new.queue, p_new.task, p_new."by", p_new.rate, p_new.per, p_new.concurrency, p_new.in_order, p_new.declared,
@@ -2929,7 +3002,8 @@ begin
   where w.id = any(array(
     select x.id from "mainspring".waiting x where x.gate is not null and starts_with(x.gate, p_name || '/')
     order by x.due_then limit 10000 for update skip locked));
-  update "mainspring".bucket b set next_at = default where b.org_id = 'SYSTEM' and b.name = p_name;
+  update "mainspring".bucket b set next_at = default
+  where b.org_id = 'SYSTEM' and b.gate = any("mainspring".free_buckets(p_name));
   perform pg_notify('mainspring', '');  -- rare
 end $$;
 
@@ -2942,20 +3016,6 @@ CREATE FUNCTION mainspring.record(p_event text, p_job uuid, p_attempt smallint, 
          j.correlation_id, coalesce(p_detail, '{}')
   from "mainspring".job j where j.id = p_job
 $$;
-
-CREATE TABLE mainspring.batch (
-    org_id text NOT NULL,
-    id uuid NOT NULL,
-    name text NOT NULL,
-    on_failure text NOT NULL,
-    on_finish uuid,
-    created_at timestamp with time zone NOT NULL,
-    closed_at timestamp with time zone,
-    stopped_at timestamp with time zone,
-    stop_reason text,
-    finished_at timestamp with time zone,
-    CONSTRAINT batch_on_failure_check CHECK ((on_failure = ANY (ARRAY['keep_going'::text, 'stop'::text])))
-);
 
 CREATE FUNCTION mainspring.record_batch(p_event text, b mainspring.batch, p_actor_type text, p_actor_id text, p_detail jsonb) RETURNS void
     LANGUAGE sql
@@ -3135,6 +3195,8 @@ declare
   b record;
   tied boolean := false;
 begin
+  -- By id, so that two jobs of the same batches can be reopened at once.
+  perform from "mainspring".batch x where x.id in (select m.batch_id from "mainspring".member m where m.job_id = p_id) order by x.id for update;
   for b in update "mainspring".member m set state = null where m.job_id = p_id returning m.org_id, m.batch_id loop
     tied := true;
     perform "mainspring".reopen_batch(b.org_id, b.batch_id);
@@ -3160,7 +3222,7 @@ declare
 begin
   select * into b from "mainspring".batch x where x.org_id = p_org and x.id = p_id for update;
   update "mainspring".batch x set finished_at = null, stopped_at = null, stop_reason = null
-  where x.org_id = p_org and x.id = p_id;
+  where x.org_id = p_org and x.id = p_id and (x.finished_at is not null or x.stopped_at is not null);
   select * into j from "mainspring".job x where x.id = b.on_finish;
   if b.finished_at is null or not found then
     return;
@@ -3960,27 +4022,15 @@ CREATE FUNCTION mainspring.stop_members(b mainspring.batch) RETURNS uuid[]
 declare
   locked uuid[];
   dropped uuid[];
-  r record;
 begin
   select array_agg(x.id) into locked from (
     select w.id from "mainspring".member m join "mainspring".waiting w on w.id = m.job_id
     where m.org_id = b.org_id and m.batch_id = b.id and m.state is null and w.after is null
     order by w.id limit 1000 for update of w skip locked) x;
   dropped := "mainspring".drop_waiting(locked, b.stop_reason);
-  for r in
-    update "mainspring".running x set cancel_requested_at = "mainspring".now()
-    where x.id in (
-      select y.id from "mainspring".member m join "mainspring".running y on y.id = m.job_id join "mainspring".job j on j.id = y.id
-      where m.org_id = b.org_id and m.batch_id = b.id and m.state is null and y.cancel_requested_at is null and j.cancellable
-      for update of y skip locked)
-    returning x.id, x.attempt
-  loop
-    perform "mainspring".record('job.cancel_requested', r.id, r.attempt, jsonb_build_object(
-      'by', 'SYSTEM', 'by_type', 'system', 'reason', b.stop_reason));
-    perform pg_notify('mainspring', '');  -- sent once a transaction
-  end loop;
-  if exists (select from "mainspring".member m join "mainspring".waiting w on w.id = m.job_id
-             where m.org_id = b.org_id and m.batch_id = b.id and m.state is null) then
+  if exists (select from "mainspring".unasked(b))
+     or exists (select from "mainspring".member m join "mainspring".waiting w on w.id = m.job_id
+                where m.org_id = b.org_id and m.batch_id = b.id and m.state is null) then
     insert into "mainspring".loose_end (org_id, kind, what) values (b.org_id, 'batch', b.id);
   end if;
   return dropped;
@@ -4047,23 +4097,30 @@ CREATE FUNCTION mainspring.tie_up() RETURNS void
     SET enable_mergejoin TO 'off'
     AS $$
 declare
-  e "mainspring".loose_end;
+  e record;
+  children uuid[];
+  batches uuid[];
 begin
   for e in
-    delete from "mainspring".loose_end x where x.id in (
-      select y.id from "mainspring".loose_end y order by y.id limit 1000 for update skip locked)
-    returning *
+    with gone as (
+      delete from "mainspring".loose_end x where x.id in (
+        select y.id from "mainspring".loose_end y order by y.id limit 1000 for update skip locked)
+      returning x.kind, x.what)
+    select distinct gone.kind, gone.what from gone
   loop
     case e.kind
       when 'child' then
-        perform "mainspring".ripple(array[e.what], null);
+        children := children || e.what;
       when 'batch' then
-        perform "mainspring".ripple(null, array[e.what]);
+        batches := batches || e.what;
       else
         perform from "mainspring".waiting w where w.id = e.what for update skip locked;
         if found then
           update "mainspring".waiting w set tied = true where w.id = e.what;
-        elsif exists (select from "mainspring".finished f where f.id = e.what) then
+          continue;
+        end if;
+        perform from "mainspring".finished f where f.id = e.what for share skip locked;
+        if found then
           perform "mainspring".conclude(array[e.what]);
         else
           insert into "mainspring".loose_end (org_id, kind, what)
@@ -4071,6 +4128,9 @@ begin
         end if;
     end case;
   end loop;
+  perform "mainspring".ask_to_stop(b) from "mainspring".batch b
+  where b.id = any(batches) and b.stopped_at is not null and b.finished_at is null;
+  perform "mainspring".ripple(children, batches);
 end $$;
 
 CREATE FUNCTION mainspring.timer(p_org text, p_key text) RETURNS TABLE(job_id uuid, task text, state text, due_at timestamp with time zone, behind uuid)
@@ -4085,6 +4145,16 @@ CREATE FUNCTION mainspring.timer(p_org text, p_key text) RETURNS TABLE(job_id uu
   select r.id, r.task, 'running', r.due_at, null
   from "mainspring".idempotency i join "mainspring".running r on r.id = i.job_id
   where i.org_id = p_org and i.key = p_key
+$$;
+
+CREATE FUNCTION mainspring.unasked(b mainspring.batch) RETURNS SETOF uuid
+    LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select r.id from "mainspring".member m join "mainspring".running r on r.id = m.job_id join "mainspring".job j on j.id = r.id
+  where m.org_id = b.org_id and m.batch_id = b.id and m.state is null and r.cancel_requested_at is null and j.cancellable
 $$;
 
 CREATE FUNCTION mainspring.undeclare_schedules(p_registries text[], p_orgs text[], p_names text[]) RETURNS TABLE(org_id text, name text)
@@ -4132,7 +4202,7 @@ CREATE TABLE mainspring.bucket (
     name text NOT NULL,
     at timestamp with time zone[] DEFAULT '{}'::timestamp with time zone[] NOT NULL,
     count integer[] DEFAULT '{}'::integer[] NOT NULL,
-    next_at timestamp with time zone[] DEFAULT '{-infinity,-infinity,-infinity,-infinity}'::timestamp with time zone[] NOT NULL,
+    next_at timestamp with time zone[] DEFAULT array_fill('-infinity'::timestamp with time zone, ARRAY[8]) NOT NULL,
     full_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     used_at timestamp with time zone NOT NULL
 )
@@ -4298,6 +4368,7 @@ CREATE TABLE mainspring.fan_out (
     instant timestamp with time zone NOT NULL,
     begun_at timestamp with time zone NOT NULL,
     after jsonb,
+    mark jsonb,
     jobs integer DEFAULT 0 NOT NULL,
     refused integer DEFAULT 0 NOT NULL,
     by_hand boolean DEFAULT false NOT NULL,

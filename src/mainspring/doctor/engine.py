@@ -97,8 +97,13 @@ def leases(e: Engine) -> Iterator[Finding]:
 def heartbeat(e: Engine) -> Iterator[Finding]:
     """Whether the engine does what it is told: a job is fired, claimed, run and completed every minute."""
     if e.heartbeat_s is None:
-        todo = "an App includes the built-in maintenance unless it says maintenance=False"
-        yield Finding("heartbeat", "ok", "none is expected: no worker has declared it, or it is paused", todo)
+        if e.secured:
+            what = "none is seen: it is SYSTEM's, and this session is another's; or no worker has declared it"
+            todo = "run this as the role of a worker, in no organisation, or see the alert heartbeat-silent"
+        else:
+            what = "none is expected: no worker has declared it, or it is paused"
+            todo = "an App includes the built-in maintenance unless it says maintenance=False"
+        yield Finding("heartbeat", "ok", what, todo)
     elif e.heartbeat_s > SILENCE:
         what = f"no heartbeat for {span(e.heartbeat_s)}: jobs are not fired, or do not succeed"
         todo = "start a worker; if one runs, see `mainspring job list --task mainspring.heartbeat` and its log"

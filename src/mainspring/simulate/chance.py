@@ -37,6 +37,10 @@ class Chance:
         """What makes a scratch database draw its ids from the seed."""
         return render(_SQL_IDS, schema).replace("{seed}", str(self.seed))
 
+    def fraction(self) -> float:
+        """A seed for a database's session, which takes one between 0 and 1."""
+        return random.Random(f"{self.seed} database").random()  # noqa: S311 (the same in every run, on purpose)
+
     def move(self, now: datetime) -> None:
         """From now on ids carry this time."""
         self._ns = max(self._ns, (now - _EPOCH) // timedelta(microseconds=1) * 1000)

@@ -70,6 +70,7 @@ class Clockwork(Runner):
 
     async def sync(self) -> None:
         """Write what is declared to the database."""
+        await self._view.execute("select setseed(%s)", [self._chance.fraction()])  # fair queues draw who is next
         await self._own.execute(self._move, [self._now])
         await self._own.execute("reset mainspring.now")  # the setting is the other connection's: this asks the table
         await self._firing.sync(self._own)

@@ -115,12 +115,23 @@ async def _move(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
+    said: set[str] = set()
+
+    def once(record: logging.LogRecord) -> bool:
+        """What fails at every instant of a year is told when it fails first."""
+        text = record.getMessage()
+        new = text not in said
+        said.add(text)
+        return new
+
     loggers = [logging.getLogger(name) for name in TOLD]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
+        logger.addFilter(once)
     try:
         yield
     finally:
         for logger, level in zip(loggers, before, strict=True):
+            logger.removeFilter(once)
             logger.setLevel(level)

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import psycopg
 
+from mainspring.db.connect import options
 from mainspring.db.fence import confined
 from mainspring.db.translate import unavailable
 from mainspring.embedded import VOLATILE
@@ -67,6 +68,7 @@ def _own(name: str) -> Iterator[Server]:
 
 @contextmanager
 def _given(dsn: str, name: str) -> Iterator[Server]:
+    options(dsn, "mainspring simulate")  # what is wrong with it is said without its own words
     with unavailable(), Server.shared(dsn, name) as server:
         yield server
 

@@ -78,5 +78,9 @@ class Crew:
         stale = [run for run in self._ready if run.held_since <= held_before]
         if stale:
             self._ready = deque(run for run in self._ready if run.held_since > held_before)
-            self._duration = max(self._duration, PATIENCE)  # handlers are slow now: claim no more than there are slots
+            self.late()
         return stale
+
+    def late(self) -> None:
+        """A job was held too long: handlers are slow now, so claim no more than there are slots."""
+        self._duration = max(self._duration, PATIENCE)

@@ -129,6 +129,7 @@ class Executor:
                 self._succeeded(run, result)
         except Late:
             self.counts["late"] += 1
+            self.crews[task.runs].late()
             self._ended(run, Interrupted(started=False))
         except BaseException as error:
             interrupted = run.why is not None or isinstance(error, asyncio.CancelledError)

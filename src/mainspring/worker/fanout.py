@@ -23,7 +23,6 @@ from mainspring.fire import jitter, spread
 from mainspring.job import Enqueued, NewJob
 from mainspring.schedule import Schedule, make
 from mainspring.worker.firing import Conn, Firing, is_away, problem_of
-from mainspring.worker.planning import read_job
 from mainspring.worker.service import log
 from mainspring.zones import check_zone
 
@@ -47,12 +46,6 @@ class Open(NamedTuple):
     after: str | None
     mark: str | None
     jobs: int
-    job: str
-    fill: list[str]
-    jitter: timedelta
-    page: int
-    spread: timedelta
-    own_zone: str
 
 
 class FanOut:
@@ -114,51 +107,29 @@ class FanOut:
     async def _page(self, conn: Conn, found: Open) -> tuple[list[NewJob], list[Enqueued]]:
         schedule = next(one for one in self._firing.schedules() if one.place == (found.org, found.schedule))
         after = None if found.after is None else msgspec.json.decode(found.after)
-        zone = found.zone or found.own_zone
+        zone = found.zone or schedule.rule.zone
         await self._firing.bind(conn, found.org)
-        params = {"zone": zone, "after": after, "limit": found.page, "instant": found.instant}
+        params = {"zone": zone, "after": after, "limit": schedule.page, "instant": found.instant}
         rows = await self._ask(conn, schedule.entities, params)
         await self._firing.bind(conn, "")
-        if len(rows) > found.page:
-            raise ValidationError(f"entities: answered {len(rows)} rows for a limit of {found.page}", field="entities")
+        if len(rows) > schedule.page:
+            text = f"entities: answered {len(rows)} rows for a limit of {schedule.page}"
+            raise ValidationError(text, field="entities")
         keys = [msgspec.json.encode(row[0]) for row in rows]
         _check([msgspec.json.decode(key) for key in keys], after, found.mark and msgspec.json.decode(found.mark))
-        wanted, problems = self._jobs(found, zone, rows, keys, set() if after is None else {msgspec.json.encode(after)})
+        seen = set[bytes]() if after is None else {msgspec.json.encode(after)}
+        wanted, problems = _jobs(schedule, found, zone, rows, keys, seen)
         answers, refused = await self._enqueue(conn, wanted)
         problems += refused
         done = {
             "org": found.org, "fire": str(found.fire), "after": keys[-1].decode() if keys else None,
             "jobs": len(rows) - len(problems), "refused": len(problems), "problem": problems[-1] if problems else None,
-            "done": int(len(rows) < found.page),
+            "done": int(len(rows) < schedule.page),
         }  # fmt: skip
         await conn.execute(self._sql["move_fan_out"], done)
         for problem in problems:
             log.error("schedule %s: no job for an entity: %s", found.schedule, problem)
         return wanted, answers
-
-    def _jobs(
-        self, found: Open, zone: str, rows: Sequence[Sequence[Any]], keys: Sequence[bytes], seen: set[bytes]
-    ) -> tuple[list[NewJob], list[str]]:
-        """A job for each entity, once; what one of them is refused for harms no other."""
-        template = read_job(found.job)
-        start = max(found.instant, found.begun_at) if found.spread else found.instant
-        filled = {"zone": zone, "instant": found.instant}
-        fields = {field: filled[field] for field in found.fill}
-        made, problems = list[NewJob](), list[str]()
-        for number, (row, text) in enumerate(zip(rows, keys, strict=True), found.jobs):
-            key, payload, *rest = row
-            if text in seen:
-                problems.append("entities: answered a key twice: its job is made")
-                continue
-            seen.add(text)
-            at = start + spread(number, found.spread)
-            at += jitter(found.org, found.schedule, f"{found.zone}\n{key}", found.instant, found.jitter)
-            try:
-                org = str(rest[0]) if rest and rest[0] is not None else None
-                made.append(make(template, found.fire, found.schedule, at, fields | dict(payload), org))
-            except Exception as error:  # whatever the application made of it
-                problems.append(problem_of(error))
-        return made, problems
 
     async def _enqueue(self, conn: Conn, wanted: list[NewJob]) -> tuple[list[Enqueued], list[str]]:
         """All at once; where the database refuses one, such as a key that is taken, each alone."""
@@ -201,6 +172,33 @@ class FanOut:
         self._pool.open()
         with self._pool.connection() as conn:
             return list(source(conn, *arguments))
+
+
+def _jobs(
+    schedule: Schedule, found: Open, zone: str, rows: Sequence[Sequence[Any]], keys: Sequence[bytes], seen: set[bytes]
+) -> tuple[list[NewJob], list[str]]:
+    """A job for each entity, once; what one of them is refused for harms no other.
+
+    All by the code at hand, which has answered the entities: another version may have stored another definition.
+    """
+    start = max(found.instant, found.begun_at) if schedule.spread else found.instant
+    filled = {"zone": zone, "instant": found.instant}
+    fields: dict[str, Any] = {field: filled[field] for field in schedule.fill}
+    made, problems = list[NewJob](), list[str]()
+    for number, (row, text) in enumerate(zip(rows, keys, strict=True), found.jobs):
+        key, payload, *rest = row
+        if text in seen:
+            problems.append("entities: answered a key twice: its job is made")
+            continue
+        seen.add(text)
+        at = start + spread(number, schedule.spread)
+        at += jitter(found.org, found.schedule, f"{found.zone}\n{key}", found.instant, schedule.jitter)
+        try:
+            org = str(rest[0]) if rest and rest[0] is not None else None
+            made.append(make(schedule.job, found.fire, found.schedule, at, fields | dict(payload), org))
+        except Exception as error:  # whatever the application made of it
+            problems.append(problem_of(error))
+    return made, problems
 
 
 def _check(keys: list[Any], after: Any, mark: Any) -> None:

@@ -448,7 +448,8 @@ begin
 end $$;
 
 -- Back-pressure: refuse best-effort jobs of a queue that is full, with all that is enqueued beside them. What comes at the
--- same moment may still pass it. Looks at no more tickets than the limit: index waiting_claim, one range a lane.
+-- same moment may still pass it. What a limit has put off, by a minute at most, is as ready as before. Looks at hardly more
+-- tickets than the limit: index waiting_claim, one range a lane.
 create function {schema}.check_room(p_jobs json) returns void language plpgsql set enable_seqscan = off as $$
 declare
   q record;
@@ -460,7 +461,9 @@ begin
   loop
     if (select count(*) from (
           select from generate_series(0, 3) p(priority) cross join lateral (
-            select from {schema}.waiting w where w.queue = q.name and w.priority = p.priority and w.due_at <= {schema}.now()
+            select from {schema}.waiting w
+            where w.queue = q.name and w.priority = p.priority and w.due_at <= {schema}.now() + interval '1 min'
+              and coalesce(w.due_then, w.due_at) <= {schema}.now()
             limit q.max_depth) x
           limit q.max_depth) y) >= q.max_depth then
       raise exception 'queue: % is full, % jobs or more are ready: best-effort jobs are refused', q.name, q.max_depth

@@ -240,6 +240,10 @@ begin
     where y.finished_at < p_before and y.state = any(p_states)
       and (y.state in ('succeeded', 'cancelled')
            or exists (select from {schema}.resolution r where r.org_id = y.org_id and r.job_id = y.id))
+      and not exists (  -- whoever waits for it may ask for its result
+        select from {schema}.dependency d where d.parent = y.id
+          and (exists (select from {schema}.waiting w where w.id = d.child)
+               or exists (select from {schema}.running r where r.id = d.child)))
     limit p_limit for update skip locked
   ), named as materialized (
     select i.job_id from old join {schema}.job j on j.id = old.id

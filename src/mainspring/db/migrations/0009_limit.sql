@@ -94,22 +94,23 @@ create function {schema}.lookback(p_per interval) returns interval language sql 
 
 -- Let one claim at a time ask at a gate. Never waits long: whoever holds it is at its commit, and in the transaction that
 -- asks are outcomes. In one order, so that claims do not wait in a circle.
--- Answers the instant, and how long after the beginning of the transaction it is; null when it takes too long. What a clock
--- that was set back left in the future counts as now.
-create function {schema}.lock_gates(p_gates text[], out t timestamptz, out waited interval) language plpgsql
+-- False: it takes too long. What a clock that was set back left in the future counts as now.
+create function {schema}.lock_gates(p_gates text[]) returns boolean language plpgsql
   set lock_timeout = '250ms' set enable_seqscan = off
 as $$
+declare
+  t timestamptz;
 begin
   perform pg_advisory_xact_lock(hashtext('{schema} gates'), g.n)
   from (select distinct hashtext(x) & 63 as n from unnest(p_gates) x order by 1) g;
-  waited := clock_timestamp() - transaction_timestamp();
   t := {schema}.instant();
   update {schema}.bucket b set at = array(select least(a, t) from unnest(b.at) a)
   from {schema}.limit l
   where b.org_id = 'SYSTEM' and b.gate = any(p_gates) and l.org_id = 'SYSTEM' and l.name = b.name
     and b.at[cardinality(b.at)] > t + l.per;
+  return true;
 exception when lock_not_available then
-  t := null;
+  return false;
 end $$;
 
 -- How many more a gate lets in now. What lies far ahead, because the clock was set back, does not count: `lock_gates`
@@ -191,14 +192,16 @@ begin
   if gates is null then
     return;
   end if;
-  select g.t, g.waited into t, waited from {schema}.lock_gates(gates) g;
-  if t is null then
+  if not {schema}.lock_gates(gates) then
     let_in := '{}';
     return;
   end if;
+  waited := clock_timestamp() - transaction_timestamp();  -- before: a permit ends no later than it is written down
+  t := {schema}.instant();
   rooms := array(
-    select {schema}.room(x, z.gate, t) from unnest(gates, names) with ordinality z(gate, name, ord)
-    join {schema}.limit x on x.org_id = 'SYSTEM' and x.name = z.name order by z.ord);
+    select coalesce({schema}.room(x, z.gate, t), 1000000)  -- null: it was dropped meanwhile
+    from unnest(gates, names) with ordinality z(gate, name, ord)
+    left join {schema}.limit x on x.org_id = 'SYSTEM' and x.name = z.name order by z.ord);
   if not ordered and not exists (select from unnest(rooms, counts) z(room, n) where z.room < z.n) then
     rooms := array(select z.room - z.n from unnest(rooms, counts) with ordinality z(room, n, ord) order by z.ord);
   else
@@ -507,18 +510,25 @@ end $$;
 create function {schema}.leave(p_ids uuid[]) returns void language plpgsql set enable_seqscan = off as $$
 declare
   g record;
+  lane smallint;
 begin
   for g in
     with gone as (
       delete from {schema}.slot s
       where s.job_id = any(p_ids) and (not s.in_order or exists (select from {schema}.finished f where f.id = s.job_id))
-      returning s.gate)
-    select gone.gate, count(*) as n from gone group by gone.gate order by gone.gate
+      returning s.gate, s.in_order)
+    select gone.gate, gone.in_order, count(*) as n from gone group by 1, 2 order by 1
   loop
+    -- In order it is the next one's turn, whatever its priority.
+    lane := case when g.in_order then (
+      select p.lane from generate_series(0, 3) p(lane) cross join lateral (
+        select x.due_then, x.id from {schema}.waiting x where x.gate = g.gate and x.priority = p.lane
+        order by x.due_then, x.id limit 1) x
+      order by x.due_then, x.id limit 1) else 0 end;
     -- Due when it was first: its place in the order depends on it, and limited claims know no bound from below.
     update {schema}.waiting w set due_at = w.due_then, gate = null, due_then = null
     where w.id = any(array(
-      select x.id from {schema}.waiting x where x.gate = g.gate
+      select x.id from {schema}.waiting x where x.gate = g.gate and x.priority >= lane
       order by x.priority, x.due_then, x.id limit g.n for update skip locked));
     perform {schema}.wake();
   end loop;
@@ -603,6 +613,11 @@ language sql as $$
     'by', p_actor_id, 'by_type', p_actor_type, 'reason', p_reason, 'before', p_before, 'after', p_after)
 $$;
 
+-- The gates of a limit at whose bucket no claim is, locked. What is left at the others is soon forgotten.
+create function {schema}.free_buckets(p_name text) returns text[] language sql volatile set enable_seqscan = off as $$
+  select array(select b.gate from {schema}.bucket b where b.org_id = 'SYSTEM' and b.name = p_name for update skip locked)
+$$;
+
 -- Jobs that a limit has put off ask again now, in their order. At most 10,000 at once: the others come back by themselves
 -- within a minute. A claim without limits keeps a bound from below, so that what has none any more is due now.
 -- Index: waiting_gate.
@@ -613,7 +628,8 @@ begin
   where w.id = any(array(
     select x.id from {schema}.waiting x where x.gate is not null and starts_with(x.gate, p_name || '/')
     order by x.due_then limit 10000 for update skip locked));
-  update {schema}.bucket b set next_at = default where b.org_id = 'SYSTEM' and b.name = p_name;
+  update {schema}.bucket b set next_at = default
+  where b.org_id = 'SYSTEM' and b.gate = any({schema}.free_buckets(p_name));
   perform pg_notify({channel}, '');  -- rare
 end $$;
 
@@ -644,8 +660,8 @@ begin
   return not exists (select from {schema}.limit x where not x.counted);
 end $$;
 
--- Write a limit, tell the trail, and let it hold from now on. Locks: waits for the claims that do not see it, so that no job
--- runs uncounted, and so that none of them stands at a gate of it.
+-- Write a limit, tell the trail, and let it hold from now on. Locks: a limit of concurrency that is new waits for the claims
+-- that do not see it, so that no job runs uncounted. Buckets are never waited for: a claim that holds one may wait for us.
 create function {schema}.put_limit(p_new {schema}.limit, p_actor_type text, p_actor_id text, p_reason text) returns void
 language plpgsql as $$
 declare
@@ -653,12 +669,14 @@ declare
   same boolean;
 begin
   perform {schema}.check_limit(p_new);
-  perform pg_advisory_xact_lock({claim_lock});
   select * into before from {schema}.limit x where x.org_id = 'SYSTEM' and x.name = p_new.name for update;
   same := (before.queue, before.task, before."by", before.in_order, before.rate is null)
           is not distinct from (p_new.queue, p_new.task, p_new."by", p_new.in_order, p_new.rate is null);
   if not same then
-    delete from {schema}.bucket b where b.org_id = 'SYSTEM' and b.name = p_new.name;
+    if p_new.concurrency is not null then
+      perform pg_advisory_xact_lock({claim_lock});
+    end if;
+    delete from {schema}.bucket b where b.org_id = 'SYSTEM' and b.gate = any({schema}.free_buckets(p_new.name));
   end if;
   insert into {schema}.limit (name, queue, task, by, rate, per, concurrency, in_order, declared, app, code, counted, set_at, set_by)
   values (p_new.name, p_new.queue, p_new.task, p_new."by", p_new.rate, p_new.per, p_new.concurrency, p_new.in_order, p_new.declared,
@@ -726,7 +744,6 @@ declare
 begin
   perform {schema}.check_actor(p_actor_type, p_actor_id, p_reason);
   perform pg_advisory_xact_lock(hashtextextended('{schema} limits', 0));
-  perform pg_advisory_xact_lock({claim_lock});
   delete from {schema}.limit x where x.org_id = 'SYSTEM' and x.name = p_name returning * into before;
   if not found then
     return false;
@@ -734,7 +751,7 @@ begin
   perform {schema}.record_limit('limit.dropped', p_actor_type, p_actor_id, p_reason, jsonb_build_object('limit', p_name),
                                 {schema}.rule_of(before), null);
   perform {schema}.reconsider(p_name, true);
-  delete from {schema}.bucket b where b.org_id = 'SYSTEM' and b.name = p_name;
+  delete from {schema}.bucket b where b.org_id = 'SYSTEM' and b.gate = any({schema}.free_buckets(p_name));
   return true;
 end $$;
 

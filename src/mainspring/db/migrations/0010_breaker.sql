@@ -165,8 +165,8 @@ end $$;
 
 -- Who: a worker whose job needs a breaker that is half open. Answers `probe` if it may try, `closed` if all may again, or
 -- `open` and in how many seconds to ask (0: when a probe has ended). A probe lasts as long as its job is running under its
--- lease: one whose worker was killed stands in nobody's way for longer. The count is taken after the lock, so that it
--- sees the jobs of those that were admitted meanwhile. Locks: the row.
+-- lease, and for all its calls: one whose worker was killed stands in nobody's way for longer. The count is taken after the
+-- lock, so that it sees the jobs of those that were admitted meanwhile. Locks: the row.
 create function {schema}.ask_probe(p_org text, p_name text, p_key text, p_epoch bigint)
 returns table (answer text, wait float8, at timestamptz) language plpgsql as $$
 declare
@@ -179,8 +179,8 @@ begin
   if answer = 'half_open' then
     b.probing := array(select r.epoch from {schema}.running r
                        where r.epoch = any(b.probing) and r.lease_expires_at > {schema}.now());
-    answer := case when cardinality(b.probing) < b.probes then 'probe' else 'open' end;
-    if answer = 'probe' then
+    answer := case when p_epoch = any(b.probing) or cardinality(b.probing) < b.probes then 'probe' else 'open' end;
+    if answer = 'probe' and p_epoch <> all(b.probing) then
       update {schema}.breaker x set probing = b.probing || p_epoch, used_at = {schema}.now()
       where x.org_id = p_org and x.name = p_name and x.key = p_key;
     end if;

@@ -137,38 +137,56 @@ begin
   loop
     dropped := dropped || {schema}.drop_waiting(lost.children, format('Job %s, which it waited for, was %s.', lost.parent, lost.state));
   end loop;
+  insert into {schema}.loose_end (org_id, kind, what)  -- one behind another of its key goes when that has ended
+  select distinct w.org_id, 'child', w.id from {schema}.waiting w join {schema}.dependency d on d.org_id = w.org_id and d.child = w.id
+  where w.id = any(locked) and not d.anyway and d.state in ('cancelled', 'discarded');
   return dropped;
 end $$;
 
--- Cancel what has not started of a stopped batch, a thousand at a time, and ask what runs to stop. Waits for nobody: what
--- somebody else has locked is left to the sweep. Answers the jobs that it cancelled.
-create function {schema}.stop_members(b {schema}.batch) returns uuid[] language plpgsql
+-- The running members of a stopped batch that nobody has asked to stop so far.
+create function {schema}.unasked(b {schema}.batch) returns setof uuid language sql stable
+  set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+  select r.id from {schema}.member m join {schema}.running r on r.id = m.job_id join {schema}.job j on j.id = r.id
+  where m.org_id = b.org_id and m.batch_id = b.id and m.state is null and r.cancel_requested_at is null and j.cancellable
+$$;
+
+-- Who: the sweep, and whoever cancels a batch; never the end of a job: two workers that lock the jobs of each other, and
+-- have more to end themselves, would wait in a circle. Asks what runs of a stopped batch to stop.
+create function {schema}.ask_to_stop(b {schema}.batch) returns void language plpgsql
   set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 declare
-  locked uuid[];
-  dropped uuid[];
   r record;
 begin
-  select array_agg(x.id) into locked from (
-    select w.id from {schema}.member m join {schema}.waiting w on w.id = m.job_id
-    where m.org_id = b.org_id and m.batch_id = b.id and m.state is null and w.after is null
-    order by w.id limit 1000 for update of w skip locked) x;
-  dropped := {schema}.drop_waiting(locked, b.stop_reason);
   for r in
     update {schema}.running x set cancel_requested_at = {schema}.now()
-    where x.id in (
-      select y.id from {schema}.member m join {schema}.running y on y.id = m.job_id join {schema}.job j on j.id = y.id
-      where m.org_id = b.org_id and m.batch_id = b.id and m.state is null and y.cancel_requested_at is null and j.cancellable
-      for update of y skip locked)
+    where x.id in (select y.id from {schema}.running y where y.id = any(array(select {schema}.unasked(b))) for update skip locked)
     returning x.id, x.attempt
   loop
     perform {schema}.record('job.cancel_requested', r.id, r.attempt, jsonb_build_object(
       'by', 'SYSTEM', 'by_type', 'system', 'reason', b.stop_reason));
     perform pg_notify({channel}, '');  -- sent once a transaction
   end loop;
-  if exists (select from {schema}.member m join {schema}.waiting w on w.id = m.job_id
-             where m.org_id = b.org_id and m.batch_id = b.id and m.state is null) then
+end $$;
+
+-- Cancel what has not started of a stopped batch, a thousand at a time. Waits for nobody: what somebody else has locked,
+-- and what runs, is left to the sweep. Answers the jobs that it cancelled.
+create function {schema}.stop_members(b {schema}.batch) returns uuid[] language plpgsql
+  set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+declare
+  locked uuid[];
+  dropped uuid[];
+begin
+  select array_agg(x.id) into locked from (
+    select w.id from {schema}.member m join {schema}.waiting w on w.id = m.job_id
+    where m.org_id = b.org_id and m.batch_id = b.id and m.state is null and w.after is null
+    order by w.id limit 1000 for update of w skip locked) x;
+  dropped := {schema}.drop_waiting(locked, b.stop_reason);
+  if exists (select from {schema}.unasked(b))
+     or exists (select from {schema}.member m join {schema}.waiting w on w.id = m.job_id
+                where m.org_id = b.org_id and m.batch_id = b.id and m.state is null) then
     insert into {schema}.loose_end (org_id, kind, what) values (b.org_id, 'batch', b.id);
   end if;
   return dropped;
@@ -296,28 +314,36 @@ begin
   select j.org_id, 'job', j.id from {schema}.job j where j.id = any(array(select unnest(p_ids) except select unnest(sure)));
 end $$;
 
--- Who: each poll of a worker that finds something here, and `release_held` every few seconds. Looks at what was left to it; a job that runs is looked at again.
+-- Who: each poll of a worker that finds something here, and `release_held` every few seconds. Looks at what was left to it,
+-- once however often it was; a job that runs, or that somebody replays just now, is looked at again. Waits for nobody.
 create function {schema}.tie_up() returns void language plpgsql
   set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 declare
-  e {schema}.loose_end;
+  e record;
+  children uuid[];
+  batches uuid[];
 begin
   for e in
-    delete from {schema}.loose_end x where x.id in (
-      select y.id from {schema}.loose_end y order by y.id limit 1000 for update skip locked)
-    returning *
+    with gone as (
+      delete from {schema}.loose_end x where x.id in (
+        select y.id from {schema}.loose_end y order by y.id limit 1000 for update skip locked)
+      returning x.kind, x.what)
+    select distinct gone.kind, gone.what from gone
   loop
     case e.kind
       when 'child' then
-        perform {schema}.ripple(array[e.what], null);
+        children := children || e.what;
       when 'batch' then
-        perform {schema}.ripple(null, array[e.what]);
+        batches := batches || e.what;
       else
         perform from {schema}.waiting w where w.id = e.what for update skip locked;
         if found then
           update {schema}.waiting w set tied = true where w.id = e.what;
-        elsif exists (select from {schema}.finished f where f.id = e.what) then
+          continue;
+        end if;
+        perform from {schema}.finished f where f.id = e.what for share skip locked;
+        if found then
           perform {schema}.conclude(array[e.what]);
         else
           insert into {schema}.loose_end (org_id, kind, what)
@@ -325,13 +351,17 @@ begin
         end if;
     end case;
   end loop;
+  perform {schema}.ask_to_stop(b) from {schema}.batch b
+  where b.id = any(batches) and b.stopped_at is not null and b.finished_at is null;
+  perform {schema}.ripple(children, batches);
 end $$;
 
 -- How a job that something begins to wait for has ended, if it has; one that was pruned is known by the status of its key.
 create function {schema}.end_of(p_id uuid, p_known text) returns text language sql stable
   return (
     select case when r.resolution = 'discarded' then 'discarded' else coalesce(f.state, k.state) end
-    from (select p_id as id, case when p_known in ('succeeded', 'failed', 'dead', 'cancelled') then p_known end as state) k
+    from (select p_id as id, case when p_known in ('succeeded', 'failed', 'dead', 'cancelled')
+                                   and not exists (select from {schema}.job j where j.id = p_id) then p_known end as state) k
     left join {schema}.finished f on f.id = k.id
     left join {schema}.resolution r on r.org_id = f.org_id and r.job_id = f.id);
 
@@ -375,7 +405,22 @@ begin
     if not found then
       perform {schema}.refuse('batch', 'exists already');
     end if;
-  else
+  end if;
+  if p_batch ->> 'name' is not null and json_typeof(p_batch -> 'on_finish') = 'object' then
+    select * into last from {schema}.enqueue_many(json_build_array(p_batch -> 'on_finish'), p_checked);
+    if last.answer <> 'created' then
+      perform {schema}.refuse('on_finish', 'its key is taken');
+    elsif not exists (select from {schema}.job j where j.id = last.job_id and j.org_id = org) then
+      perform {schema}.refuse('org_id', 'is not that of the batch');
+    end if;
+    update {schema}.waiting w set gate = 'parents', due_then = coalesce(w.due_then, w.due_at), due_at = 'infinity'
+    where w.id = last.job_id;
+    update {schema}.batch x set on_finish = last.job_id where x.org_id = org and x.id = b.id;
+  end if;
+  select array_agg(e.job_id order by e.n), array_agg(e.answer order by e.n), array_agg(e.state order by e.n)
+  into ids, answers, states
+  from {schema}.enqueue_many(p_jobs, p_checked, true) with ordinality e(job_id, answer, state, n);
+  if b.id is null then  -- after the keys of its jobs, in the order of whoever replays one of them
     select * into b from {schema}.batch x where x.org_id = org and x.id = (p_batch ->> 'id')::uuid for share;
     if not found then
       perform {schema}.refuse('batch', 'does not exist');
@@ -385,19 +430,6 @@ begin
       perform {schema}.refuse('batch', 'was stopped');
     end if;
   end if;
-  if p_batch ->> 'name' is not null and json_typeof(p_batch -> 'on_finish') = 'object' then
-    select * into last from {schema}.enqueue_many(json_build_array(p_batch -> 'on_finish'), p_checked);
-    if last.answer <> 'created' then
-      perform {schema}.refuse('on_finish', 'its key is taken');
-    elsif not exists (select from {schema}.job j where j.id = last.job_id and j.org_id = org) then
-      perform {schema}.refuse('org_id', 'is not that of the batch');
-    end if;
-    update {schema}.waiting w set gate = 'parents', due_then = w.due_at, due_at = 'infinity' where w.id = last.job_id;
-    update {schema}.batch x set on_finish = last.job_id where x.org_id = org and x.id = b.id;
-  end if;
-  select array_agg(e.job_id order by e.n), array_agg(e.answer order by e.n), array_agg(e.state order by e.n)
-  into ids, answers, states
-  from {schema}.enqueue_many(p_jobs, p_checked, true) with ordinality e(job_id, answer, state, n);
   perform {schema}.join_batch(org, b.id, ids, answers, states);
   perform {schema}.ripple(null, array[b.id]);  -- it may be empty, or everything in it has ended before
   return query select * from unnest(ids, answers, states);
@@ -472,6 +504,7 @@ begin
   where x.org_id = b.org_id and x.id = b.id returning * into b;
   perform {schema}.record_batch('batch.cancelled', b, p_actor_type, p_actor_id, jsonb_build_object(
     'reason', p_reason, 'before', jsonb_build_object('state', was), 'after', jsonb_build_object('state', 'stopping')));
+  perform {schema}.ask_to_stop(b);
   perform {schema}.ripple(null, array[b.id]);
   return true;
 end $$;
@@ -486,7 +519,7 @@ declare
 begin
   select * into b from {schema}.batch x where x.org_id = p_org and x.id = p_id for update;
   update {schema}.batch x set finished_at = null, stopped_at = null, stop_reason = null
-  where x.org_id = p_org and x.id = p_id;
+  where x.org_id = p_org and x.id = p_id and (x.finished_at is not null or x.stopped_at is not null);
   select * into j from {schema}.job x where x.id = b.on_finish;
   if b.finished_at is null or not found then
     return;
@@ -517,6 +550,8 @@ declare
   b record;
   tied boolean := false;
 begin
+  -- By id, so that two jobs of the same batches can be reopened at once.
+  perform from {schema}.batch x where x.id in (select m.batch_id from {schema}.member m where m.job_id = p_id) order by x.id for update;
   for b in update {schema}.member m set state = null where m.job_id = p_id returning m.org_id, m.batch_id loop
     tied := true;
     perform {schema}.reopen_batch(b.org_id, b.batch_id);

@@ -96,7 +96,7 @@ select extract(epoch from least(
   (select min(case when o.look_at > {schema}.now() + interval '10 s' then {schema}.now() else o.look_at end)
    from {schema}.fan_out o join {schema}.schedule s on s.org_id = o.org_id and s.name = o.schedule
    join mine m on m.org_id = s.org_id and m.name = s.name
-   where o.finished_at is null and (s.paused_at is null or o.by_hand))) - {schema}.now())::float8
+   where o.finished_at is null and s.by_entity and (s.paused_at is null or o.by_hand))) - {schema}.now())::float8
 
 -- name: take_schedules
 -- A scheduler, when something is due. The definition is shared, so that it stays whole until the fire has committed; where
@@ -189,11 +189,10 @@ where s.org_id = %(org)s::text and s.name = %(name)s::text
 -- name: take_fan_out
 -- A scheduler, as long as there is one: the next page of one fire; one that was put off further than anybody does is
 -- from before the clock went back. Index: fan_out_open.
-select o.org_id, o.fire_id, o.schedule, o.zone, o.instant, o.begun_at, o.after::text, o.mark::text, o.jobs, s.job::text, s.fill,
-       s.jitter, s.page, s.spread, s.zone
+select o.org_id, o.fire_id, o.schedule, o.zone, o.instant, o.begun_at, o.after::text, o.mark::text, o.jobs
 from {schema}.fan_out o join {schema}.schedule s on s.org_id = o.org_id and s.name = o.schedule
 where o.finished_at is null and o.look_at not between {schema}.now() + interval '1 us' and {schema}.now() + interval '10 s'
-  and (s.paused_at is null or o.by_hand)
+  and s.by_entity and (s.paused_at is null or o.by_hand)
   and (s.org_id, s.name) in (
     select m.org_id, m.name from unnest(%(orgs)s::text::text[], %(names)s::text::text[]) m(org_id, name))
 order by o.look_at limit 1
