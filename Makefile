@@ -24,7 +24,7 @@ up: setup ## run Mainspring with the example application on the embedded Postgre
 	@exec $(VENV)/bin/mainspring up $(ARGS)
 
 test: setup ## run all tests (ARGS="-k cancel")
-	@tools/packages postgresql-15 pgbouncer
+	@tools/packages postgresql-15 pgbouncer rabbitmq-server
 	@$(PY) -m pytest -n auto --dist worksteal $(ARGS)
 
 check: setup ## formatting, lint, types, import contract
@@ -38,7 +38,7 @@ fmt: setup ## format and fix
 	@$(VENV)/bin/ruff format .
 
 bench: $(VENV)/.bench ## benchmarks as ratios, written to bench/results/latest.json (ARGS=--quick)
-	@tools/packages postgresql-15 pgbouncer
+	@tools/packages postgresql-15 pgbouncer rabbitmq-server
 	@$(PY) -m bench $(ARGS)
 
 chaos: setup ## the full crash test: SIGKILL, SIGSTOP and a dying PostgreSQL under 20,000 jobs

@@ -21,6 +21,7 @@ from mainspring.maintenance import maintenance as housekeeping
 from mainspring.registry import Registry
 
 if TYPE_CHECKING:
+    from mainspring.block import Block
     from mainspring.observe.traces import Spans
     from mainspring.testing.databases import Preparation
     from mainspring.worker import Worker
@@ -58,6 +59,8 @@ class App:
     `maintenance` says how long what has ended is kept; False leaves the built-in clean-up out.
     `prepare` makes your tables and demo data in the scratch database of `mainspring simulate`: migrations, SQL, or
     functions that take a connection.
+    `blocks` are ready-made parts, such as `mainspring.contrib.notify`: see `mainspring.block`.
+    `routes` are pages of your own, which `mainspring serve` serves beside its own: Starlette's routes.
     """
 
     def __init__(
@@ -75,23 +78,29 @@ class App:
         maintenance: Retention | bool = True,
         prepare: Sequence[Preparation] = (),
         breakers: Sequence[Breaker] = (),
+        blocks: Sequence[Block] = (),
+        routes: Sequence[Any] = (),
     ) -> None:
         self.registry = Registry("app")
-        self.registry.include(*registries)
+        self.blocks, self.routes = tuple(blocks), tuple(routes)
+        self.registry.include(*registries, *(block.registry for block in blocks))
         self.schema = schema
         self.caller = caller
         self.config = config
         self.authorize = authorize
         self.secured = secured
-        self.observers = tuple(observers)
+        self.observers = (*observers, *(observer for block in blocks for observer in block.observers))
         self.cipher = cipher
-        self.limits = tuple(limits)
+        self.limits = (*limits, *(limit for block in blocks for limit in block.limits))
         self.prepare = tuple(prepare)
+        breakers = (*breakers, *(breaker for block in blocks for breaker in block.breakers))
         self.breakers = tuple(declared(breakers, self.registry).values())
         self._dsn = dsn
         if maintenance is not False and maintained() and HEARTBEAT not in self.registry:
             keep = retention(maintenance if isinstance(maintenance, Retention) else None)
             self.registry.include(housekeeping(keep, schema=schema, observers=self.observers))
+        for block in blocks:
+            block.joined(self)
 
     @property
     def dsn(self) -> str:
@@ -144,7 +153,8 @@ class App:
     def _working(self, config: WorkerConfig | None = None) -> Any:
         about = {"config": config or worker_config(self.config), "schema": self.schema, "authorize": self.authorize}
         about |= {"observers": self.observers, "trace": spans(), "cipher": self.cipher, "limits": self.limits}
-        return about | {"breakers": self.breakers}
+        triggers = [trigger for block in self.blocks for trigger in block.triggers]
+        return about | {"breakers": self.breakers, "triggers": triggers}
 
     def _about(self) -> Any:
         about = {"schema": self.schema, "caller": self.caller, "secured": self.secured}

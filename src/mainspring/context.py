@@ -105,6 +105,19 @@ class Context(_Job):
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """A transaction in which business rows, follow-up jobs and the job's completion commit together, fenced."""
 
+    @abstractmethod
+    def db(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        """A transaction in the middle of the job: what is written there commits at the end of the block, fenced.
+
+        ::
+
+            async with ctx.db() as conn:
+                booking = await store.reserve(conn, booking_id)  # committed before the call that follows
+            await provider.call(booking, key=ctx.idempotency_key)
+
+        The job goes on after it, and an attempt that fails later does not undo it: reads, and reservations.
+        """
+
     @overload
     async def step(self, name: str, fn: Callable[[], object], *, type: type[T]) -> T: ...
     @overload
@@ -190,6 +203,10 @@ class SyncContext(_Job):
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Connection[Any]]:
         """A transaction in which business rows, follow-up jobs and the job's completion commit together, fenced."""
+
+    @abstractmethod
+    def db(self) -> AbstractContextManager[Connection[Any]]:
+        """A transaction in the middle of the job: what is written there commits at the end of the block, fenced."""
 
     @overload
     def step(self, name: str, fn: Callable[[], object], *, type: type[T]) -> T: ...

@@ -219,7 +219,7 @@ class Task(Generic[P, R]):
 
     def _checked(self, options: Options) -> Options:
         yields = inspect.isgeneratorfunction(self.fn) or inspect.isasyncgenfunction(self.fn)
-        if yields or not inspect.isfunction(self.fn):
+        if yields or not (inspect.isfunction(self.fn) or inspect.ismethod(self.fn)):  # a block's are its methods
             raise self._wrong("a handler is a function or an async function")
         for option in options.keys() - OPTIONS:
             raise UnknownOption(f"task {self.name}: unknown option {option!r}{did_you_mean(option, OPTIONS)}")

@@ -40,6 +40,9 @@ class Quiet(Context):
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         return nullcontext()
 
+    def db(self) -> AbstractAsyncContextManager[Any]:
+        return nullcontext()
+
     async def step(self, name: str, fn: Any, *args: Any, **kwargs: Any) -> Any: ...
 
     async def checkpoint(self, value: object) -> None: ...

@@ -47,6 +47,7 @@ TABLES: Final[dict[str, tuple[str, str, str]]] = {
     "schedule_zone": ("select, insert, update, delete", "select", "select"),
     "fire": ("select, insert, delete", "select", "select"),
     "fan_out": ("select, insert, update, delete", "select", "select"),
+    "inbound": ("select, delete", "select", "select"),
     "worker": ("select, insert, update, delete", "", "select"),
     "migration": ("select", "select", "select"),
     "clock": ("select", "select", "select"),  # of test databases
@@ -127,6 +128,7 @@ VERBS: Final[dict[str, tuple[Role, ...]]] = {
     "close_breaker": OPERATOR,
     "auto_breaker": OPERATOR,
     "declare_limits": WORKER,
+    "receive": EVERYBODY,
 }
 
 #: These run by the rights of who calls them: readers of everybody, and what workers do, across organisations.

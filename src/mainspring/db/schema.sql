@@ -2992,6 +2992,16 @@ begin
   return row_to_json(j);
 end $_$;
 
+CREATE FUNCTION mainspring.receive(p_org text, p_provider text, p_event text, p_type text, p_body text, p_job uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+  insert into "mainspring".inbound (org_id, provider, event_id, type, body, job_id, received_at)
+  values (p_org, p_provider, p_event, p_type, p_body, p_job, "mainspring".now())
+  on conflict do nothing;
+  return found;
+end $$;
+
 CREATE FUNCTION mainspring.reconsider(p_name text, p_gone boolean) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -4384,6 +4394,20 @@ CREATE UNLOGGED SEQUENCE mainspring.idle_until
     NO MAXVALUE
     CACHE 1;
 
+CREATE TABLE mainspring.inbound (
+    org_id text NOT NULL,
+    provider text NOT NULL,
+    event_id text NOT NULL,
+    type text NOT NULL,
+    body text NOT NULL,
+    job_id uuid,
+    received_at timestamp with time zone NOT NULL,
+    CONSTRAINT inbound_body_check CHECK ((octet_length(body) <= 1048576)),
+    CONSTRAINT inbound_event_id_check CHECK (((length(event_id) >= 1) AND (length(event_id) <= 255))),
+    CONSTRAINT inbound_provider_check CHECK (((length(provider) >= 1) AND (length(provider) <= 100))),
+    CONSTRAINT inbound_type_check CHECK (((length(type) >= 1) AND (length(type) <= 255)))
+);
+
 CREATE VIEW mainspring.keys WITH (security_invoker='true') AS
  SELECT i.org_id,
     i.key,
@@ -4603,6 +4627,9 @@ ALTER TABLE ONLY mainspring.fire
 ALTER TABLE ONLY mainspring.idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (org_id, key);
 
+ALTER TABLE ONLY mainspring.inbound
+    ADD CONSTRAINT inbound_pkey PRIMARY KEY (org_id, provider, event_id);
+
 ALTER TABLE ONLY mainspring.job
     ADD CONSTRAINT job_pkey PRIMARY KEY (id);
 
@@ -4683,6 +4710,8 @@ CREATE INDEX fire_at ON mainspring.fire USING btree (org_id, schedule, at);
 CREATE UNIQUE INDEX fire_once ON mainspring.fire USING btree (org_id, schedule, zone, instant) WHERE (how <> 'run_now'::text);
 
 CREATE INDEX idempotency_expiry ON mainspring.idempotency USING btree (expires_at) WHERE (expires_at IS NOT NULL);
+
+CREATE INDEX inbound_received ON mainspring.inbound USING btree (received_at);
 
 CREATE INDEX loose_end_age ON mainspring.loose_end USING btree (id);
 

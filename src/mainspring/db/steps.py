@@ -53,6 +53,13 @@ def remember(sql: Sql, worker: str, job: Claim, name: str, result: str) -> Flow[
     return cancelled
 
 
+def fence(sql: Sql, worker: str, job: Claim) -> Flow[bool]:
+    """Let what this transaction wrote commit only under the lease; answers like `remember`."""
+    params: Params = {"worker": worker, "epoch": job.epoch}
+    cancelled: bool = yield from ask(Statement(sql["fence"], params, scalar))
+    return cancelled
+
+
 def save(sql: Sql, worker: str, job: Claim, value: str) -> Flow[bool]:
     """Keep a checkpoint in place of the last one; answers like `remember`."""
     params: Params = {"worker": worker, "epoch": job.epoch, "value": value}

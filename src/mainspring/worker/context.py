@@ -78,6 +78,10 @@ class JobContext(Held, Context):
         """See Context."""
         return self._transaction()
 
+    def db(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        """See Context."""
+        return self._db()
+
     async def step(self, name: str, fn: Callable[..., Any], *args: Any, type: Any = None, **kwargs: Any) -> Any:
         """See Context."""
         memory = self._begin_step(name)
@@ -166,6 +170,21 @@ class JobContext(Held, Context):
                 return answer
             finally:
                 await self._transactions.give(conn)
+
+    @asynccontextmanager
+    async def _db(self) -> AsyncIterator[AsyncConnection[Any]]:
+        self._begin("ctx.db()")
+        with unavailable():
+            conn = await self._transactions.take(self.job)
+        try:
+            yield conn
+            self._refuse_if_settled()
+            with unavailable():
+                refuse_stale(conn)
+                self._learn(await run_async(async_psycopg_door(conn), steps.fence(self._sql, self._worker, self.job)))
+                await conn.command("commit")
+        finally:
+            await self._transactions.give(conn)
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection[Any]]:

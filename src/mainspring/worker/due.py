@@ -80,7 +80,7 @@ class Due(Worker):
         slots: dict[str, Any] = {"concurrency": concurrency, "threads": concurrency, "processes": concurrency}
         config = replace(config, **slots, exchanges=1, wakeups=False, poll_interval=POLL)
         served = dict.fromkeys(queues, 1) if queues else config.queues
-        super().__init__(dsn, registry, config=replace(config, queues=served), **about)
+        super().__init__(dsn, registry, config=replace(config, queues=served), **about | {"triggers": ()})
         self._limit, self._now, self._sql = limit, now, Sql(self._schema)
         self._ends: Counter[str] = Counter()
         self._left: tuple[datetime, int] | None = None

@@ -74,6 +74,10 @@ class ThreadContext(Held, SyncContext):
         """See SyncContext."""
         return self._transaction()
 
+    def db(self) -> AbstractContextManager[Connection[Any]]:
+        """See SyncContext."""
+        return self._db()
+
     def step(self, name: str, fn: Callable[..., Any], *args: Any, type: Any = None, **kwargs: Any) -> Any:
         """See Context."""
         memory = self._begin_step(name)
@@ -144,6 +148,17 @@ class ThreadContext(Held, SyncContext):
         self._pool.open()
         with unavailable(), self._pool.connection() as conn:
             return run(psycopg_door(conn), flow)
+
+    @contextmanager
+    def _db(self) -> Iterator[Connection[Any]]:
+        self._begin("ctx.db()")
+        self._pool.open()
+        with self._pool.connection() as conn, bound(conn, self.job.org_id, self.job.project_id):
+            yield conn
+            self._refuse_if_settled()
+            with unavailable():
+                refuse_stale(conn)
+                self._learn(run(psycopg_door(conn), steps.fence(self._sql, self._worker, self.job)))
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection[Any]]:

@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 
 from mainspring import __version__
+from mainspring.block import Trigger
 from mainspring.breaker import Breaker, declared
 from mainspring.category import DEAD_LETTER, QUEUES
 from mainspring.cipher import Cipher
@@ -64,6 +65,7 @@ from mainspring.worker.scheduler import Scheduler
 from mainspring.worker.sealer import Sealer
 from mainspring.worker.service import Service, backoff, job_log, log
 from mainspring.worker.transactions import Transactions
+from mainspring.worker.triggered import Triggered
 from mainspring.worker.wakeups import Listener
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -101,6 +103,7 @@ class Worker:
         trace: Trace | None = None,
         breakers: Sequence[Breaker] = (),
         limits: Sequence[Limits] | None = None,  # None: they are somebody else's to declare
+        triggers: Sequence[Trigger] = (),
     ) -> None:
         host = re.sub(r"[^\w.-]", "-", socket.gethostname())
         self.id = f"{host}:{os.getpid()}:{secrets.token_hex(4)}"  # unique per process start
@@ -114,6 +117,7 @@ class Worker:
         self._trace = trace
         self._cipher = cipher
         self._breakers = declared(breakers, registry)
+        self._triggers = triggers
         queues = [*QUEUES, *(task.queue for task in registry), *self._config.queues]
         self._limits = limits if limits is None else check_declared(limits, registry.names(), queues)
         self._bus = Bus(observers, self._soon)
@@ -243,6 +247,7 @@ class Worker:
             self._listener = Listener(self._listen_dsn, self._schema, name, woke, changed, self._told)
             self._exchange.hears = lambda: self.listening
             self._services.append(self._listener)
+        self._services += [Triggered(trigger, self._exchange.wake) for trigger in self._triggers]
         await self._opening()
         for service in self._services:
             service.start()

@@ -8,6 +8,10 @@ select name, result::text from {schema}.step where org_id = %(org)s::text and jo
 -- After each step. Raises when the lease is lost.
 select {schema}.remember(%(worker)s::text, %(epoch)s, %(name)s::text, %(result)s::text::json)
 
+-- name: fence
+-- At the end of a transaction in the middle of a job. Raises when the lease is lost. Index: running_epoch_key.
+select h.cancel_requested_at is not null from {schema}.held(%(worker)s::text, %(epoch)s) h
+
 -- name: save_checkpoint
 -- After each chunk. Raises when the lease is lost.
 select {schema}.save_checkpoint(%(worker)s::text, %(epoch)s, %(value)s::text::json)

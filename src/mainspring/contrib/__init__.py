@@ -1,0 +1,1 @@
+"""Building blocks: ready-made parts of applications, each with an extra of its own."""

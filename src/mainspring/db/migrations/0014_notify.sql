@@ -1,0 +1,1 @@
+-- Notifications: who gets them, what was asked for, and what became of it.

@@ -1,0 +1,1 @@
+-- Webhooks that we send: endpoints, their secrets, and deliveries.

@@ -1,0 +1,65 @@
+"""Faults of providers, switched on and off at run time: slow, an error, silence, or a broken line after acceptance."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["slow", "error", "timeout", "drop"]
+
+
+class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What goes wrong at a provider, how often, and for which requests.
+
+    `slow`: the answer comes late. `error`: it is refused with `status`, nothing happens. `timeout`: it is never
+    answered, nothing happens. `drop`: it is accepted, and the line breaks before the answer.
+    """
+
+    provider: str
+    kind: Kind
+    rate: float = 1.0  # of the requests
+    times: int | None = None  # so often at the most
+    path: str = ""  # only requests whose path holds this
+    status: int = 500
+    retry_after: int | None = None
+    seconds: float = 1.0  # how late `slow` is
+
+
+class Faults:
+    """The faults that are on; the first that fits a request strikes."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._chance = random.Random(seed)  # noqa: S311 (repeatable, no secret)
+        self._lock = threading.Lock()
+        self.on: list[Fault] = []
+        self.struck: Counter[tuple[str, Kind]] = Counter()
+
+    def set(self, *faults: Fault) -> None:
+        """Switch on."""
+        with self._lock:
+            self.on += faults
+
+    def clear(self, provider: str | None = None) -> None:
+        """Switch off, all or those of a provider."""
+        with self._lock:
+            self.on = [fault for fault in self.on if provider not in (None, fault.provider)]
+
+    def strike(
+        self, provider: str, path: str = "", kinds: Iterable[Kind] = ("slow", "error", "timeout", "drop")
+    ) -> Fault | None:
+        """The fault that this request meets."""
+        with self._lock:
+            for fault in self.on:
+                if fault.provider != provider or fault.path not in path or fault.kind not in kinds or fault.times == 0:
+                    continue
+                if self._chance.random() < fault.rate:
+                    if fault.times is not None:
+                        fault.times -= 1
+                    self.struck[provider, fault.kind] += 1
+                    return fault
+        return None

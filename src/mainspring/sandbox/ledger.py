@@ -1,0 +1,153 @@
+"""What the sandbox remembers, in SQLite, so that it outlives a stop: every mail, charge, webhook and the rest."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+Clock = Callable[[], datetime]
+
+TABLES = """
+create table if not exists entry (
+  serial   integer primary key,
+  kind     text not null,
+  id       text not null,
+  at       text not null,
+  body     text not null,
+  unique (kind, id)
+);
+create table if not exists number (n integer primary key autoincrement);
+create table if not exists answer (
+  provider text not null,
+  key      text not null,
+  at       text not null,
+  request  text not null,
+  status   integer not null,
+  body     text not null,
+  primary key (provider, key)
+);
+"""
+
+
+def real_time() -> datetime:
+    """The clock of who has no other."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that a provider did or holds."""
+
+    serial: int
+    kind: str
+    id: str
+    at: datetime
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was answered under an idempotency key, and to which request."""
+
+    request: str
+    status: int
+    body: str
+    at: datetime
+
+
+class Ledger:
+    """Entries by kind and id, in the order in which they came; safe from several threads."""
+
+    def __init__(self, path: Path | None = None, clock: Clock = real_time) -> None:
+        self._db = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
+        self._db.executescript(TABLES)
+        if path is not None:
+            self._db.execute("pragma journal_mode = wal")
+            self._db.execute("pragma synchronous = normal")
+        self._lock = threading.RLock()
+        self.clock = clock
+
+    def add(self, kind: str, id: str, body: dict[str, Any]) -> Entry:
+        """Record something new."""
+        at = self.clock()
+        with self._lock:
+            serial = self._db.execute(
+                "insert into entry (kind, id, at, body) values (?, ?, ?, ?)",
+                [kind, id, at.isoformat(), json.dumps(body)],
+            ).lastrowid
+        assert serial is not None
+        return Entry(serial, kind, id, at, body)
+
+    def get(self, kind: str, id: str) -> Entry | None:
+        """One entry."""
+        return next(iter(self._select("where kind = ? and id = ?", [kind, id])), None)
+
+    def change(self, kind: str, id: str, **changes: Any) -> Entry:
+        """Set some fields of an entry."""
+        with self._lock:
+            found = self.get(kind, id)
+            assert found is not None, f"{kind} {id} does not exist"
+            body = found.body | changes
+            self._db.execute("update entry set body = ? where kind = ? and id = ?", [json.dumps(body), kind, id])
+        return Entry(found.serial, kind, id, found.at, body)
+
+    def find(self, *kinds: str, limit: int = 1_000_000, before: int | None = None, **fields: Any) -> list[Entry]:
+        """Entries of these kinds, newest first, whose top-level fields have these values."""
+        marks = ", ".join("?" * len(kinds))
+        query, values = f"where kind in ({marks})" if kinds else "where true", list(kinds)
+        if before is not None:
+            query, values = f"{query} and serial < ?", [*values, before]  # type: ignore[list-item] # SQLite takes both
+        for name, value in fields.items():
+            query, values = f"{query} and json_extract(body, ?) = ?", [*values, f'$."{name}"', value]
+        return self._select(f"{query} order by serial desc limit {limit:d}", values)
+
+    def count(self, kind: str) -> int:
+        """How many there are of a kind."""
+        with self._lock:
+            return int(self._db.execute("select count(*) from entry where kind = ?", [kind]).fetchone()[0])
+
+    def number(self) -> int:
+        """A number that was never given before."""
+        with self._lock:
+            given = self._db.execute("insert into number default values").lastrowid
+        assert given is not None
+        return given
+
+    def answer(self, provider: str, key: str) -> Answer | None:
+        """What was answered under an idempotency key."""
+        query = "select request, status, body, at from answer where provider = ? and key = ?"
+        with self._lock:
+            row = self._db.execute(query, [provider, key]).fetchone()
+        return row and Answer(row[0], row[1], row[2], datetime.fromisoformat(row[3]))
+
+    def answered(self, provider: str, key: str, request: str, status: int, body: str) -> None:
+        """Keep what was answered under an idempotency key."""
+        values = [provider, key, self.clock().isoformat(), request, status, body]
+        with self._lock:
+            self._db.execute("insert or replace into answer values (?, ?, ?, ?, ?, ?)", values)
+
+    def forget_answers(self, provider: str) -> None:
+        """Forget the idempotency keys of a provider, as real ones do after a day."""
+        with self._lock:
+            self._db.execute("delete from answer where provider = ?", [provider])
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._db.executescript("delete from entry; delete from answer")
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()
+
+    def _select(self, query: str, values: list[Any]) -> list[Entry]:
+        with self._lock:
+            rows = self._db.execute(f"select serial, kind, id, at, body from entry {query}", values).fetchall()  # noqa: S608 (our own text)
+        return [Entry(row[0], row[1], row[2], datetime.fromisoformat(row[3]), json.loads(row[4])) for row in rows]

@@ -1,0 +1,12 @@
+"""Stands in for push."""
+
+from __future__ import annotations
+
+from starlette.routing import BaseRoute
+
+from mainspring.sandbox.world import World
+
+
+def routes(world: World) -> list[BaseRoute]:
+    """The pages of the provider."""
+    return []

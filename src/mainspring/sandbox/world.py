@@ -1,0 +1,30 @@
+"""What the stand-ins share: the ledger, the faults, the clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from mainspring.sandbox.faults import Faults
+from mainspring.sandbox.ledger import Ledger
+
+
+@dataclass(slots=True)
+class World:
+    """One sandbox: what happened in it, and what goes wrong."""
+
+    ledger: Ledger
+    faults: Faults = field(default_factory=Faults)
+    url: str = ""  # where it listens, known once it does
+
+    def now(self) -> datetime:
+        """Its time."""
+        return self.ledger.clock()
+
+    def new_id(self, prefix: str) -> str:
+        """An id such as Stripe's: readable, and the same in every run that does the same.
+
+        >>> World(Ledger()).new_id("pi")
+        'pi_sandbox_000001'
+        """
+        return f"{prefix}_sandbox_{self.ledger.number():06}"
