@@ -6,7 +6,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -17,17 +17,21 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What goes wrong at a provider, how often, and for which requests.
 
     `slow`: the answer comes late. `error`: it is refused with `status`, nothing happens. `timeout`: it is never
-    answered, nothing happens. `drop`: it is accepted, and the line breaks before the answer.
+    answered, nothing happens. `drop`: it is accepted, and the line breaks before the answer. With `accepted`, an
+    `error` or a `timeout` comes after the request was carried out: the caller cannot know, as with `drop`.
     """
 
     provider: str
     kind: Kind
-    rate: float = 1.0  # of the requests
-    times: int | None = None  # so often at the most
+    rate: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0  # of the requests
+    times: Annotated[int, msgspec.Meta(ge=0)] | None = None  # so often at the most
     path: str = ""  # only requests whose path holds this
-    status: int = 500
-    retry_after: int | None = None
-    seconds: float = 1.0  # how late `slow` is
+    method: str = ""  # only requests with this method
+    accepted: bool = False
+    status: Annotated[int, msgspec.Meta(ge=400, le=599)] = 500
+    code: str | None = None  # what the error calls itself, such as `rate_limit`
+    retry_after: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0  # how late `slow` is
 
 
 class Faults:
@@ -50,12 +54,19 @@ class Faults:
             self.on = [fault for fault in self.on if provider not in (None, fault.provider)]
 
     def strike(
-        self, provider: str, path: str = "", kinds: Iterable[Kind] = ("slow", "error", "timeout", "drop")
+        self,
+        provider: str,
+        path: str = "",
+        kinds: Iterable[Kind] = ("slow", "error", "timeout", "drop"),
+        *,
+        method: str = "",
     ) -> Fault | None:
         """The fault that this request meets."""
         with self._lock:
             for fault in self.on:
                 if fault.provider != provider or fault.path not in path or fault.kind not in kinds or fault.times == 0:
+                    continue
+                if fault.method not in ("", method):
                     continue
                 if self._chance.random() < fault.rate:
                     if fault.times is not None:

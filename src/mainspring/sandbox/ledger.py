@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +23,8 @@ create table if not exists entry (
   body     text not null,
   unique (kind, id)
 );
-create table if not exists number (n integer primary key autoincrement);
+create table if not exists number (one integer primary key check (one = 1), n integer not null);
+insert or ignore into number values (1, 0);
 create table if not exists answer (
   provider text not null,
   key      text not null,
@@ -71,7 +73,29 @@ class Ledger:
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = normal")
         self._lock = threading.RLock()
+        self._number: int = self._db.execute("select n from number").fetchone()[0]
         self.clock = clock
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is written inside is kept whole or not at all, and nobody else writes meanwhile.
+
+        >>> ledger = Ledger()
+        >>> with ledger.together():
+        ...     entry = ledger.add("charge", "ch_1", {"amount": 5})
+        ...     entry = ledger.change("charge", "ch_1", amount=7)
+        >>> ledger.get("charge", "ch_1").body
+        {'amount': 7}
+        """
+        with self._lock:  # one inside another is undone alone; the outermost commits
+            self._db.execute("savepoint together")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("rollback to together")
+                self._db.execute("release together")
+                raise
+            self._db.execute("release together")
 
     def add(self, kind: str, id: str, body: dict[str, Any]) -> Entry:
         """Record something new."""
@@ -88,7 +112,7 @@ class Ledger:
         """One entry."""
         return next(iter(self._select("where kind = ? and id = ?", [kind, id])), None)
 
-    def change(self, kind: str, id: str, **changes: Any) -> Entry:
+    def change(self, kind: str, id: str, /, **changes: Any) -> Entry:
         """Set some fields of an entry."""
         with self._lock:
             found = self.get(kind, id)
@@ -104,7 +128,7 @@ class Ledger:
         if before is not None:
             query, values = f"{query} and serial < ?", [*values, before]  # type: ignore[list-item] # SQLite takes both
         for name, value in fields.items():
-            query, values = f"{query} and json_extract(body, ?) = ?", [*values, f'$."{name}"', value]
+            query, values = f"{query} and json_extract(body, ?) is ?", [*values, f'$."{name}"', value]
         return self._select(f"{query} order by serial desc limit {limit:d}", values)
 
     def count(self, kind: str) -> int:
@@ -113,11 +137,11 @@ class Ledger:
             return int(self._db.execute("select count(*) from entry where kind = ?", [kind]).fetchone()[0])
 
     def number(self) -> int:
-        """A number that was never given before."""
+        """A number that was never given before, not even to something that was undone."""
         with self._lock:
-            given = self._db.execute("insert into number default values").lastrowid
-        assert given is not None
-        return given
+            self._number += 1
+            self._db.execute("update number set n = ?", [self._number])
+            return self._number
 
     def answer(self, provider: str, key: str) -> Answer | None:
         """What was answered under an idempotency key."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.routing import BaseRoute
 
-from mainspring.sandbox import invoicing, push, resend, stripe, twilio
+from mainspring.sandbox import invoicing, partner, push, resend, stripe, twilio
 from mainspring.sandbox.smtp import smtp_server
 from mainspring.sandbox.world import World
 
@@ -19,4 +19,5 @@ PROVIDERS: Final[dict[str, Callable[[World], list[BaseRoute]]]] = {
     "resend": resend.routes,
     "push": push.routes,
     "invoicing": invoicing.routes,
+    "partner": partner.routes,
 }

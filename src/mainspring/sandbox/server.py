@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import socket
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Self
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,6 +24,7 @@ from mainspring.sandbox import desk
 from mainspring.sandbox.faults import Faults
 from mainspring.sandbox.ledger import Clock, Ledger, real_time
 from mainspring.sandbox.providers import PROVIDERS, smtp_server
+from mainspring.sandbox.stripe import Stripe
 from mainspring.sandbox.world import World
 
 HOST = "127.0.0.1"
@@ -32,44 +39,73 @@ class Faulty:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, unless a fault strikes."""
-        fault = self._faults.strike(self._provider, scope["path"]) if scope["type"] == "http" else None
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        fault = self._faults.strike(self._provider, scope["path"], method=scope["method"])
         if fault is None:
             return await self._app(scope, receive, send)
         if fault.kind == "slow":
             await asyncio.sleep(fault.seconds)
             return await self._app(scope, receive, send)
+        if fault.kind == "drop" or fault.accepted:
+            await self._app(scope, receive, _nobody)
+        if fault.kind == "drop":
+            return await _break(receive)
         if fault.kind == "timeout":
             return await _silence(receive)
-        if fault.kind == "drop":
-            await self._app(scope, receive, _nobody)
-            # A body that ends too early: the server closes the line, and the caller sees it break.
-            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1000")]})
-            return await send({"type": "http.response.body", "body": b"{", "more_body": True})
-        headers = [(b"content-type", b"application/json")]
-        if fault.retry_after is not None:
-            headers.append((b"retry-after", str(fault.retry_after).encode()))
-        await send({"type": "http.response.start", "status": fault.status, "headers": headers})
-        return await send({"type": "http.response.body", "body": b'{"error": {"type": "api_error"}}'})
+        headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
+        error = {"type": "api_error", "message": "a fault of the sandbox", "code": fault.code}
+        return await JSONResponse({"error": error}, fault.status, headers)(scope, receive, send)
+
+
+async def _closed(server: uvicorn.Server) -> None:
+    """Hang up at once; uvicorn's own way takes a fifth of a second, and tests start many sandboxes."""
+    for listener in server.servers:
+        listener.close()
+    for connection in list(server.server_state.connections):
+        connection.transport.abort()
+    await asyncio.sleep(0)
 
 
 async def _nobody(message: Message) -> None:
-    """Where the answer of a dropped request goes."""
+    """Where the answer of a request goes that is accepted and then not answered."""
+
+
+async def _break(receive: Receive) -> None:
+    """Cut the line before the first byte of an answer, which ASGI has no word for: by the server's own transport."""
+    receive.__self__.transport.abort()  # type: ignore[attr-defined] # uvicorn's request, h11 or httptools
+    await _silence(receive)
 
 
 async def _silence(receive: Receive) -> None:
+    """Say nothing until the caller hangs up."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(ENDLESS):
             while (await receive())["type"] != "http.disconnect":
                 pass
 
 
+def _defect(request: Request, error: Exception) -> Response:
+    """A page that fails says so: whoever tests against it must not take it for the provider's word."""
+    message = f"a defect of the sandbox: {type(error).__name__}: {error}"
+    return JSONResponse({"error": {"type": "api_error", "message": message}}, 500)
+
+
 def application(world: World) -> Starlette:
     """Everything that the sandbox serves over HTTP."""
     mounts = [
-        Mount(f"/{name}", app=Faulty(name, Starlette(routes=routes(world)), world.faults))
+        Mount(
+            f"/{name}",
+            app=Faulty(name, Starlette(routes=routes(world), exception_handlers={Exception: _defect}), world.faults),
+        )
         for name, routes in PROVIDERS.items()
     ]
-    return Starlette(routes=[Mount("/sandbox", routes=desk.routes(world)), *mounts])
+    return Starlette(
+        routes=[Mount("/sandbox", routes=desk.routes(world)), *mounts],
+        # A name that leads to loopback is not enough: pages of others in a browser could use one.
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])],
+        exception_handlers={Exception: _defect},
+    )
 
 
 class Sandbox:
@@ -90,7 +126,7 @@ class Sandbox:
         self._ports = port, smtp_port
         self._ready = threading.Event()
         self._thread: threading.Thread | None = None
-        self._server: uvicorn.Server | None = None
+        self._hang_up: Callable[[], object] = lambda: None
         self._failed: BaseException | None = None
         self.smtp_port = smtp_port
 
@@ -109,6 +145,11 @@ class Sandbox:
         """What goes wrong."""
         return self.world.faults
 
+    @property
+    def stripe(self) -> Stripe:
+        """What makes things happen at Stripe: late outcomes, webhooks in disorder, forgotten keys."""
+        return self.world.part(Stripe)
+
     def start(self) -> Self:
         """Listen, in a thread."""
         self._thread = threading.Thread(target=self._run, name="sandbox", daemon=True)
@@ -120,8 +161,7 @@ class Sandbox:
 
     def stop(self) -> None:
         """Hang up."""
-        if self._server is not None:
-            self._server.should_exit = self._server.force_exit = True
+        self._hang_up()
         if self._thread is not None:
             self._thread.join(10)
         self.ledger.close()
@@ -142,19 +182,22 @@ class Sandbox:
 
     async def serve(self) -> None:
         """Listen until stopped, in the caller's event loop."""
-        config = uvicorn.Config(
-            application(self.world), host=HOST, port=self._ports[0], log_level="critical", lifespan="off"
-        )
-        self._server = server = uvicorn.Server(config)
-        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined] # older versions have it
-        async with self._mailbox():
-            with config.bind_socket() as listening:
+        server = uvicorn.Server(uvicorn.Config(application(self.world), log_level="critical", lifespan="off"))
+        async with self._mailbox(), self._post():
+            with socket.create_server((HOST, self._ports[0])) as listening:
                 self.world.url = f"http://{HOST}:{listening.getsockname()[1]}"
-                task = asyncio.create_task(server.serve(sockets=[listening]))
+                task, loop = asyncio.create_task(server.serve(sockets=[listening])), asyncio.get_running_loop()
                 while not server.started and not task.done():  # noqa: ASYNC110 (uvicorn has no event for it)
                     await asyncio.sleep(0.005)
+                self._hang_up = functools.partial(loop.call_soon_threadsafe, task.cancel)
                 self._ready.set()
-                await task
+                try:
+                    await asyncio.wait([task])
+                finally:
+                    self._hang_up = lambda: None
+                    await _closed(server)
+                if not task.cancelled():
+                    task.result()  # it ended by itself: on a signal, or because it could not start
 
     @contextlib.asynccontextmanager
     async def _mailbox(self) -> AsyncIterator[None]:
@@ -164,3 +207,12 @@ class Sandbox:
             yield
         finally:
             mailbox.close()
+
+    @contextlib.asynccontextmanager
+    async def _post(self) -> AsyncIterator[None]:
+        carrying = asyncio.create_task(self.stripe.post.run())
+        try:
+            yield
+        finally:
+            carrying.cancel()
+            await asyncio.gather(carrying, return_exceptions=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any, TypeVar
 
 from mainspring.sandbox.faults import Faults
 from mainspring.sandbox.ledger import Ledger
+
+Part = TypeVar("Part")
 
 
 @dataclass(slots=True)
@@ -16,6 +20,14 @@ class World:
     ledger: Ledger
     faults: Faults = field(default_factory=Faults)
     url: str = ""  # where it listens, known once it does
+    parts: dict[Callable[..., Any], Any] = field(default_factory=dict)
+
+    def part(self, make: Callable[[World], Part]) -> Part:
+        """The one of its kind in this world, such as `world.part(Stripe)`; made when it is first asked for."""
+        if make not in self.parts:
+            self.parts[make] = make(self)
+        part: Part = self.parts[make]
+        return part
 
     def now(self) -> datetime:
         """Its time."""

@@ -1,0 +1,23 @@
+"""A partner who receives webhooks and writes down what came."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from mainspring.sandbox.world import World
+
+KEPT = ("webhook-id", "webhook-timestamp", "webhook-signature", "content-type", "user-agent")
+
+
+def routes(world: World) -> list[BaseRoute]:
+    """Where webhooks are sent: any path below."""
+
+    async def receive(request: Request) -> Response:
+        headers = {name: value for name, value in request.headers.items() if name in KEPT or name.startswith("x-")}
+        body = {"to": str(request.url), "headers": headers, "body": (await request.body()).decode(errors="replace")}
+        world.ledger.add("webhook", world.new_id("hook"), body)
+        return Response(status_code=204)
+
+    return [Route("/{path:path}", receive, methods=["POST"])]

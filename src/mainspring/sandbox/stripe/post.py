@@ -1,0 +1,200 @@
+"""Carries events to webhook endpoints, signed, tried again, and as badly as somebody wishes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated, Any
+
+import httpx2
+import msgspec
+
+from mainspring.sandbox.ledger import Entry
+from mainspring.sandbox.stripe.call import Thing, shown
+
+if TYPE_CHECKING:
+    from mainspring.sandbox.stripe.state import Stripe
+
+
+class Manner(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """How events are carried, instead of at once, once and in order.
+
+    `hold`: kept back until somebody releases them, in the order that they choose. `drop`: never sent.
+    `copies`: sent so often. `delay`: seconds later. `failures`: so many tries break before one gets through.
+    """
+
+    type: str = "*"  # of the events: payment_intent.succeeded, charge.*, *
+    times: Annotated[int, msgspec.Meta(ge=0)] | None = None  # so many events at the most
+    hold: bool = False
+    drop: bool = False
+    copies: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
+    delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    failures: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+def signature(secret: str, at: int, body: str) -> str:
+    """What stands in `Stripe-Signature`.
+
+    >>> signature("whsec_1", 1700000000, "{}")[:20]
+    't=1700000000,v1=c8cf'
+    """
+    mac = hmac.new(secret.encode(), f"{at}.{body}".encode(), hashlib.sha256)
+    return f"t={at},v1={mac.hexdigest()}"
+
+
+class Post:
+    """The deliveries: each is a `webhook` entry of the ledger, and says how it went."""
+
+    def __init__(self, stripe: Stripe) -> None:
+        self._stripe = stripe
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._client: httpx2.AsyncClient | None = None
+        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # one at a time, in order, for each endpoint
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.manners: list[Manner] = []
+
+    def put(self, event: Thing) -> int:
+        """Hand in an event; the number of endpoints that will get it."""
+        ledger = self._stripe.world.ledger
+        wanting = [
+            entry.body for entry in ledger.find("stripe.webhook_endpoint", deleted=None) if _wants(entry.body, event)
+        ]
+        if not wanting:
+            return 0
+        manner = self._manner(event["type"])
+        state = "dropped" if manner.drop else "held" if manner.hold else "waiting"
+        for endpoint in reversed(wanting):  # the oldest first
+            for _ in range(manner.copies):
+                self._write(event, endpoint, state, manner.failures, manner.delay)
+        return len(wanting)
+
+    def again(self, event_id: str) -> list[str]:
+        """Deliver an event once more to every endpoint that wants it, as a person may ask of Stripe."""
+        found = self._stripe.world.ledger.get("stripe.event", event_id)
+        if found is None:
+            return []
+        endpoints = self._stripe.world.ledger.find("stripe.webhook_endpoint", deleted=None)
+        return [self._write(found.body, one.body, "waiting") for one in endpoints if _wants(one.body, found.body)]
+
+    def held(self) -> list[Entry]:
+        """What is kept back, the oldest first."""
+        return self._stripe.world.ledger.find("webhook", state="held")[::-1]
+
+    def release(self, ids: Iterable[str] | None = None) -> list[str]:
+        """Let deliveries go in this order; without one, all of them in the order in which they came."""
+        ledger = self._stripe.world.ledger
+        with ledger.together():
+            held = {entry.id for entry in self.held()}
+            chosen = [entry.id for entry in self.held()] if ids is None else [id for id in ids if id in held]
+            for id in chosen:
+                ledger.change("webhook", id, state="waiting")
+        for id in chosen:
+            self._later(id)
+        return chosen
+
+    async def run(self) -> None:
+        """Carry what waits, until cancelled."""
+        self._loop = asyncio.get_running_loop()
+        # Loopback alone, where certificates are people's own; and reading those of the world takes 20 ms.
+        async with httpx2.AsyncClient(trust_env=False, verify=False) as self._client:
+            for entry in self._stripe.world.ledger.find("webhook", state="waiting")[::-1]:
+                self._later(entry.id)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._loop = None
+                tasks = list(self._tasks)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _manner(self, type: str) -> Manner:
+        for manner in self.manners:
+            if manner.times != 0 and fnmatchcase(type, manner.type):
+                if manner.times is not None:
+                    manner.times -= 1
+                return manner
+        return Manner()
+
+    def _write(self, event: Thing, endpoint: Thing, state: str, failures: int = 0, delay: float = 0.0) -> str:
+        id = self._stripe.world.new_id("wh")
+        body = {"provider": "stripe", "event": event["id"], "type": event["type"], "url": endpoint["url"]}
+        body |= {"endpoint": endpoint["id"], "object": event["data"]["object"].get("id"), "state": state}
+        body |= {"status": None, "error": None, "attempts": 0, "failures": failures}
+        self._stripe.world.ledger.add("webhook", id, body)
+        if state == "waiting":
+            self._later(id, delay)
+        return id
+
+    def _later(self, id: str, seconds: float = 0.0) -> None:
+        """From any thread; without a running server it waits in the ledger."""
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the server stops: it goes on at its next start
+                loop.call_soon_threadsafe(lambda: loop.call_later(seconds, self._start, id))
+
+    def _start(self, id: str) -> None:
+        if self._loop is not None:
+            task = self._loop.create_task(self._carry(id))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, id: str) -> None:
+        ledger = self._stripe.world.ledger
+        found = ledger.get("webhook", id)
+        if found is None or found.body["state"] != "waiting":
+            return  # its request was undone, or it was carried already
+        async with self._turns[found.body["endpoint"]]:
+            status, error = await self._send(found.body)
+        if ledger.get("webhook", id) is None:
+            return  # everything was forgotten meanwhile
+        settings, attempts = self._stripe.settings, found.body["attempts"] + 1
+        changes: dict[str, Any] = {"status": status, "error": error, "attempts": attempts}
+        if status is not None and 200 <= status < 300:
+            ledger.change("webhook", id, **changes, state="delivered")
+        elif attempts > len(settings.webhook_gaps):
+            ledger.change("webhook", id, **changes, state="failed")
+        else:
+            ledger.change("webhook", id, **changes)
+            self._later(id, settings.webhook_gaps[attempts - 1])
+
+    async def _send(self, delivery: dict[str, Any]) -> tuple[int | None, str | None]:
+        """The receiver's status, or what went wrong."""
+        if delivery["attempts"] < delivery["failures"]:
+            return None, "a failure that was wished for"
+        world, settings = self._stripe.world, self._stripe.settings
+        event, endpoint = (
+            world.ledger.get("stripe.event", delivery["event"]),
+            world.ledger.get("stripe.webhook_endpoint", delivery["endpoint"]),
+        )
+        if event is None or endpoint is None or self._client is None:
+            return None, "the event or its endpoint is gone"
+        body = json.dumps(shown(event.body))
+        signed = signature(endpoint.body["_secret"], int(world.now().timestamp()), body)
+        headers = {
+            "Content-Type": "application/json; charset=utf-8",
+            "Stripe-Signature": signed,
+            "User-Agent": "Stripe/1.0",
+        }
+        try:
+            async with asyncio.timeout(settings.webhook_timeout):
+                answer = await self._client.post(delivery["url"], content=body.encode(), headers=headers)
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError) as error:
+            return None, type(error).__name__
+        return answer.status_code, None
+
+
+def _wants(endpoint: Thing, event: Thing) -> bool:
+    """Events of connected accounts go to their own endpoints and to the platform's that asked for them."""
+    if endpoint["status"] != "enabled" or not {"*", event["type"]} & set(endpoint["enabled_events"]):
+        return False
+    owner = event["_account"]
+    return bool(endpoint["_account"] == owner and not (owner is None and endpoint["_connect"])) or (
+        owner is not None and endpoint["_account"] is None and bool(endpoint["_connect"])
+    )
