@@ -40,6 +40,12 @@ def current() -> Caller:
     return of_job(caller) if isinstance(caller, Claim) else caller
 
 
+def current_job() -> Claim | None:
+    """The job whose handler this is; None outside of handlers."""
+    caller = _current.get()
+    return caller if isinstance(caller, Claim) else None
+
+
 def of_job(claim: Claim) -> Caller:
     """The caller that a handler is: what it enqueues or changes is for its job."""
     return Caller(

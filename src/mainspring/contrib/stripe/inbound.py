@@ -1,0 +1,109 @@
+"""Stripe's webhooks: verified, and given to the task that wants events of their type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from mainspring.block import Received, SignatureRefused
+from mainspring.contrib.stripe import signature
+from mainspring.contrib.stripe.movement import Movement, movement
+from mainspring.errors import DeclarationError, ValidationError
+from mainspring.job import NewJob
+from mainspring.outcome import Snooze
+from mainspring.task import Task
+from mainspring.texts import text_problem
+
+LARGEST: Final = 1_048_576  # bytes of a body, as the table takes them
+LONGEST: Final = 255  # characters of an id and of a type
+
+
+class _Head(msgspec.Struct):
+    id: str
+    type: str
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened at Stripe."""
+
+    id: str  # evt_…
+    type: str
+    created: datetime
+    livemode: bool
+    account: str | None  # the connected account that it is about
+    object: dict[str, Any]  # as it was then
+
+    @property
+    def movement(self) -> Movement | None:
+        """The charge, transfer or refund that it tells of; None: something else."""
+        return movement(self.object)
+
+    @classmethod
+    def read(cls, body: str) -> Event:
+        """From the body of a webhook."""
+        said = msgspec.json.decode(body)
+        return cls(
+            id=said["id"],
+            type=said["type"],
+            created=datetime.fromtimestamp(said.get("created") or 0, UTC),
+            livemode=bool(said.get("livemode")),
+            account=said.get("account"),
+            object=(said.get("data") or {}).get("object") or {},
+        )
+
+
+class NotYet(Snooze):
+    """The event came before our own row of it: try again soon, and take it as lost after the task's `snooze_limit`.
+
+    >>> NotYet().after.total_seconds()
+    10.0
+    """
+
+    def __init__(self, after: float = 10.0) -> None:
+        super().__init__(after)
+
+
+class StripeInbound:
+    """Where Stripe's webhooks come in: `/v1/inbound/stripe`."""
+
+    def __init__(self, name: str, secrets: Sequence[str]) -> None:
+        self.name = name
+        self._secrets = tuple(secrets)
+        self._wanted: dict[str, Task[..., Any]] = {}
+
+    def verify(self, headers: Mapping[str, str], body: bytes, now: datetime) -> Received:
+        """The event, if Stripe sent it within five minutes of now; several secrets: one is just being replaced."""
+        if len(body) > LARGEST:
+            raise SignatureRefused("the body is larger than 1 MiB")
+        signature.check(headers.get(signature.HEADER), body, self._secrets, now)
+        try:
+            text = body.decode()
+            head = msgspec.json.decode(text, type=_Head)
+        except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
+            raise SignatureRefused("the body is not an event in JSON, with an id and a type") from None
+        if text_problem(head.id, LONGEST) or text_problem(head.type, LONGEST):
+            raise SignatureRefused("the event's id or type is empty, too long or not a text")
+        return Received(head.id, head.type, text)
+
+    def want(self, task: Task[..., Any], *types: str) -> None:
+        """From here on the task gets the events of these types."""
+        for type_ in types:
+            if text_problem(type_, LONGEST):
+                raise DeclarationError(f"{self.name}: {type_!r} is no type of an event")
+            if self._wanted.setdefault(type_, task) is not task:
+                raise DeclarationError(f"{self.name}: {type_} is wanted by {self._wanted[type_].name} already")
+        try:
+            self._job(task, "evt_1")
+        except (TypeError, ValidationError) as error:
+            raise DeclarationError(f"{self.name}: task {task.name} takes provider and event_id: {error}") from None
+
+    def job(self, received: Received) -> NewJob | None:
+        """The job of the task that wants it."""
+        task = self._wanted.get(received.type)
+        return None if task is None else self._job(task, received.event_id)
+
+    def _job(self, task: Task[..., Any], event_id: str) -> NewJob:
+        return task.job(provider=self.name, event_id=event_id)

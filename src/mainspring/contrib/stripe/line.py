@@ -1,0 +1,142 @@
+"""The line to Stripe: the official SDK, and the two drivers of a flow.
+
+The SDK does not retry: the platform does, by one policy that people see, with the breaker told of each failure, and the
+key is the same either way. Connections are kept for each event loop and each thread, and end with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from mainspring.contrib.stripe.errors import failure
+from mainspring.contrib.stripe.verbs import Body, Call, Flow
+from mainspring.errors import ConfigurationError
+from mainspring.outcome import Failure
+
+if TYPE_CHECKING:
+    from stripe import HTTPClient, StripeClient
+
+T = TypeVar("T")
+
+#: The version of Stripe's API that this block was written for and is tested with, whatever the account's own is.
+API_VERSION: Final = "2026-10-28.endive"
+TIMEOUT: Final = 30.0  # seconds a call; what a bank takes to answer is less
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class Line:
+    """How Stripe is reached, and as whom."""
+
+    def __init__(
+        self, api_key: str, *, base: str | None, api_version: str, timeout: float, account: str | None = None
+    ) -> None:
+        if not isinstance(api_key, str) or not api_key or not (api_key.isascii() and api_key.isprintable()):
+            raise ConfigurationError("Stripe: api_key is not a text of printable letters")
+        if " " in api_key:
+            raise ConfigurationError("Stripe: api_key has a blank in it")
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= 300:
+            raise ConfigurationError("Stripe: timeout is not a number of seconds above 0 and up to 300")
+        if importlib.util.find_spec("stripe") is None or importlib.util.find_spec("aiohttp") is None:
+            raise ConfigurationError("payments need an extra: pip install 'mainspring[stripe]'")
+        self.base, self.api_version, self.timeout, self.account = _checked(base), api_version, timeout, account
+        self._api_key = api_key
+        self._plain: tuple[StripeClient, HTTPClient] | None = None
+        self._open: dict[asyncio.AbstractEventLoop, tuple[StripeClient, AsyncGenerator[StripeClient]]] = {}
+
+    def run(self, flow: Flow[T]) -> T:
+        """Drive a flow from a plain function."""
+        client = self._called()
+        answer: Body | None = None
+        failed: Failure | None = None
+        while True:
+            try:
+                call = flow.send(answer) if failed is None else flow.throw(failed)  # type: ignore[arg-type] # None begins it
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]  # a generator's return value is untyped here
+            answer = failed = None
+            try:
+                answer = client.raw_request(call.method, call.path, **_sent(call)).data
+            except Exception as error:  # not only the SDK's: a line that breaks in the answer raises its library's
+                failed = failure(error)
+
+    async def run_async(self, flow: Flow[T]) -> T:
+        """Drive a flow in the event loop."""
+        client = await self._connected()
+        answer: Body | None = None
+        failed: Failure | None = None
+        while True:
+            try:
+                call = flow.send(answer) if failed is None else flow.throw(failed)  # type: ignore[arg-type] # None begins it
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]  # a generator's return value is untyped here
+            answer = failed = None
+            try:
+                answer = (await client.raw_request_async(call.method, call.path, **_sent(call))).data
+            except Exception as error:
+                failed = failure(error)
+
+    def close(self) -> None:
+        """Hang up in this thread."""
+        if self._plain is not None:
+            self._plain[1].close()  # type: ignore[no-untyped-call] # the SDK says nothing here
+
+    async def close_async(self) -> None:
+        """Hang up in this event loop; the end of the loop does it, too."""
+        if (found := self._open.get(asyncio.get_running_loop())) is not None:
+            await found[1].aclose()
+
+    def _called(self) -> StripeClient:
+        """The client of plain functions; it keeps connections for each thread."""
+        if self._plain is None:
+            import stripe
+
+            http = stripe.RequestsClient(timeout=self.timeout)
+            self._plain = self._client(http), http
+        return self._plain[0]
+
+    async def _connected(self) -> StripeClient:
+        loop = asyncio.get_running_loop()
+        if loop not in self._open:
+            connection = self._connection()
+            self._open[loop] = (await anext(connection), connection)
+        return self._open[loop][0]
+
+    async def _connection(self) -> AsyncGenerator[StripeClient]:
+        """A client of this event loop. A generator: asyncio closes those when it ends the loop."""
+        import stripe
+
+        http = stripe.AIOHTTPClient(timeout=self.timeout)
+        try:
+            yield self._client(http)
+        finally:
+            self._open.pop(asyncio.get_running_loop(), None)
+            await http.close_async()  # type: ignore[no-untyped-call] # the SDK says nothing here
+
+    def _client(self, http: HTTPClient) -> StripeClient:
+        import stripe
+
+        return stripe.StripeClient(
+            self._api_key,
+            stripe_version=self.api_version,
+            stripe_account=self.account,
+            base_addresses={"api": self.base} if self.base is not None else {},
+            max_network_retries=0,
+            http_client=http,
+        )
+
+
+def _sent(call: Call) -> dict[str, Any]:
+    return dict(call.params) if call.key is None else {**call.params, "idempotency_key": call.key}
+
+
+def _checked(base: str | None) -> str | None:
+    if base is None:
+        return None
+    parts = urlsplit(base)
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
+        raise ConfigurationError("Stripe: base is neither https nor on this machine: the key would be readable")
+    return base.rstrip("/")

@@ -1,0 +1,71 @@
+"""One table of what may follow what; in whatever order events come, the end is the same."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+from typing import get_args
+
+import pytest
+
+from mainspring.contrib.stripe.status import STATUSES, TRANSITIONS, IllegalTransition, Kind, Status, latest, move
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+PAIRS = list(product(KINDS, STATUSES, STATUSES))
+#: Written out once more, so that a change of the table is a decision.
+LEGAL = {
+    "charge": {
+        ("pending", "action_required"), ("pending", "failed"), ("pending", "succeeded"), ("pending", "canceled"),
+        ("action_required", "failed"), ("action_required", "succeeded"), ("action_required", "canceled"),
+        ("failed", "succeeded"), ("failed", "canceled"),
+    },
+    "transfer": {("pending", "failed"), ("pending", "succeeded"), ("pending", "canceled"), ("succeeded", "canceled")},
+    "refund": {
+        ("pending", "action_required"), ("pending", "failed"), ("pending", "succeeded"), ("pending", "canceled"),
+        ("action_required", "failed"), ("action_required", "succeeded"), ("action_required", "canceled"),
+        ("succeeded", "failed"),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.rule("STAFF-19.10")
+@pytest.mark.parametrize(("kind", "old", "new"), PAIRS, ids="-".join)
+def test_a_status_follows_another_by_the_table_or_raises(kind: Kind, old: Status, new: Status) -> None:
+    if old == new or (old, new) in LEGAL[kind]:
+        assert move(kind, old, new) == new
+    else:
+        with pytest.raises(IllegalTransition, match=f"cannot become {new}"):
+            move(kind, old, new)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_table_is_closed_so_that_a_lost_event_in_between_harms_nobody(kind: Kind) -> None:
+    table = TRANSITIONS[kind]
+    assert set(table) == set(STATUSES)
+    for status in STATUSES:
+        assert status not in table[status]
+        assert {later for next_ in table[status] for later in table[next_]} <= table[status]
+
+
+@pytest.mark.rule("STAFF-19.06", "STAFF-19.10")
+@pytest.mark.parametrize(
+    ("kind", "seen", "end"),
+    [
+        ("charge", ["pending", "action_required", "failed", "succeeded"], "succeeded"),
+        ("charge", ["pending", "action_required", "failed", "canceled"], "canceled"),
+        ("charge", ["failed", "failed", "succeeded", "succeeded", "pending"], "succeeded"),
+        ("transfer", ["pending", "succeeded", "canceled"], "canceled"),
+        ("refund", ["pending", "action_required", "succeeded", "failed"], "failed"),
+    ],
+)
+def test_events_in_every_order_have_the_same_end(kind: Kind, seen: list[Status], end: Status) -> None:
+    for order in set(permutations(seen)):
+        status: Status = "pending"
+        for each in order:
+            status = latest(kind, status, each)
+        assert status == end, order
+
+
+def test_what_cannot_both_be_true_is_for_a_person() -> None:
+    for kind, known, seen in (("charge", "canceled", "succeeded"), ("charge", "succeeded", "canceled")):
+        with pytest.raises(IllegalTransition):
+            latest(kind, known, seen)  # type: ignore[arg-type] # from a table
