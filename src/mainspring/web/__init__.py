@@ -1,1 +1,20 @@
-"""Not there yet."""
+"""The HTTP surface: health, metrics, the run endpoint, providers' webhooks, and your own routes.
+
+`mainspring serve` serves it; `create` makes the ASGI application, to be served or mounted. Needs
+`pip install mainspring[web]`.
+"""
+
+from mainspring.errors import ConfigurationError
+
+try:
+    from mainspring.web.application import create as create
+    from mainspring.web.kick import Kick as Kick
+    from mainspring.web.runs import Run as Run
+    from mainspring.web.server import Server as Server
+    from mainspring.web.server import serve as serve
+except ModuleNotFoundError as missing:
+    if (missing.name or "").partition(".")[0] not in {"starlette", "uvicorn", "httpx2"}:
+        raise
+    raise ConfigurationError("web: a library is missing: install mainspring[web]") from None
+
+__all__ = ["Kick", "Run", "Server", "create", "serve"]

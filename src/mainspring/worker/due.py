@@ -84,6 +84,7 @@ class Due(Worker):
         self._limit, self._now, self._sql = limit, now, Sql(self._schema)
         self._ends: Counter[str] = Counter()
         self._left: tuple[datetime, int] | None = None
+        self._enough = asyncio.Event()
 
     async def once(self, budget: timedelta) -> Summary:
         """Run what is due; nothing is claimed once the budget is used, and what runs then may end."""
@@ -92,15 +93,22 @@ class Due(Worker):
         with unavailable():
             await self.start()
             grace = self._config.grace  # when somebody cancels the call
+            ends = [asyncio.create_task(end.wait()) for end in (self._exchange.idle, self._enough)]
             try:
-                async with asyncio.timeout_at(deadline):
-                    await self._exchange.idle.wait()
-                grace = ENDLESS
-            except TimeoutError:
+                left = max(deadline - asyncio.get_running_loop().time(), 0)
+                await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)
                 grace = ENDLESS
             finally:
+                for end in ends:
+                    end.cancel()
                 await self.stop(grace)
         return self._summary()
+
+    def request_stop(self) -> None:
+        """Claim nothing more and answer when what runs has ended; asked again, give that back."""
+        if self._enough.is_set():
+            super().request_stop()
+        self._enough.set()
 
     async def _check_schema(self) -> None:
         """Once: whoever calls wants an answer, not to wait for a database that is away."""
@@ -119,7 +127,7 @@ class Due(Worker):
             raise
 
     async def _closing(self) -> None:
-        self._left = await self._line.use(self._remaining)
+        self._left = await self._line.use(self.remaining)
 
     async def _move_clock(self, conn: psycopg.AsyncConnection[Any], now: datetime) -> None:
         """A caller's time moves the clock of a test database; elsewhere it decides nothing, and must not be far off."""
@@ -133,7 +141,8 @@ class Due(Worker):
         elif now > shown + TOLERANCE:
             raise ValidationError("now: is more than 60 s ahead of the database's clock", field="now")
 
-    async def _remaining(self, conn: psycopg.AsyncConnection[Any]) -> tuple[datetime, int]:
+    async def remaining(self, conn: psycopg.AsyncConnection[Any]) -> tuple[datetime, int]:
+        """What is ready or to be tried again in its queues and tasks, and when that was."""
         scope = {"queues": list(self._queues()), "tasks": self._registry.names(), "cap": MOST}
         row = await (await conn.execute(self._sql["remaining"], scope)).fetchone()
         assert row is not None

@@ -1,0 +1,43 @@
+"""`mainspring serve`: health, metrics, the run endpoint, providers' webhooks and the application's routes over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from mainspring.cli import output
+from mainspring.cli.connection import UNSAID, Connection
+
+
+def serve(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    proxy_headers: str | None = None,
+    connection: Connection = UNSAID,
+) -> None:
+    """Serve an application over HTTP until SIGTERM or SIGINT; a second signal waits for nobody.
+
+    Args:
+        host: The address to listen on; beyond this machine only if CRON_SECRET is set.
+        port: The port; 0 takes a free one.
+        proxy_headers: Believe the X-Forwarded headers of these proxies, such as 127.0.0.1,10.0.0.0/8; else nobody's.
+        connection: The database, and who acts.
+    """
+    from mainspring.cli.logs import log_to_stderr
+    from mainspring.cli.observers import Observers
+    from mainspring.web import Server
+
+    app = connection.needed_application()
+    app._dsn, app.schema = connection.address(app), connection.schema_of(app)
+    app.observers = tuple(Observers(app, app.dsn, app.schema, json=connection.json).all)
+    log_to_stderr(json=connection.json)
+    proxies = [proxy.strip() for proxy in (proxy_headers or "").split(",") if proxy.strip()]
+    server = Server(app, host=host, port=port, proxies=proxies)
+    url = server.listen()
+    if connection.json:
+        output.as_json({"url": url}, compact=True)
+    else:
+        output.say(f"Mainspring listens on {url}")
+    sys.stdout.flush()
+    asyncio.run(server.run())

@@ -1,0 +1,94 @@
+"""What is answered when something is wrong: one table from errors to statuses, one form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from mainspring.block import SignatureRefused
+from mainspring.errors import (
+    BatchNotFound,
+    DatabaseUnavailable,
+    JobError,
+    JobNotFound,
+    MainspringError,
+    NotPermitted,
+    PayloadTooLarge,
+    QueueFull,
+    ScheduleNotFound,
+    SchemaError,
+    UnknownName,
+    ValidationError,
+)
+
+#: The first class that fits decides. A text of ours stands in for what a database says: it may name hosts and tables.
+STATUSES: tuple[tuple[type[MainspringError], int, str | None], ...] = (
+    (SignatureRefused, 400, None),
+    (PayloadTooLarge, 413, None),
+    (UnknownName, 404, None),
+    (ValidationError, 400, None),
+    (JobNotFound, 404, None),
+    (ScheduleNotFound, 404, None),
+    (BatchNotFound, 404, None),
+    (JobError, 409, None),
+    (NotPermitted, 403, "This is not yours to do."),
+    (QueueFull, 503, None),
+    (SchemaError, 503, "The database schema does not fit this version."),
+    (DatabaseUnavailable, 503, "The database is unavailable; try again."),
+)
+#: When to come back after a 503.
+RETRY_AFTER = "5"
+
+
+class Json(JSONResponse):
+    """An answer in JSON."""
+
+    def render(self, content: Any) -> bytes:
+        """Encode."""
+        return msgspec.json.encode(content)
+
+
+def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer that says what is wrong."""
+    given = dict(headers or {}) | ({"retry-after": RETRY_AFTER} if status == 503 else {})
+    return Json({"error": {"code": code, "message": message}}, status_code=status, headers=given)
+
+
+def unauthorized() -> Response:
+    """The answer to whoever does not know the secret."""
+    return PlainTextResponse("Unauthorized", status_code=401, headers={"www-authenticate": "Bearer"})
+
+
+def broken() -> Response:
+    """The answer to a mistake of ours or of the application; what it was stands in the log."""
+    return refusal(500, "INTERNAL_ERROR", "Something went wrong here.")
+
+
+def answer_to(error: MainspringError) -> Response | None:
+    """The answer to an error of ours; None for what only a mistake in the program can raise."""
+    for kind, status, text in STATUSES:
+        if isinstance(error, kind):
+            return refusal(status, error.code, text or str(error))
+    return None
+
+
+def refused(_: HTTPConnection, error: Exception) -> Response:
+    """Starlette's own refusals, in our form."""
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    return refusal(status, status.name, f"{error.detail}.".replace("..", "."), error.headers)
+
+
+def failed(_: HTTPConnection, error: Exception) -> Response:
+    """Errors of ours that a route raised."""
+    assert isinstance(error, MainspringError)
+    answer = answer_to(error)
+    if answer is None:
+        raise error
+    return answer

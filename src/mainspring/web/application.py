@@ -1,0 +1,74 @@
+"""The ASGI application: everything that is served, in one place, to be served alone or mounted in another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, Route
+
+from mainspring.app import App
+from mainspring.errors import ConfigurationError, MainspringError
+from mainspring.web.answers import failed, refused
+from mainspring.web.guard import Guard
+from mainspring.web.health import Ready, live
+from mainspring.web.inbound import LARGEST, Receiver
+from mainspring.web.metrics import Scrape
+from mainspring.web.runs import Run, Runs
+from mainspring.web.secret import known_secret
+from mainspring.web.surface import Surface
+
+GRACE = timedelta(seconds=30)
+
+
+def create(app: App, *, secret: str | None = None, largest: int = LARGEST, grace: timedelta = GRACE) -> Starlette:
+    """The HTTP surface of an application, mountable under any prefix.
+
+    ::
+
+        web = Starlette(routes=[Mount("/jobs", create(app))])
+
+    `secret` is CRON_SECRET unless given. Without one there is no run endpoint, and metrics are shown to this machine
+    only. `largest` bounds the body of a request, in bytes; `grace` is how long a stop waits for runs.
+    """
+    known = known_secret(secret)
+    surface = Surface(app, known)
+    runs = Runs(surface)
+    others = [*app.routes, *(route for block in app.blocks for route in block.routes())]
+    wanted = [route for route in others if isinstance(route, Run)]
+    if wanted and known is None:
+        raise ConfigurationError(f"CRON_SECRET: is not set, and {wanted[0].path} runs jobs for whoever knows it")
+    if known is not None and Run().path not in {run.path for run in wanted}:
+        wanted.append(Run())
+    checks = [check for block in app.blocks for check in block.checks]
+    sources = [source for block in app.blocks for source in block.inbound]
+    routes: list[BaseRoute] = [
+        Route("/v1/health/live", live),
+        Route("/v1/health/ready", Ready(app, checks).answer),
+        Route("/metrics", Scrape(surface).answer),
+        Route("/v1/inbound/{provider}", Receiver(surface, sources).answer, methods=["POST"]),
+        *(runs.route(run) for run in wanted),
+        *(route for route in others if not isinstance(route, Run)),
+    ]
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await runs.close(grace)
+            await surface.close()
+
+    made = Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, largest=largest)],
+        exception_handlers={HTTPException: refused, MainspringError: failed},
+        lifespan=lifespan,
+    )
+    made.router.redirect_slashes = False  # it would send callers to whatever host their own header names
+    made.state.runs = runs
+    return made

@@ -1,0 +1,104 @@
+"""Webhooks of providers: verified, recorded once together with the job that acts on them, answered after the commit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import psycopg
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mainspring.block import Inbound, Received, SignatureRefused
+from mainspring.db.bound import async_bound
+from mainspring.db.connect import AsyncConnection
+from mainspring.db.inbound import receive
+from mainspring.db.jobs import now as engine_now
+from mainspring.db.run import async_psycopg_door, run_async
+from mainspring.envelope import complete
+from mainspring.errors import ConfigurationError
+from mainspring.events import JobEnqueued, enqueued, tell
+from mainspring.job import DEFAULT_ORG, NewJob
+from mainspring.web.answers import Json
+from mainspring.web.surface import Surface
+
+log = logging.getLogger("mainspring.web")
+
+LARGEST = 1024 * 1024  # bytes of a body: what its table takes
+READING = 10.0  # seconds for a body to arrive
+
+
+class Receiver:
+    """Takes the webhooks of every provider that the blocks know."""
+
+    def __init__(self, surface: Surface, sources: Sequence[Inbound]) -> None:
+        self._surface = surface
+        self._sources: dict[str, Inbound] = {}
+        for source in sources:
+            if self._sources.setdefault(source.name, source) is not source:
+                raise ConfigurationError(f"inbound: two providers are called {source.name}")
+
+    async def answer(self, request: Request) -> Response:
+        """Answer 200 once the event is recorded, whether now or before; 503 makes the provider send it again."""
+        source = self._sources.get(request.path_params["provider"])
+        if source is None:
+            raise HTTPException(404)
+        body = await self._body(request)
+        headers = {name: ", ".join(request.headers.getlist(name)) for name in request.headers}
+        async with self._surface.connection() as conn:
+            now = await run_async(async_psycopg_door(conn), engine_now(self._surface.sql))
+            received = self._verified(source, headers, body, now)
+            job = self._job(source, received)
+            told = await self._keep(conn, source.name, received, job)
+        tell(self._surface.observers, told)  # after the commit
+        return Json({"received": True})
+
+    async def _body(self, request: Request) -> bytes:
+        body = bytearray()
+        try:
+            async with asyncio.timeout(READING):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > LARGEST:
+                        raise HTTPException(413, f"The body is larger than {LARGEST} bytes")
+        except TimeoutError:
+            raise HTTPException(408, "The body did not arrive in time") from None
+        return bytes(body)
+
+    def _verified(self, source: Inbound, headers: dict[str, str], body: bytes, now: datetime) -> Received:
+        try:
+            received = source.verify(headers, body, now)
+        except SignatureRefused as refused:
+            log.warning("webhook of %s refused: %s", source.name, refused, extra={"action": "refuse"})
+            raise
+        except Exception as error:  # what came cannot be read; nobody's 500
+            log.warning("webhook of %s cannot be read", source.name, exc_info=error, extra={"action": "refuse"})
+            raise HTTPException(400, "The webhook cannot be read") from None
+        org = received.org_id or self._surface.app.caller.org_id or DEFAULT_ORG
+        return replace(received, org_id=org)
+
+    def _job(self, source: Inbound, received: Received) -> NewJob | None:
+        job = source.job(received)
+        if job is None:
+            return None
+        assert received.org_id is not None
+        job = job if job.org_id is not None else job.for_org(received.org_id)
+        return complete([job], self._surface.app.caller)[0]
+
+    async def _keep(
+        self, conn: AsyncConnection, provider: str, received: Received, job: NewJob | None
+    ) -> list[JobEnqueued]:
+        """Record the event and enqueue its job, both or none; returns what is to be told."""
+        try:
+            async with async_bound(conn, received.org_id):
+                flow = receive(self._surface.sql, provider, received, job)
+                if not await run_async(async_psycopg_door(conn), flow) or job is None:
+                    return []
+                answer = await self._surface.client.enqueue(job, conn=conn)
+        except (psycopg.DataError, UnicodeError):  # a NUL or half a surrogate: the database has no room for it
+            raise HTTPException(400, "The webhook cannot be stored") from None
+        return [enqueued(job, answer.state)] if answer.answer == "created" else []

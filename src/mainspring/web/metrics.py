@@ -1,0 +1,30 @@
+"""Metrics for Prometheus: the same as a worker's."""
+
+from __future__ import annotations
+
+import asyncio
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mainspring.web.answers import unauthorized
+from mainspring.web.surface import Surface
+
+
+class Scrape:
+    """Shows what was counted here, and the state of the database; one look at a time, however many ask."""
+
+    def __init__(self, surface: Surface) -> None:
+        self._surface, self._one = surface, asyncio.Lock()
+        self._registry = CollectorRegistry()
+        self._registry.register(surface.metrics)
+
+    async def answer(self, request: Request) -> Response:
+        """Answer in Prometheus' text."""
+        if not self._surface.may_look(request):
+            return unauthorized()
+        async with self._one:
+            text = await asyncio.to_thread(generate_latest, self._registry)
+        return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})

@@ -1,0 +1,49 @@
+"""The secret that callers of the run endpoint show."""
+
+from __future__ import annotations
+
+import hmac
+from hashlib import sha256
+
+from mainspring.config import cron_secret
+from mainspring.contrib.secret import Secret
+from mainspring.errors import ConfigurationError
+
+SHORTEST = 16
+
+
+class CronSecret(Secret):
+    """A secret that is long enough, fits into a header, and is compared in constant time.
+
+    >>> secret = CronSecret("correct horse battery")
+    >>> secret.matches("correct horse battery"), secret.matches(""), secret.matches(None)
+    (True, False, False)
+    """
+
+    __slots__ = ("_digest",)
+
+    def __init__(self, value: str, name: str = "secret") -> None:
+        if len(value) < SHORTEST:
+            raise ConfigurationError(f"{name}: must have at least {SHORTEST} characters")
+        if not value.isascii() or not value.isprintable() or value != value.strip():
+            raise ConfigurationError(
+                f"{name}: must be printable ASCII without spaces around it: it travels in a header"
+            )
+        super().__init__(value)
+        self._digest = _digest(value)
+
+    def matches(self, given: str | None) -> bool:
+        """Whether somebody knows it. Digests are compared: not even its length can be measured."""
+        return hmac.compare_digest(self._digest, _digest(given or ""))
+
+
+def known_secret(given: str | None = None) -> CronSecret | None:
+    """The secret that is given, or CRON_SECRET; None where nobody has set one."""
+    if given is not None:
+        return CronSecret(given)
+    found = cron_secret()
+    return None if found is None else CronSecret(found, "CRON_SECRET")
+
+
+def _digest(text: str) -> bytes:
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,197 @@
+"""Serving the surface by uvicorn, on loopback unless a secret protects it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
+from typing import Any, TypedDict, Unpack
+
+import uvicorn
+from starlette.applications import Starlette
+
+from mainspring.app import App
+from mainspring.errors import ConfigurationError
+from mainspring.web.application import GRACE, create
+from mainspring.web.inbound import LARGEST
+from mainspring.web.secret import known_secret
+from mainspring.web.surface import is_loopback
+
+log = logging.getLogger("mainspring.web")
+
+HOST, PORT = "127.0.0.1", 8080
+MOST = 1000  # requests at once; whoever else comes is told to come back
+LAST = 15  # seconds beyond the grace period for runs to be given back and answers to be sent
+
+
+class Server:
+    """One process that serves an application's surface until it is stopped.
+
+    ::
+
+        server = Server(app, port=8080)
+        print(server.listen())
+        asyncio.run(server.run())
+
+    `proxies` are the addresses and networks whose `X-Forwarded-…` headers are believed; nobody's by default.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        host: str = HOST,
+        port: int = PORT,
+        secret: str | None = None,
+        proxies: Sequence[str] = (),
+        largest: int = LARGEST,
+        grace: timedelta = GRACE,
+    ) -> None:
+        if not 0 <= port <= 65535:
+            raise ConfigurationError("port: is not between 0 and 65535")
+        for proxy in proxies:
+            _check_network(proxy)
+        self._host, self._port, self._grace, self._proxies = host, port, grace, list(proxies)
+        self._open = known_secret(secret) is None
+        self._socket: socket.socket | None = None
+        self.surface = create(app, secret=secret, largest=largest, grace=grace)
+        self._uvicorn = _Uvicorn(self._config(), self.surface, grace)
+
+    def listen(self) -> str:
+        """Take the port, and return the address."""
+        family, address = self._resolved()
+        host = address[0]
+        if not is_loopback(host) and self._open:
+            raise ConfigurationError(
+                f"host: {host} can be reached from elsewhere, and CRON_SECRET is not set: set it first"
+            )
+        try:
+            self._socket = _listening(family, address)
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else error
+            raise ConfigurationError(f"port: cannot listen on {host}:{self._port}: {why}") from None
+        if not is_loopback(host) and not self._proxies:
+            log.warning("nothing here encrypts: put a proxy that ends TLS before it, and name it by --proxy-headers")
+        port = self._socket.getsockname()[1]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def run(self, *, signals: bool = True) -> None:
+        """Serve until SIGTERM, SIGINT or `stop`; then finish requests and runs, up to the grace period.
+
+        Without `signals` they stay the caller's, who stops it.
+        """
+        if self._socket is None:
+            log.info("listens on %s", self.listen())
+        assert self._socket is not None
+        with _signals(self.stop) if signals else nullcontext():
+            await self._uvicorn.serve(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Begin to stop; asked again, wait for nobody."""
+        self._uvicorn.force_exit = self._uvicorn.should_exit
+        self._uvicorn.should_exit = True
+
+    def _resolved(self) -> tuple[socket.AddressFamily, Any]:
+        try:
+            family, _, _, _, address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
+        except (OSError, UnicodeError):
+            raise ConfigurationError("host: is no address of this machine") from None
+        return family, address[:2]
+
+    def _config(self) -> uvicorn.Config:
+        return uvicorn.Config(
+            self.surface,
+            http="h11",  # the stricter parser, and the same one everywhere
+            lifespan="on",
+            log_config=None,
+            log_level="warning",
+            access_log=False,  # it would write queries, which may hold secrets: ours does not
+            server_header=False,
+            proxy_headers=bool(self._proxies),
+            forwarded_allow_ips=self._proxies,
+            limit_concurrency=MOST,
+            timeout_graceful_shutdown=int(self._grace.total_seconds()) + LAST,
+        )
+
+
+def _listening(family: socket.AddressFamily, address: Any) -> socket.socket:
+    # With its protocol named, or asyncio leaves Nagle's algorithm on: an answer of two packets would take 40 ms.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen()
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+class _Uvicorn(uvicorn.Server):
+    """Uvicorn whose runs stop claiming as soon as it is asked to stop, and which leaves signals to us."""
+
+    def __init__(self, config: uvicorn.Config, surface: Starlette, grace: timedelta) -> None:
+        super().__init__(config)
+        self._surface, self._grace = surface, grace
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Wait for what is under way."""
+        runs = asyncio.create_task(self._surface.state.runs.close(self._grace))
+        await super().shutdown(sockets)
+        runs.cancel() if self.force_exit else await runs
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """It would raise them again at its end, so that a stop in good order would look like a death."""
+        yield
+
+
+@contextmanager
+def _signals(stop: Any) -> Iterator[None]:
+    """Stop by SIGTERM and SIGINT, where this is the main thread's loop."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def _check_network(text: str) -> None:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        raise ConfigurationError("proxy-headers: is not a list of addresses and networks, such as 10.0.0.0/8") from None
+
+
+class How(TypedDict, total=False):
+    """How to serve: see `Server`."""
+
+    host: str
+    port: int
+    secret: str | None
+    proxies: Sequence[str]
+    largest: int
+    grace: timedelta
+
+
+def serve(app: App, **how: Unpack[How]) -> None:
+    """Serve an application until SIGTERM or SIGINT.
+
+    ::
+
+        mainspring.web.serve(app, port=8080)
+    """
+    asyncio.run(Server(app, **how).run())

@@ -1,0 +1,91 @@
+"""What the endpoints share: the application, a few connections, the secret, and who observes."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.requests import Request
+
+from mainspring.app import App
+from mainspring.client import AsyncClient
+from mainspring.db.connect import AsyncConnection, answered_within, async_pool
+from mainspring.db.gauges import Reader
+from mainspring.db.schema import Sql
+from mainspring.db.translate import unavailable
+from mainspring.events import Observer
+from mainspring.observe import Metrics
+from mainspring.web.secret import CronSecret
+
+SIZE = 4  # connections, for webhooks; what runs jobs has its own
+PATIENCE = 5.0  # seconds for a connection
+ANSWER = 10.0  # seconds for what is then asked on it
+#: Who brings one of these came through a proxy, which may stand on this very machine.
+FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
+
+
+class Surface:
+    """Opened by its first use, so that it may be mounted where nobody runs its lifespan."""
+
+    def __init__(self, app: App, secret: CronSecret | None) -> None:
+        self.app, self.secret, self.sql = app, secret, Sql(app.schema)
+        found = next((observer for observer in app.observers if isinstance(observer, Metrics)), None)
+        self.metrics = found or Metrics(app.registry)
+        if self.metrics.gauges is None:
+            self.metrics.gauges = Reader(app.dsn, app.schema)
+        self.observers: tuple[Observer, ...] = app.observers if found else (*app.observers, self.metrics)
+        self._client: AsyncClient | None = None
+        self._pool = async_pool(app.dsn, size=SIZE, name="mainspring web", timeout=PATIENCE)
+
+    @property
+    def client(self) -> AsyncClient:
+        """A client that enqueues on connections of ours."""
+        if self._client is None:
+            self._client = self.app.async_client()
+        return self._client
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection]:
+        """A connection; a database that is away or stays silent is DatabaseUnavailable, soon."""
+        with unavailable():
+            await self._pool.open()
+            async with self._pool.connection() as conn:
+                with answered_within(ANSWER, conn):
+                    yield conn
+
+    def trusts(self, request: Request, *, token: bool = False) -> bool:
+        """Whether a request shows the secret; `token` admits it in the address, too."""
+        if self.secret is None:
+            return False
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        given = [request.headers.get("x-cron-secret"), bearer.strip() if scheme.lower() == "bearer" else None]
+        if token:
+            given.append(request.query_params.get("token"))
+        return any(self.secret.matches(one) for one in given)
+
+    def may_look(self, request: Request) -> bool:
+        """Whether somebody may see the metrics: by the secret; where there is none, from this machine itself."""
+        if self.secret is not None:
+            return self.trusts(request)
+        return is_loopback(request.client.host if request.client else "") and not any(
+            name in request.headers for name in FORWARDED
+        )
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        if self._client is not None:
+            await self._client.close()
+        await self._pool.close()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is of this machine alone.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "0.0.0.0", "10.0.0.1", "elsewhere")]
+    [True, True, False, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

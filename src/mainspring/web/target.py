@@ -1,0 +1,83 @@
+"""The run endpoint, seen by those who call it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import msgspec
+
+from mainspring.errors import ConfigurationError
+from mainspring.web.secret import CronSecret
+
+MOST = 64 * 1024  # bytes of an answer
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What a run endpoint says."""
+
+    ok: bool
+    processed: int
+    remaining: int = msgspec.field(name="remainingPending")
+    as_of: str = msgspec.field(name="asOfUtc")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a call: a reply, or what was wrong."""
+
+    problem: str | None = None
+    reply: Reply | None = None
+    late: bool = False  # no answer in time; the run may be under way all the same
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An address and the secret for it. Both come from settings: nothing that a request says leads elsewhere."""
+
+    url: str
+    secret: CronSecret
+
+    @classmethod
+    def of(cls, base: str, path: str, secret: CronSecret, name: str) -> Target:
+        """The endpoint below a base address such as `https://shop.example`; `name` is the setting that it stands in."""
+        try:
+            parts = urlsplit(base)
+            fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            fits = False
+        if not fits or parts.username is not None or parts.query or parts.fragment or not base.isprintable():
+            raise ConfigurationError(f"{name}: is not of the form https://host/path")
+        if not path.startswith("/"):
+            raise ConfigurationError("path: does not begin with /")
+        return cls(base.rstrip("/") + path, secret)
+
+    async def call(self, limit: float) -> Answer:
+        """Call, for at most so many seconds in all."""
+        try:
+            async with asyncio.timeout(limit):
+                status, body = await self._post(limit)
+        except TimeoutError:
+            return Answer(f"no answer within {limit:g} s", late=True)
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, RuntimeError) as error:
+            return Answer(str(error) or type(error).__name__)
+        if not 200 <= status < 300:
+            return Answer(f"answered {status}")
+        try:
+            return Answer(reply=msgspec.json.decode(body, type=Reply))
+        except msgspec.MsgspecError:
+            return Answer(f"answered {status}, but not as a run endpoint does")
+
+    async def _post(self, limit: float) -> tuple[int, bytes]:
+        about: dict[str, Any] = {"timeout": limit, "trust_env": False, "follow_redirects": False}
+        headers = {"x-cron-secret": self.secret.reveal(), "accept": "application/json"}
+        body = bytearray()
+        async with httpx2.AsyncClient(**about) as client, client.stream("POST", self.url, headers=headers) as response:
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) > MOST:
+                    break
+        return response.status_code, bytes(body[:MOST])
