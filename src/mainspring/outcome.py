@@ -65,17 +65,24 @@ class Permanent(Failure):
 
 
 class RetryAfter(Failure):
-    """A provider said when to come back: try again no sooner, at most an hour later.
+    """A provider said when to come back: try again no sooner, at most an hour later, or `longest`.
 
     >>> RetryAfter(120).after
     datetime.timedelta(seconds=120)
     """
 
     def __init__(
-        self, after: float | timedelta, message: str = "", *, code: str = "RATE_LIMITED", counts: bool | None = None
+        self,
+        after: float | timedelta,
+        message: str = "",
+        *,
+        code: str = "RATE_LIMITED",
+        counts: bool | None = None,
+        longest: timedelta = LONGEST_HINT,
     ) -> None:
         super().__init__(message, code=code, counts=counts)
         self.after = after if isinstance(after, timedelta) else timedelta(seconds=after)
+        self.longest = longest
 
     @property
     def error_class(self) -> ErrorClass:
@@ -145,6 +152,7 @@ class Failed:
 
     error: Error
     after: timedelta | None = None  # the provider's hint
+    longest: timedelta = LONGEST_HINT  # followed up to here
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +251,10 @@ def decide(
             return Move("bury" if job.suspect else "reject", error=error)
         case Failed(error) if job.attempt >= job.max_attempts:
             return Move("bury", error=error)
-        case Failed(error, after):
+        case Failed(error, after, longest):
             delay = policy.delay(job.attempt, rand)
             if after is not None:
-                delay = min(max(delay, after), max(LONGEST_HINT, delay))
+                delay = min(max(delay, after), max(longest, delay))
             return Move("fail", delay, error)
         case _:
             assert_never(outcome)

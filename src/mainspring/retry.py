@@ -1,6 +1,7 @@
 """When a failed job is tried again. Pure: the number of attempts goes in, a delay comes out.
 
-With n attempts made so far, `fixed` waits `base`; `exponential` waits raw = min(cap, base * factor**(n - 1)).
+With n attempts made so far, `fixed` waits `base`; `exponential` waits raw = min(cap, base * factor**(n - 1)); `listed`
+waits the n-th of its delays.
 Jitter then spreads raw: `equal` over [raw/2, raw], `full` over [0, raw], `spread` over raw ± 20 %, never above the cap.
 """
 
@@ -14,8 +15,9 @@ from math import exp, inf, log
 from typing import Literal, get_args
 
 from mainspring.errors import DeclarationError
+from mainspring.span import span
 
-Shape = Literal["fixed", "exponential"]
+Shape = Literal["fixed", "exponential", "listed"]
 Jitter = Literal["none", "equal", "full", "spread"]
 
 #: A provider's hint is followed up to here.
@@ -33,6 +35,7 @@ class Retry:
     factor: float = 2.0
     cap: timedelta = timedelta(minutes=5)
     jitter: Jitter = "equal"
+    delays: tuple[timedelta, ...] = ()  # of `listed`; after the last of them, that one again
 
     def __post_init__(self) -> None:
         if not 1 <= self.attempts <= MAX_ATTEMPTS:
@@ -43,6 +46,8 @@ class Retry:
             raise DeclarationError(f"shape: {self.shape!r} is not one of {', '.join(get_args(Shape))}")
         if self.jitter not in get_args(Jitter):
             raise DeclarationError(f"jitter: {self.jitter!r} is not one of {', '.join(get_args(Jitter))}")
+        if (self.shape == "listed") != bool(self.delays) or any(delay < timedelta(0) for delay in self.delays):
+            raise DeclarationError("delays: a list needs some, and none is negative")
         if not 1 <= self.factor < inf:
             raise DeclarationError(f"factor: {self.factor} is not a number from 1")
 
@@ -50,6 +55,8 @@ class Retry:
         """The delay after this many attempts, before jitter."""
         if self.shape == "fixed":
             return self.base
+        if self.shape == "listed":
+            return self.delays[min(attempt, len(self.delays)) - 1]
         # Growth by e**50 takes even a microsecond past the longest cap; a larger power would only overflow.
         growth = self.factor ** (attempt - 1) if (attempt - 1) * log(self.factor) <= 50 else exp(50)
         seconds = self.base.total_seconds() * growth
@@ -78,6 +85,8 @@ class Retry:
         base = f"{self.base.total_seconds():g} s"
         if self.shape == "fixed":
             return f"{self.attempts} attempts, {base} apart"
+        if self.shape == "listed":
+            return f"{self.attempts} attempts, after {', '.join(map(span, self.delays))}, jitter {self.jitter}"
         cap = f"{self.cap.total_seconds():g} s"
         return f"{self.attempts} attempts, {base} growing by {self.factor:g} up to {cap}, jitter {self.jitter}"
 
@@ -101,3 +110,14 @@ def exponential(
     [2, 4, 8, 16]
     """
     return Retry(attempts, timedelta(seconds=base), "exponential", factor, timedelta(seconds=cap), jitter)
+
+
+def listed(*seconds: float, jitter: Jitter = "spread") -> Retry:
+    """Try again after these delays, one after the other; so there is one attempt more than there are delays.
+
+    >>> [listed(5, 300, 1800, jitter="none").delay(n).seconds for n in (1, 2, 3)]
+    [5, 300, 1800]
+    """
+    delays = tuple(timedelta(seconds=each) for each in seconds)
+    longest = max(delays, default=timedelta(0))
+    return Retry(len(delays) + 1, delays[0] if delays else longest, "listed", 1.0, longest, jitter, delays)

@@ -46,7 +46,7 @@ def _classify(error: BaseException) -> Outcome:
         case BreakerOpen():
             return PutOff(error.after, f"breaker:{error.need}", started=True)
         case RetryAfter():
-            return Failed(_describe(error, error.code, "retryable"), error.after)
+            return Failed(_describe(error, error.code, "retryable"), error.after, error.longest)
         case Failure():
             return Failed(_describe(error, error.code, error.error_class))
         case _ if is_refusal(error):  # an attempt that could not be made

@@ -181,7 +181,7 @@ class Executor:
     def _classified(self, run: Run, error: BaseException) -> Outcome:
         outcome = classify(error)
         if run.seal is not None and isinstance(outcome, Failed):
-            return Failed(hidden(outcome.error, run.seal), outcome.after)
+            return Failed(hidden(outcome.error, run.seal), outcome.after, outcome.longest)
         return outcome
 
     async def _ask(self, claim: Claim) -> None:

@@ -1,0 +1,270 @@
+"""The block: what an application says once of its outgoing webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, overload
+from uuid import UUID
+
+from psycopg.conninfo import conninfo_to_dict
+
+from mainspring.block import Block
+from mainspring.breaker import Breaker, breaker
+from mainspring.caller import NOBODY, current
+from mainspring.client import AsyncClient, Client
+from mainspring.config import DEFAULT_SCHEMA
+from mainspring.context import Context, SyncContext
+from mainspring.contrib.webhooks import vault
+from mainspring.contrib.webhooks.attempt import Sender
+from mainspring.contrib.webhooks.deliveries import AsyncDeliveries, Deliveries
+from mainspring.contrib.webhooks.endpoint import check_prefix
+from mainspring.contrib.webhooks.endpoints import AsyncEndpoints, Endpoints
+from mainspring.contrib.webhooks.event import Event, event
+from mainspring.contrib.webhooks.policy import Policy
+from mainspring.contrib.webhooks.transport import TIMEOUT, Transport
+from mainspring.db import jobs, webhooks
+from mainspring.db.run import async_psycopg_door, psycopg_door, run, run_async
+from mainspring.db.schema import Sql
+from mainspring.db.statement import Flow
+from mainspring.db.webhooks import Endpoint, Made, Published
+from mainspring.envelope import complete
+from mainspring.errors import ConfigurationError
+from mainspring.job import DEFAULT_ORG, Enqueued, NewJob
+from mainspring.limit import Declared, concurrency
+from mainspring.registry import Registry
+from mainspring.retry import Retry, listed
+
+if TYPE_CHECKING:
+    from mainspring.app import App
+    from mainspring.cipher import Keys
+
+#: The schedule that the Standard Webhooks specification recommends: ten attempts in three days.
+STANDARD: Final = listed(5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400)
+#: Five failures of an endpoint in half a minute, and nobody knocks for a minute, at last for an hour.
+BREAKER: Final = breaker("webhook", longest=timedelta(hours=1))
+NOBODYS: Final = UUID(int=0)
+
+
+class How(TypedDict, total=False):
+    """What may be said about an event that is published."""
+
+    event_id: UUID | str | None  # None: a new one; in a handler, the same on every attempt
+    occurred_at: datetime | None  # None: now, by the database's clock
+    org: str | None  # None: the caller's
+    conn: Any  # None: in a transaction of its own
+
+
+class Webhooks(Block):
+    """Signed webhooks to endpoints that organisations register.
+
+    ::
+
+        webhooks = Webhooks(prefix="X-Shop")
+        app = ms.App(dsn, tasks, blocks=[webhooks])
+
+        webhooks.endpoints(client).add("https://example.com/hooks", events=["order.*"])
+        webhooks.publish("order.paid", {"total": 7}, ("Order", 1), by=client, conn=conn)  # in conn's transaction
+
+    `policy` says what may be reached: HTTPS at public addresses unless the server's configuration says otherwise.
+    `concurrency` bounds the calls of one endpoint at once, over all workers; None: no bound.
+    `disabled` makes a job that tells the organisation when a receiver has said that it is gone.
+    """
+
+    def __init__(
+        self,
+        prefix: str = "X-Mainspring",
+        *,
+        policy: Policy | None = None,
+        retry: Retry = STANDARD,
+        timeout: float = TIMEOUT,
+        concurrency: int | None = 10,
+        breaker: Breaker = BREAKER,
+        disabled: Callable[[Endpoint], NewJob | None] | None = None,
+        task: str = "webhooks.deliver",
+        queue: str = "q:notifications",
+        transport: Transport | None = None,
+    ) -> None:
+        if breaker.name != BREAKER.name:
+            raise ConfigurationError(f"breaker: is not called {BREAKER.name}")
+        if not 0 < timeout <= 300:
+            raise ConfigurationError("timeout: is not between 0 and 300 seconds")
+        self.prefix, self.timeout = check_prefix(prefix), timeout
+        self._policy, self._transport, self._disabled = policy, transport, disabled
+        self._app: App | None = None
+        self._sql = Sql(DEFAULT_SCHEMA)
+        self.registry = Registry("webhooks")
+        self.breakers = (breaker,)
+        self.limits: Sequence[Declared] = () if concurrency is None else (_bound(task, concurrency),)
+
+        @self.registry.task(
+            name=task,
+            category="notifications",
+            queue=queue,
+            priority=3,
+            retry=retry,
+            strand="{endpoint_id}",
+            needs=("webhook:{endpoint_id}",),
+            timeout=timedelta(seconds=timeout + 30),
+            snooze_limit=None,  # an endpoint may be paused for long
+            encrypt=False,  # ids only
+            subject="delivery_id",
+        )
+        async def deliver(ctx: Context, *, delivery_id: UUID, endpoint_id: UUID) -> None:
+            """Deliver an event to an endpoint."""
+            await self._sender().attempt(ctx, delivery_id)
+
+        self._deliver = deliver
+
+    def joined(self, app: App) -> None:
+        """See Block."""
+        self._app, self._sql = app, Sql(app.schema)
+
+    # -- for applications
+
+    @overload
+    def publish(
+        self,
+        event_type: str,
+        payload: Any,
+        aggregate: tuple[str, object],
+        *,
+        by: Client | SyncContext,
+        **how: Unpack[How],
+    ) -> list[Made]: ...
+    @overload
+    def publish(
+        self,
+        event_type: str,
+        payload: Any,
+        aggregate: tuple[str, object],
+        *,
+        by: AsyncClient | Context,
+        **how: Unpack[How],
+    ) -> Coroutine[Any, Any, list[Made]]: ...
+    def publish(
+        self,
+        event_type: str,
+        payload: Any,
+        aggregate: tuple[str, object],
+        *,
+        by: Client | AsyncClient | Context | SyncContext,
+        **how: Unpack[How],
+    ) -> list[Made] | Coroutine[Any, Any, list[Made]]:
+        """Tell every endpoint of the organisation that wants such events, by a delivery and a job for each.
+
+        They are written in the transaction of `conn`: the one that the change itself is written in. Without one they
+        commit at once, in a handler under its lease. An event id that was published before makes no second delivery; a
+        handler that names none gets the same on every attempt.
+        """
+        named: Any = {"id": how.get("event_id"), "occurred_at": how.get("occurred_at"), "job": current().parent_id}
+        told, org, conn = event(event_type, payload, aggregate, **named), how.get("org"), how.get("conn")
+        job = self.job() if org is None else self.job().for_org(org)
+        if isinstance(by, Client):
+            return self.tell(by, told, job, conn)
+        if isinstance(by, AsyncClient):
+            return self.async_tell(by, told, job, conn)
+        (job,) = complete([job], NOBODY)  # a follow-up of the handler's
+        if isinstance(by, SyncContext):
+            return self._in_thread(by, told, job, conn)
+        return self._in_handler(by, told, job, conn)
+
+    @overload
+    def endpoints(self, client: Client) -> Endpoints: ...
+    @overload
+    def endpoints(self, client: AsyncClient) -> AsyncEndpoints: ...
+    def endpoints(self, client: Client | AsyncClient) -> Endpoints | AsyncEndpoints:
+        """Register endpoints, and change them."""
+        return Endpoints(self, client) if isinstance(client, Client) else AsyncEndpoints(self, client)
+
+    @overload
+    def deliveries(self, client: Client) -> Deliveries: ...
+    @overload
+    def deliveries(self, client: AsyncClient) -> AsyncDeliveries: ...
+    def deliveries(self, client: Client | AsyncClient) -> Deliveries | AsyncDeliveries:
+        """See what became of deliveries, and have one sent again."""
+        return Deliveries(self, client) if isinstance(client, Client) else AsyncDeliveries(self, client)
+
+    # -- for its parts
+
+    @property
+    def transport(self) -> Transport:
+        """How webhooks travel; our own database is no target, whatever is allowed."""
+        if self._transport is None:
+            self._transport = Transport(self._policy or Policy.from_env(), own=self._own())
+        return self._transport
+
+    def job(self) -> NewJob:
+        """The job of a delivery, whose ids the database fills in."""
+        return self._deliver.job(delivery_id=NOBODYS, endpoint_id=NOBODYS)
+
+    def tell(self, client: Client, told: Event, job: NewJob, conn: Any, only: UUID | None = None) -> list[Made]:
+        """Publish by a client."""
+        (job,) = client._complete([job])
+        keys = vault.to_write(client._ring, job.org_id or DEFAULT_ORG)
+        made = client._run(_publish(client._sql, told, job, keys, only), conn)
+        client._tell(*_enqueued(job, made), conn)
+        return made
+
+    async def async_tell(
+        self, client: AsyncClient, told: Event, job: NewJob, conn: Any, only: UUID | None = None
+    ) -> list[Made]:
+        """The same for asyncio."""
+        (job,) = client._complete([job])
+        keys = await vault.async_to_write(client._ring, job.org_id or DEFAULT_ORG)
+        made = await client._run(_publish(client._sql, told, job, keys, only), conn)
+        client._tell(*_enqueued(job, made), conn)
+        return made
+
+    async def _in_handler(self, ctx: Context, told: Event, job: NewJob, conn: Any) -> list[Made]:
+        keys = await vault.async_to_write(getattr(ctx, "ring", None), job.org_id or DEFAULT_ORG)
+        flow = _publish(self._sql, told, job, keys)
+        if conn is not None:
+            return await run_async(async_psycopg_door(conn), flow)
+        async with ctx.db() as own:
+            return await run_async(async_psycopg_door(own), flow)
+
+    def _in_thread(self, ctx: SyncContext, told: Event, job: NewJob, conn: Any) -> list[Made]:
+        keys = vault.to_write(getattr(ctx, "ring", None), job.org_id or DEFAULT_ORG)
+        flow = _publish(self._sql, told, job, keys)
+        if conn is not None:
+            return run(psycopg_door(conn), flow)
+        with ctx.db() as own:
+            return run(psycopg_door(own), flow)
+
+    def _sender(self) -> Sender:
+        observers = () if self._app is None else self._app.observers
+        return Sender(self._sql, self.transport, self.timeout, self._disabled, observers)
+
+    def _own(self) -> list[str]:
+        with suppress(ConfigurationError):  # it has none yet
+            if self._app is not None:
+                about = conninfo_to_dict(self._app.dsn)
+                hosts, ports = str(about.get("host") or "").split(","), str(about.get("port") or "5432").split(",")
+                ports = ports if len(ports) == len(hosts) else ports[:1] * len(hosts)
+                pairs = zip(hosts, ports, strict=True)
+                return [
+                    f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                    for host, port in pairs
+                    if host[:1] not in "/@"
+                ]
+        return []
+
+
+def _publish(sql: Sql, told: Event, job: NewJob, keys: Keys | None, only: UUID | None = None) -> Flow[list[Made]]:
+    """The body is built here, once; where nobody says when it happened, the database does."""
+    now = told.occurred_at or (yield from jobs.now(sql))
+    org = job.org_id or DEFAULT_ORG
+    body = vault.closed(keys, org, "body", told.id, told.body(now))
+    event = Published(org, told.id, told.type, told.aggregate_type, told.aggregate_id, body)
+    return (yield from webhooks.publish(sql, event, job, only))
+
+
+def _enqueued(job: NewJob, made: list[Made]) -> tuple[list[NewJob], list[Enqueued]]:
+    """The jobs that the database made, for observers."""
+    return [job.with_id(each.id) for each in made], [Enqueued(each.id, "created", "ready") for each in made]
+
+
+def _bound(task: str, most: int) -> Declared:
+    return concurrency(task=task, most=most, by="strand")
