@@ -1,1 +1,25 @@
-"""Not there yet."""
+"""Notifications: mail, SMS, push and an inbox; asked for inside your transaction, each delivered once."""
+
+from mainspring.contrib.notify.block import Notify
+from mainspring.contrib.notify.sender import Outgoing, Receipt, Sender, Undeliverable
+from mainspring.contrib.notify.setup import Spam
+from mainspring.contrib.notify.template import Template
+from mainspring.db.notify import Asked, Item, Logged, Notification, Rate
+from mainspring.db.recipients import Channel, Recipient
+
+__all__ = [
+    "Asked",
+    "Channel",
+    "Item",
+    "Logged",
+    "Notification",
+    "Notify",
+    "Outgoing",
+    "Rate",
+    "Receipt",
+    "Recipient",
+    "Sender",
+    "Spam",
+    "Template",
+    "Undeliverable",
+]

@@ -77,7 +77,7 @@ class Stripe(Block):
 
     ::
 
-        stripe = Stripe(os.environ["STRIPE_KEY"], webhook_secrets=[os.environ["STRIPE_WEBHOOK_SECRET"]])
+        stripe = Stripe(os.environ["STRIPE_API_KEY"], webhook_secrets=[os.environ["STRIPE_WEBHOOK_SECRET"]])
         app = ms.App(None, tasks, blocks=[stripe])
 
 

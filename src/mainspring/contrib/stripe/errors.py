@@ -125,8 +125,9 @@ def settled(charge: Charge) -> Charge:
 
 
 def _unknown(error: Exception, about: str) -> OutcomeUnknown:
-    unknown = OutcomeUnknown(f"Stripe: no clear answer ({about})", code="HttpException", counts=True)
-    unknown.replayed = _header(error, "idempotent-replayed") == "true"
+    replayed = _header(error, "idempotent-replayed") == "true"  # it tells of then, not of how Stripe is now
+    unknown = OutcomeUnknown(f"Stripe: no clear answer ({about})", code="HttpException", counts=not replayed)
+    unknown.replayed = replayed
     return unknown
 
 

@@ -6,12 +6,13 @@ import hashlib
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from mainspring.caller import time_of
 from mainspring.errors import ValidationError
 from mainspring.job import Claim
 from mainspring.texts import text_problem
 
 LONGEST: Final = 255  # characters of a key, says Stripe
-#: Stripe forgets keys after 24 hours at the earliest; an hour less, for clocks and for the attempt itself.
+#: Stripe forgets keys after 24 hours at the earliest; an hour less, for clocks and for the call itself.
 REMEMBERED: Final = timedelta(hours=23)
 #: Where the key stands for whoever looks for it after that.
 METADATA: Final = "mainspring_key"
@@ -49,4 +50,4 @@ def recall(key: str, since: datetime | None, job: Claim | None) -> Recall:
         return Recall(True, since)
     if since is None and key.startswith(str(job.id)):
         since = job.created_at  # not when it was due: somebody may have run it sooner
-    return Recall(since is None or job.claimed_at - since > REMEMBERED, since)
+    return Recall(since is None or time_of(job) - since > REMEMBERED, since)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import logging
+import os
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -44,7 +46,7 @@ class Line:
             raise ConfigurationError("payments need an extra: pip install 'mainspring[stripe]'")
         self.base, self.api_version, self.timeout, self.account = _checked(base), api_version, timeout, account
         self._api_key = api_key
-        self._plain: tuple[StripeClient, HTTPClient] | None = None
+        self._plain: dict[int, tuple[StripeClient, HTTPClient]] = {}  # by process: one that was forked has its own
         self._open: dict[asyncio.AbstractEventLoop, tuple[StripeClient, AsyncGenerator[StripeClient]]] = {}
 
     def run(self, flow: Flow[T]) -> T:
@@ -81,8 +83,8 @@ class Line:
 
     def close(self) -> None:
         """Hang up in this thread."""
-        if self._plain is not None:
-            self._plain[1].close()  # type: ignore[no-untyped-call] # the SDK says nothing here
+        if (found := self._plain.get(os.getpid())) is not None:
+            found[1].close()  # type: ignore[no-untyped-call] # the SDK says nothing here
 
     async def close_async(self) -> None:
         """Hang up in this event loop; the end of the loop does it, too."""
@@ -91,12 +93,12 @@ class Line:
 
     def _called(self) -> StripeClient:
         """The client of plain functions; it keeps connections for each thread."""
-        if self._plain is None:
+        if (found := self._plain.get(os.getpid())) is None:
             import stripe
 
             http = stripe.RequestsClient(timeout=self.timeout)
-            self._plain = self._client(http), http
-        return self._plain[0]
+            found = self._plain[os.getpid()] = self._client(http), http
+        return found[0]
 
     async def _connected(self) -> StripeClient:
         loop = asyncio.get_running_loop()
@@ -119,6 +121,7 @@ class Line:
     def _client(self, http: HTTPClient) -> StripeClient:
         import stripe
 
+        _hush(logging.getLogger("stripe"))
         return stripe.StripeClient(
             self._api_key,
             stripe_version=self.api_version,
@@ -133,10 +136,22 @@ def _sent(call: Call) -> dict[str, Any]:
     return dict(call.params) if call.key is None else {**call.params, "idempotency_key": call.key}
 
 
+def _hush(sdk: logging.Logger) -> None:
+    """The SDK logs each call twice, and what Stripe says in words, which may repeat what was sent of people."""
+    if sdk.level == logging.NOTSET:  # else the application has decided
+        sdk.setLevel(logging.WARNING)
+
+
 def _checked(base: str | None) -> str | None:
     if base is None:
         return None
-    parts = urlsplit(base)
+    try:
+        parts = urlsplit(base)
+        fits = bool(parts.hostname) and parts.username is None and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ConfigurationError("Stripe: base is not of the form https://host/path")
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
         raise ConfigurationError("Stripe: base is neither https nor on this machine: the key would be readable")
     return base.rstrip("/")

@@ -1,0 +1,273 @@
+"""Asking for notifications: rows and delivery jobs in the caller's transaction, in both colours."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, time
+from typing import Any, TypedDict, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from mainspring.caller import current_job
+from mainspring.checks import check_instant
+from mainspring.client import AsyncClient, Client
+from mainspring.context import Context, SyncContext
+from mainspring.contrib.notify.quiet import quiet_until
+from mainspring.contrib.notify.setup import Setup
+from mainspring.contrib.notify.template import Template, check_channels
+from mainspring.contrib.notify.values import normalised
+from mainspring.db import notify as db
+from mainspring.db import recipients
+from mainspring.db.notify import Asked, Class, Note, Refused
+from mainspring.db.recipients import Channel, Recipient
+from mainspring.db.run import async_psycopg_door, psycopg_door, run, run_async
+from mainspring.db.statement import Flow
+from mainspring.document import stable_hash
+from mainspring.errors import ConfigurationError, ValidationError
+from mainspring.job import DEFAULT_ORG, NewJob
+from mainspring.sanitize import sanitize
+from mainspring.texts import MAX_NAME, did_you_mean, text_problem
+from mainspring.uuid7 import uuid7
+from mainspring.worker.held import Held
+
+log = logging.getLogger("mainspring.notify")
+
+Sync = Client | SyncContext
+Async = AsyncClient | Context
+By = Sync | Async
+To = str | Sequence[str] | None
+Known = dict[str, Recipient]
+#: Those that are in a hurry come first among the jobs of their queue.
+PRIORITY: Mapping[Class, int] = {"critical": 0, "time_bound": 1, "normal": 2}
+#: Channels that ring in the night.
+LOUD: frozenset[Channel] = frozenset({"sms", "push"})
+
+
+class Where(TypedDict, total=False):
+    """Whose, and in which transaction."""
+
+    conn: Any  # None: your connection, as `client.enqueue` takes it, to join your transaction
+    org: str | None  # None: the organisation of who asks
+
+
+class About(Where, total=False):
+    """What may be said of a recipient; see `Recipient`."""
+
+    email: str | None
+    phone: str | None
+    push_token: str | None
+    zone: str
+    quiet_from: time | str
+    quiet_to: time | str
+    opt_out: Sequence[str]
+    spam_limit: int | None
+
+
+class How(Where, total=False):
+    """What may be said when a notification is asked for."""
+
+    channels: Sequence[Channel] | None  # the template's
+    at: datetime | None  # None: as soon as may be; else no sooner
+    event_at: datetime | None  # None: when that happened which the message tells
+    fallback: str | None  # None; who receives it where `to` is None or unknown
+    zone: str | None  # None; where it is said, instants in the data become dates there
+    best_effort: bool  # False; True: what is refused is logged, and your transaction goes on
+    necessary: bool  # False; True: neither opt-out nor quiet hours count
+
+
+@dataclass(frozen=True, slots=True, repr=False)  # its data are personal
+class Request:
+    """What was asked for, checked: one notification for each recipient and channel."""
+
+    setup: Setup
+    template: Template
+    data: msgspec.Raw
+    to: Sequence[str]
+    fallback: str | None
+    channels: Sequence[Channel]
+    at: datetime | None
+    bucket: datetime | None
+    necessary: bool
+    best_effort: bool
+    org: str | None
+
+    def made(self) -> list[NewJob]:
+        """The jobs that deliver; each names its notification, and nothing else."""
+        found = []
+        for _ in range(len(self.to) * len(self.channels)):
+            job = self.setup.task.job(notification_id=uuid7()).with_priority(PRIORITY[self.template.class_])
+            job = job if self.org is None else job.for_org(self.org)
+            found.append(replace(job, best_effort=self.best_effort, scheduled_for=self.at))
+        return found
+
+    def flow(self, jobs: Sequence[NewJob]) -> Flow[list[Asked]]:
+        """Look at the recipients, and write. Best effort looks at nothing: what could fail there is the caller's."""
+        org = jobs[0].org_id or DEFAULT_ORG
+        known: Known | None = None
+        now: datetime | None = None
+        if self.setup.recipients is None and not self.best_effort:
+            ids = [*self.to, *([self.fallback] if self.fallback else [])]
+            now, known = yield from recipients.find(self.setup.sql, org, ids)
+        places = [(who, channel) for who in self.to for channel in self.channels]
+        pairs = [self._note(org, *place, job, now, known) for place, job in zip(places, jobs, strict=True)]
+        notes, wanted = [note for note, _ in pairs], [job for _, job in pairs]
+        answer = yield from db.request(self.setup.sql, notes, wanted, best_effort=self.best_effort)
+        if isinstance(answer, Refused):
+            refused(self.template.name, answer.text)
+            return []
+        return answer
+
+    def _note(
+        self,
+        org: str,
+        who: str,
+        channel: Channel,
+        job: NewJob,
+        now: datetime | None,
+        known: dict[str, Recipient] | None,
+    ) -> tuple[Note, NewJob]:
+        due = self.at
+        if known is not None:
+            assert now is not None
+            if who not in known and self.fallback is not None:
+                who = self.fallback
+            if who not in known:
+                raise ValidationError(f"to: there is no recipient {who!r}", field="to")
+            until = waits_until(channel, self.template.class_, self.necessary, known[who], max(self.at or now, now))
+            due = until if until > now else self.at
+        job = replace(job, scheduled_for=due)
+        note = Note(
+            org_id=org,
+            id=msgspec.json.decode(job.payload)["notification_id"],
+            recipient_id=who,
+            channel=channel,
+            template=self.template.name,
+            class_=self.template.class_,
+            necessary=self.necessary,
+            data=self.data,
+            payload_hash=stable_hash(self.data),
+            bucket=self.bucket,
+            at=self.at,
+            due_at=due,
+        )
+        return note, job
+
+
+def waits_until(channel: Channel, class_: Class, necessary: bool, who: Recipient, at: datetime) -> datetime:
+    """When a message may be sent that could be sent at an instant: normal ones do not ring in quiet hours."""
+    if class_ != "normal" or necessary or channel not in LOUD:
+        return at
+    return quiet_until(at, who.zone, who.quiet_from, who.quiet_to)
+
+
+def prepared(setup: Setup, to: To, template: str, data: Mapping[str, Any] | None, how: How) -> Request:
+    """Check what is asked for, before anything is written; what the texts need must be there."""
+    for name in how.keys() - How.__annotations__.keys():
+        raise ValidationError(f"{name}: cannot be said here{did_you_mean(name, How.__annotations__)}", field=name)
+    said, at, fallback = setup.template(template), how.get("at"), how.get("fallback")
+    people = [to] if isinstance(to, str) else list(to or filter(None, [fallback]))
+    if not people:
+        raise ValidationError("to: is missing", field="to")
+    _check_texts("to", people)
+    _check_texts("fallback", [] if fallback is None else [fallback])
+    wanted = how.get("channels") or said.channels
+    check_channels(wanted, lambda problem: ValidationError(problem, field="channels"))
+    for channel in wanted:
+        setup.check_sender(channel)
+    for name, instant in (("at", at), ("event_at", how.get("event_at"))):
+        if instant is not None:
+            check_instant(name, instant)
+    values = normalised(data, how.get("zone"), dates=said.style == "brackets")
+    if said.fill is None:
+        for channel in wanted:
+            said.render(msgspec.json.decode(values), channel)
+    job = current_job()
+    return Request(
+        setup=setup,
+        template=said,
+        data=values,
+        to=list(dict.fromkeys(people)),
+        fallback=fallback,
+        channels=list(dict.fromkeys(wanted)),
+        at=at,
+        bucket=at or how.get("event_at") or (job.scheduled_for or job.created_at if job else None),
+        necessary=how.get("necessary", False) or said.class_ == "critical",
+        best_effort=how.get("best_effort", False),
+        org=how.get("org"),
+    )
+
+
+def _check_texts(field: str, values: Sequence[object]) -> None:
+    for value in values:
+        if problem := text_problem(value, MAX_NAME):
+            raise ValidationError(f"{field}: {problem}", field=field)
+
+
+def ask(by: By, conn: Any, request: Request) -> list[Asked] | Awaitable[list[Asked]]:
+    """Ask in the colour of who asks. A context without a connection asks with its job's success."""
+    match by:
+        case Client():
+            wanted = by._complete(request.made())
+            answer = by._run(request.flow(wanted), conn)
+            by._tell(wanted, db.enqueued(answer), conn)
+            return answer
+        case AsyncClient():
+            return _ask(by, conn, request)
+        case Held():
+            wanted = by._completed(tuple(request.made()))
+            if conn is None:
+                by.plans.append((wanted, lambda jobs: _plan(request, jobs)))
+                return [] if isinstance(by, SyncContext) else _nothing()
+            if isinstance(by, SyncContext):
+                return _told(by, wanted, run(psycopg_door(conn), request.flow(wanted)))
+            return _ask_in_job(by, conn, wanted, request)
+    raise ConfigurationError("by: is neither a client nor the context of a handler")
+
+
+async def _ask(by: AsyncClient, conn: Any, request: Request) -> list[Asked]:
+    wanted = by._complete(request.made())
+    answer = await by._run(request.flow(wanted), conn)
+    by._tell(wanted, db.enqueued(answer), conn)
+    return answer
+
+
+async def _ask_in_job(by: Held, conn: Any, wanted: list[NewJob], request: Request) -> list[Asked]:
+    return _told(by, wanted, await run_async(async_psycopg_door(conn), request.flow(wanted)))
+
+
+def _told(by: Held, wanted: list[NewJob], answer: list[Asked]) -> list[Asked]:
+    by._created(wanted, db.enqueued(answer))
+    return answer
+
+
+def _plan(request: Request, jobs: Sequence[NewJob]) -> Flow[Any]:
+    return db.enqueued((yield from request.flow(jobs)))
+
+
+async def _nothing() -> list[Asked]:
+    return []
+
+
+def nothing(by: By) -> list[Asked] | Awaitable[list[Asked]]:
+    """No answer, in the colour of who asks."""
+    return [] if isinstance(by, Client | SyncContext) else _nothing()
+
+
+def refused(template: object, why: str) -> None:
+    """A best-effort notification was not written: the caller's work goes on, and this line says so."""
+    log.warning("notification:refused %s: %s", sanitize(str(template), 200), sanitize(why, 500))
+
+
+def do(by: By, conn: Any, flow: Flow[Any]) -> Any:
+    """Run a flow in the colour of who asks."""
+    match by:
+        case Client() | AsyncClient():
+            return cast(Any, by)._run(flow, conn)
+        case SyncContext() if conn is not None:
+            return run(psycopg_door(conn), flow)
+        case Context() if conn is not None:
+            return run_async(async_psycopg_door(conn), flow)
+    raise ConfigurationError("by: give a client, or the context of a handler with the conn of its transaction")

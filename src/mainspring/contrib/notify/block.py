@@ -1,0 +1,196 @@
+"""Notifications as a block of an application: declared once, asked for anywhere, delivered by jobs of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from uuid import UUID
+
+from mainspring.block import Block
+from mainspring.breaker import breaker
+from mainspring.category import CATEGORIES
+from mainspring.client import AsyncClient, Client
+from mainspring.context import Context
+from mainspring.contrib.notify import asking
+from mainspring.contrib.notify.asking import About, Async, How, Sync, To, Where
+from mainspring.contrib.notify.delivery import Delivery
+from mainspring.contrib.notify.sender import Sender
+from mainspring.contrib.notify.setup import Recipients, Setup, Spam, by_channel, by_name, dry_channels
+from mainspring.contrib.notify.template import Template
+from mainspring.db import notify as db
+from mainspring.db import recipients
+from mainspring.db.notify import TASK, Asked, Item, Rate
+from mainspring.db.recipients import Channel
+from mainspring.db.schema import Sql
+from mainspring.db.statement import Flow
+from mainspring.errors import ConfigurationError, MainspringError
+from mainspring.registry import Registry
+from mainspring.retry import Retry
+
+if TYPE_CHECKING:
+    from mainspring.app import App
+    from mainspring.breaker import Breaker
+
+T = TypeVar("T")
+TIMEOUT = 10.0  # seconds for one call of a provider (PLAN-3.12)
+
+
+class Notify(Block):
+    """Messages by mail, SMS and push, and inside the application: asked for in your transaction, each delivered once.
+
+    ::
+
+        notify = Notify(senders=[Smtp(...)], templates=[Template("welcome", "Welcome", "Hello {{ name }}!")])
+        app = ms.App(None, tasks, blocks=[notify])
+
+        notify.send("user-7", "welcome", {"name": "Ana"}, by=client, conn=conn)
+    """
+
+    def __init__(
+        self,
+        *,
+        senders: Sequence[Sender] = (),
+        templates: Sequence[Template] = (),
+        dry_run: bool | None = None,
+        spam: Spam | None = Spam(),  # noqa: B008 (a frozen value)
+        recipients: Recipients | None = None,
+        retry: Retry | None = None,
+        breakers: Sequence[Breaker] = (),
+        timeout: float = TIMEOUT,
+    ) -> None:
+        if timeout <= 0:
+            raise ConfigurationError("timeout: is not positive")
+        self.registry = Registry("notify")
+
+        @self.registry.task(
+            name=TASK,
+            category="notifications",
+            retry=retry or CATEGORIES["notifications"].retry,
+            snooze_limit=None,  # quiet hours and the spam limit put off, and lose nothing
+            encrypt=False,  # an id
+            subject="notification_id",
+        )
+        async def deliver(ctx: Context, *, notification_id: UUID) -> None:
+            """Deliver one notification on one channel."""
+            await Delivery(self._setup, ctx, notification_id).run()
+
+        used = by_channel(senders)
+        named = {one.name: one for one in breakers}
+        self.breakers = [named.get(sender.name) or breaker(sender.name) for sender in used.values()]
+        self._setup = Setup(used, by_name(templates), dry_channels(dry_run), spam, recipients, timeout, Sql(), deliver)
+
+    def joined(self, app: App) -> None:
+        """Its tables are in the application's schema."""
+        self._setup.sql = Sql(app.schema)
+
+    @property
+    def dry_run(self) -> frozenset[Channel]:
+        """The channels on which nothing is sent: their messages are recorded as skipped."""
+        return self._setup.dry
+
+    @overload
+    def send(
+        self, to: To, template: str, data: Mapping[str, Any] | None = None, *, by: Sync, **how: Unpack[How]
+    ) -> list[Asked]: ...
+    @overload
+    def send(
+        self, to: To, template: str, data: Mapping[str, Any] | None = None, *, by: Async, **how: Unpack[How]
+    ) -> Awaitable[list[Asked]]: ...
+    def send(
+        self, to: To, template: str, data: Mapping[str, Any] | None = None, *, by: Sync | Async, **how: Unpack[How]
+    ) -> list[Asked] | Awaitable[list[Asked]]:
+        """Ask for a notification: its row and its job commit with your transaction, and nothing is sent before.
+
+        `by` is a client, or the context of a handler; with an async one, await it. A context without a `conn` asks
+        with its job's success, and answers nothing. See `How` for what else may be said.
+
+        The same recipient, template and data at the same time, cut to 15 minutes, is one message: the time is `at`, or
+        `event_at`, or that of the job whose handler asks, else now.
+        """
+        try:
+            request = asking.prepared(self._setup, to, template, data, how)
+        except MainspringError as error:
+            if not how.get("best_effort"):
+                raise
+            asking.refused(template, str(error))
+            return asking.nothing(by)
+        return asking.ask(by, how.get("conn"), request)
+
+    # -- recipients
+
+    @overload
+    def save_recipient(self, recipient: str, /, *, by: Sync, **about: Unpack[About]) -> None: ...
+    @overload
+    def save_recipient(self, recipient: str, /, *, by: Async, **about: Unpack[About]) -> Awaitable[None]: ...
+    def save_recipient(self, recipient: str, /, *, by: Sync | Async, **about: Unpack[About]) -> Awaitable[None] | None:
+        """Write who somebody is: see `Recipient`. What is not named keeps its value.
+
+        ::
+
+            notify.save_recipient("user-7", email="ana@example.com", zone="Europe/Lisbon", by=client, conn=conn)
+        """
+        said: dict[str, Any] = {**about}
+        where: Where = {"conn": said.pop("conn", None), "org": said.pop("org", None)}
+        return self._do(by, where, lambda org: recipients.save(self._setup.sql, org, recipient, said))
+
+    @overload
+    def forget_recipient(self, recipient: str, /, *, by: Sync, **where: Unpack[Where]) -> bool: ...
+    @overload
+    def forget_recipient(self, recipient: str, /, *, by: Async, **where: Unpack[Where]) -> Awaitable[bool]: ...
+    def forget_recipient(
+        self, recipient: str, /, *, by: Sync | Async, **where: Unpack[Where]
+    ) -> bool | Awaitable[bool]:
+        """Remove somebody's addresses: what is still to be sent to them is skipped. False: there was nobody."""
+        return self._do(by, where, lambda org: recipients.forget(self._setup.sql, org, recipient))
+
+    # -- inside the application
+
+    @overload
+    def inbox(
+        self, recipient: str, *, by: Sync, unread: bool = False, limit: int = 50, **where: Unpack[Where]
+    ) -> list[Item]: ...
+    @overload
+    def inbox(
+        self, recipient: str, *, by: Async, unread: bool = False, limit: int = 50, **where: Unpack[Where]
+    ) -> Awaitable[list[Item]]: ...
+    def inbox(
+        self, recipient: str, *, by: Sync | Async, unread: bool = False, limit: int = 50, **where: Unpack[Where]
+    ) -> list[Item] | Awaitable[list[Item]]:
+        """What is shown to somebody in the application, newest first."""
+        sql = self._setup.sql
+        return self._do(by, where, lambda org: db.inbox(sql, org, recipient, unread=unread, limit=limit))
+
+    @overload
+    def read(self, recipient: str, ids: Sequence[UUID], *, by: Sync, **where: Unpack[Where]) -> int: ...
+    @overload
+    def read(self, recipient: str, ids: Sequence[UUID], *, by: Async, **where: Unpack[Where]) -> Awaitable[int]: ...
+    def read(
+        self, recipient: str, ids: Sequence[UUID], *, by: Sync | Async, **where: Unpack[Where]
+    ) -> int | Awaitable[int]:
+        """Mark as read what somebody has seen of their own; answers how many were not."""
+        return self._do(by, where, lambda org: db.read(self._setup.sql, org, recipient, ids))
+
+    # -- how it goes
+
+    @overload
+    def rates(self, *, by: Sync, since: datetime | None = None, **where: Unpack[Where]) -> list[Rate]: ...
+    @overload
+    def rates(self, *, by: Async, since: datetime | None = None, **where: Unpack[Where]) -> Awaitable[list[Rate]]: ...
+    def rates(
+        self, *, by: Sync | Async, since: datetime | None = None, **where: Unpack[Where]
+    ) -> list[Rate] | Awaitable[list[Rate]]:
+        """How deliveries ended, by template and channel; without an organisation, all that may be seen."""
+        return self._do(by, where, lambda org: db.rates(self._setup.sql, org, since=since))
+
+    def _do(self, by: Sync | Async, where: Where, flow: Callable[[str | None], Flow[T]]) -> T | Awaitable[T]:
+        org = where.get("org")
+        if org is None:
+            org = by._who().org_id if isinstance(by, Client | AsyncClient) else by.job.org_id
+        answer: T | Awaitable[T] = asking.do(by, where.get("conn"), flow(org))
+        return answer
+
+    async def close(self) -> None:
+        """Let go of the senders' connections in this event loop."""
+        for sender in self._setup.senders.values():
+            await sender.close()
