@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mainspring.errors import MainspringError
+from mainspring.errors import SignatureRefused as SignatureRefused  # what `Inbound.verify` raises
 
 if TYPE_CHECKING:
     from mainspring.app import App
@@ -36,12 +36,6 @@ class Check:
     name: str
     probe: Callable[[], Awaitable[None]]
     required: bool = False  # whether we are not ready without it; else it is shown as degraded
-
-
-class SignatureRefused(MainspringError):
-    """What came is not from whom it says, or too old; nothing was stored."""
-
-    code = "SIGNATURE_REFUSED"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -62,11 +62,14 @@ class Retention:
     cancelled: timedelta = timedelta(days=30)
     resolved: timedelta = timedelta(days=90)  # failed and dead jobs that somebody decided about; open ones are kept
     fires: timedelta = timedelta(days=90)
+    inbound: timedelta = timedelta(days=90)  # webhooks that came; those whose job is still there stay with it
+    deliveries: timedelta = timedelta(days=90)  # of webhooks, counted from the event
+    notifications: timedelta = timedelta(days=365)  # and what is shown of them in an inbox
     workers: timedelta = timedelta(days=1)  # heartbeats that have stopped
     batch: int = 1000
 
     def __post_init__(self) -> None:
-        for name in ("succeeded", "cancelled", "resolved", "fires", "workers"):
+        for name in (one.name for one in fields(self) if one.name != "batch"):
             if not timedelta(0) <= getattr(self, name) <= _LONGEST:
                 raise ConfigurationError(f"{name}: is not between 0 and 36500 days")
         if not 1 <= self.batch <= 100_000:
@@ -88,7 +91,8 @@ def _millis(text: str) -> timedelta:
     return timedelta(milliseconds=float(text))
 
 
-def _switch(text: str) -> bool:
+def switch(text: str) -> bool:
+    """On or off, in the usual words."""
     return {"1": True, "on": True, "true": True, "yes": True, "0": False, "off": False, "false": False, "no": False}[
         text.strip().lower()
     ]
@@ -113,7 +117,7 @@ _WORKER: dict[str, tuple[tuple[str, ...], Callable[[str], Any]]] = {
     "poll_interval": (("MAINSPRING_POLL_INTERVAL_MS", "BPC_JOBS_POLL_INTERVAL_MS"), _millis),
     "grace": (("MAINSPRING_GRACE_SECONDS",), _seconds),
     "batch": (("MAINSPRING_BATCH",), int),
-    "scheduler": (("MAINSPRING_SCHEDULER",), _switch),
+    "scheduler": (("MAINSPRING_SCHEDULER",), switch),
     "listen_dsn": (("MAINSPRING_LISTEN_DSN",), str),
 }
 
@@ -124,6 +128,9 @@ _RETENTION: dict[str, tuple[tuple[str, ...], Callable[[str], Any]]] = {
     "cancelled": (("MAINSPRING_KEEP_CANCELLED_DAYS",), _days),
     "resolved": (("MAINSPRING_KEEP_RESOLVED_DAYS",), _days),
     "fires": (("MAINSPRING_KEEP_FIRES_DAYS",), _days),
+    "inbound": (("MAINSPRING_KEEP_INBOUND_DAYS",), _days),
+    "deliveries": (("MAINSPRING_KEEP_DELIVERIES_DAYS",), _days),
+    "notifications": (("MAINSPRING_KEEP_NOTIFICATIONS_DAYS",), _days),
     "workers": (("MAINSPRING_KEEP_WORKERS_DAYS",), _days),
     "batch": (("MAINSPRING_PRUNE_BATCH",), int),
 }
@@ -142,7 +149,7 @@ def worker_config(base: WorkerConfig | None = None, env: Mapping[str, str] | Non
     >>> worker_config(env={"MAINSPRING_CONCURRENCY": "8"}).concurrency
     8
     """
-    return replace(base or WorkerConfig(), **_changes(_WORKER, env))
+    return replace(base or WorkerConfig(), **changes(_WORKER, env))
 
 
 def retention(base: Retention | None = None, env: Mapping[str, str] | None = None) -> Retention:
@@ -151,7 +158,7 @@ def retention(base: Retention | None = None, env: Mapping[str, str] | None = Non
     >>> retention(env={"MAINSPRING_KEEP_SUCCEEDED_DAYS": "1.5"}).succeeded
     datetime.timedelta(days=1, seconds=43200)
     """
-    return replace(base or Retention(), **_changes(_RETENTION, env))
+    return replace(base or Retention(), **changes(_RETENTION, env))
 
 
 def maintained(env: Mapping[str, str] | None = None) -> bool:
@@ -162,22 +169,42 @@ def maintained(env: Mapping[str, str] | None = None) -> bool:
     return said == "on"
 
 
-def _changes(
+def changes(
     known: Mapping[str, tuple[tuple[str, ...], Callable[[str], Any]]], env: Mapping[str, str] | None
 ) -> dict[str, Any]:
+    """What the environment says of settings, each with its names there and how to read it; for blocks, too."""
     env = os.environ if env is None else env
-    changes: dict[str, Any] = {}
+    said: dict[str, Any] = {}
     for setting, (names, read) in known.items():
         text = _read(env, names)
         if text is not None:
             try:
-                changes[setting] = read(text)
+                said[setting] = read(text)
             except (ValueError, KeyError, OverflowError):
                 raise ConfigurationError(f"{' or '.join(names)}: not a valid {setting}") from None
-    return changes
+    return said
 
 
 def database(dsn: str | None = None, env: Mapping[str, str] | None = None) -> str | None:
     """The database's address: given, or MAINSPRING_DSN, or DATABASE_URL, or None if nobody names one."""
     env = os.environ if env is None else env
     return dsn or env.get("MAINSPRING_DSN") or env.get("DATABASE_URL") or None
+
+
+def cron_secret(env: Mapping[str, str] | None = None) -> str | None:
+    """The secret of the run endpoint; None where nobody has set one. An empty one was set, and is too short."""
+    env = os.environ if env is None else env
+    names = [name for name in ("MAINSPRING_CRON_SECRET", "CRON_SECRET") if name in env]
+    if len({env[name] for name in names}) > 1:
+        raise ConfigurationError(f"{' and '.join(names)}: two names of one setting have different values")
+    return env[names[0]] if names else None
+
+
+def app_url(env: Mapping[str, str] | None = None) -> str | None:
+    """Where a kick finds the run endpoint; None where nobody says."""
+    return _read(os.environ if env is None else env, ("MAINSPRING_APP_URL", "APP_URL"))
+
+
+def base_url(env: Mapping[str, str] | None = None) -> str | None:
+    """Where the scheduled caller finds the run endpoint; None where nobody says."""
+    return _read(os.environ if env is None else env, ("MAINSPRING_BASE_URL", "BASE_URL"))

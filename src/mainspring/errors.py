@@ -10,7 +10,7 @@
     │   └── UnknownOption
     ├── ValidationError           fix the input; carries code and field (at enqueue)
     │   ├── PayloadTooLarge
-    │   └── UnknownName           no limit or breaker is called so
+    │   └── UnknownName           no limit, breaker, endpoint or delivery is called so
     ├── JobError                  about one job; carries job_id
     │   ├── JobNotFound
     │   ├── JobExists             the job id is taken by another job
@@ -22,6 +22,7 @@
     ├── ScheduleNotFound          no schedule has this name
     ├── BatchNotFound             no batch has this id
     ├── NotPermitted              another organisation's, or not this role's to do
+    ├── SignatureRefused          a webhook that came is not from whom it says
     ├── Unreadable                an encrypted value was changed, or belongs elsewhere
     │   └── Erased                its key no longer exists: the organisation was erased
     ├── SchemaError               SchemaMissing  SchemaOutdated  SchemaChanged  SchemaTooNew
@@ -91,7 +92,7 @@ class PayloadTooLarge(ValidationError):
 
 
 class UnknownName(ValidationError):
-    """No limit or breaker is called so."""
+    """No limit, breaker, endpoint or delivery is called so."""
 
 
 class JobError(MainspringError):
@@ -153,6 +154,12 @@ class NotPermitted(MainspringError):
     """The database refused: it belongs to another organisation, or is not this role's to do."""
 
     code = "OWNERSHIP_VIOLATION"
+
+
+class SignatureRefused(MainspringError):
+    """What came is not from whom it says, or too old; nothing was stored."""
+
+    code = "SIGNATURE_REFUSED"
 
 
 class Unreadable(MainspringError):

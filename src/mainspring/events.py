@@ -238,6 +238,14 @@ class BreakerForced(Event, frozen=True, gc=False, tag="breaker.forced"):
     reason: str | None
 
 
+class EndpointDisabled(Event, frozen=True, gc=False, tag="webhook.endpoint_disabled"):
+    """The receiver of a webhook said that it is gone: it gets nothing more until somebody resumes its endpoint."""
+
+    endpoint: UUID
+    org_id: str
+    reason: str
+
+
 class Alert(Event, frozen=True, gc=False, tag="alert"):
     """Somebody should look; `runbook` is where it says what to do. `firing` is False when it is over."""
 

@@ -34,6 +34,9 @@ EVERY: Final[dict[str, Rule]] = {
     "prune_jobs": every(minutes=15),
     "prune_keys": every(hours=1),
     "prune_fires": every(hours=6),
+    "prune_inbound": every(hours=6),
+    "prune_deliveries": every(hours=6),
+    "prune_notifications": every(hours=6),
     "forget_workers": every(hours=1),
     "forget_buckets": every(hours=6),
 }

@@ -15,6 +15,7 @@ from mainspring import App, Registry, Retention, rate
 from mainspring.config import WorkerConfig
 from mainspring.db.doctor import engine
 from mainspring.db.gauges import Dead, Gauges, Holder, gauges
+from mainspring.db.maintenance import SWEEPS
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
@@ -69,7 +70,7 @@ def firing(mainspring: Harness) -> set[str]:
 def test_they_are_schedules_of_the_engine_that_never_meet_themselves(mainspring_app: App) -> None:
     found = mainspring_app.registry.schedules()
 
-    assert len(found) == 7
+    assert len(found) == len(SWEEPS) + 2
     assert {(one.org, one.running, one.app) for one in found} == {(SYSTEM, "skip", "mainspring")}
 
 

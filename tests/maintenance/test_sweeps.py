@@ -196,6 +196,24 @@ def test_buckets_of_limits_that_nobody_used_for_a_day_are_forgotten(mainspring: 
     assert mainspring.conn.execute("select gate from mainspring.bucket order by 1").fetchall() == [("l/24",), ("l/25",)]
 
 
+def test_webhooks_that_came_are_kept_90_days_and_as_long_as_their_jobs(
+    mainspring: Harness, mainspring_app: App
+) -> None:
+    waiting = mainspring.client.enqueue(mainspring_app.registry.get("work").job().after(DAY))
+    gone = "00000000-0000-7000-8000-000000000000"
+    for name, days, job in [("a", 91, None), ("b", 91, gone), ("c", 91, waiting.id), ("d", 89, None)]:
+        mainspring.conn.execute(
+            "insert into mainspring.inbound (org_id, provider, event_id, type, body, job_id, received_at)"
+            " values ('org' || %s, 'acme', %s, 'x', 'x', %s, mainspring.now() - make_interval(days => %s))",
+            [days, name, job, days],
+        )
+
+    assert sweep(mainspring, mainspring_app, "prune_inbound") == {"removed": 2}
+
+    left = mainspring.conn.execute("select event_id from mainspring.inbound order by 1").fetchall()
+    assert left == [("c",), ("d",)]
+
+
 def test_the_trail_does_not_grow_by_heartbeats(mainspring: Harness, mainspring_app: App) -> None:
     beat = mainspring_app.registry.get("mainspring.heartbeat")
     mainspring.client.enqueue(beat.job().for_org("SYSTEM"))

@@ -24,6 +24,8 @@ PLAIN: dict[str, Any] = {
     "p_event": "order.paid",
     "p_name": "another step",
     "p_dry": "false",
+    "p_best_effort": "false",
+    "p_becomes": "paused",
     "p_limits": "{100}",
     "p_zone": "",
     "p_definition": json.dumps(
@@ -123,11 +125,24 @@ def argument(name: str, kind: str, org: Org, n: int, scoped: bool) -> str | None
         "created_at": "2026-01-01T00:00:00Z",
         "due_at": "2026-01-01T00:00:00Z",
     }
+    note = {
+        "org_id": org.name,
+        "id": new,
+        "recipient_id": org.key,
+        "channel": "email",
+        "template": "t",
+        "class": "normal",
+        "necessary": False,
+        "data": {},
+        "payload_hash": "h",
+    }
     values = PLAIN | {
         "p_org": org.name if scoped else None,
         "org_id": org.name,
         "key": org.key,
         "p_key": org.key,
+        "p_recipient": org.key,
+        "p_notes": json.dumps([note]),
         "p_worker": org.worker,
         "p_tasks": f"{{{org.task}}}",
         "p_jobs": json.dumps([envelope]),

@@ -30,7 +30,9 @@ PLANTS = {
 #: What answers about our own jobs, so that its silence about others means something.
 TALKATIVE = {
     "cancel", "reschedule", "state_of", "job_of", "find_dead", "replay", "replay_many", "discard", "discard_many",
-    "fix_forward", "prioritize", "enqueue_many", "erase",
+    "fix_forward", "prioritize", "enqueue_many", "erase", "set_endpoint", "rotate_secret", "remove_endpoint",
+    "redeliver",
+    "resend_notification", "read_inbox", "forget_recipient",
 }  # fmt: skip
 
 

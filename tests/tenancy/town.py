@@ -111,9 +111,12 @@ def settle_in(engine: Engine, org: str) -> Org:
     waiting = [engine.enqueue(**fields, **more) for more in ({}, {"delay": "1 day"}, {"key": f"{here.key} 2"})]
     here.jobs = [*(claim.id for claim in ended), running.id, *(job.id for job in waiting)]
     here.epoch = running.epoch
+    engine.rows("select mainspring.receive(%s, 'stripe', %s, 'paid', %s, null)", org, secret, secret)
     plan(engine, org, secret)
     gather(engine, here, secret)
     shut(engine, here)
+    announce(engine, here, secret)
+    notify(engine, here, secret)
     return here
 
 
@@ -136,6 +139,30 @@ def shut(engine: Engine, here: Org) -> None:
     engine.rows("select mainspring.declare_breakers(%s)", json.dumps([rule]))
     call = {"org_id": here.name, "name": name, "key": here.key, "ages": [0]}
     engine.rows("select mainspring.report_calls(%s)", json.dumps([call]))
+
+
+def announce(engine: Engine, here: Org, secret: str) -> None:
+    """A webhook's endpoint and a delivery, whose ids are those of jobs so that calls mean them."""
+    add = "select mainspring.add_endpoint(%s, %s, 'https://example.com/', '{}', %s, 'X-Test', null, %s, 'user', %s)"
+    engine.rows(add, here.name, here.jobs[0], secret, secret, secret)
+    delivery = "insert into mainspring.webhook_delivery (org_id, id, endpoint, event_id, event_type, aggregate_type,"
+    delivery += " aggregate_id, body, job_id, created_at) values (%s, %s, %s, %s, 'a.b', 'A', '1', %s, %s, %s)"
+    engine.rows(f"{delivery} returning 1", here.name, here.jobs[1], here.jobs[0], uuid7(), secret, here.jobs[1], NOON)
+
+
+def notify(engine: Engine, here: Org, secret: str) -> None:
+    """A recipient, whom the calls name, and notifications to them, whose ids are those of jobs."""
+    engine.rows("select mainspring.save_recipient(%s, %s, %s)", here.name, here.key, json.dumps({"email": secret}))
+    note = "insert into mainspring.notification (org_id, id, recipient_id, channel, template, class, necessary, data,"
+    note += " payload_hash, bucket, due_at, job_id, created_at, status, sent_at) values (%s, %s, %s, 'in_app', %s,"
+    note += " 'normal', false, %s, %s, %s, %s, %s, %s, %s, %s) returning 1"
+    data, key = json.dumps({"note": secret}), here.key
+    for n, (status, at) in enumerate((("sent", NOON), ("pending", None))):
+        about = (key, secret, data, str(n), NOON, NOON, here.jobs[n], NOON, status, at)
+        engine.rows(note, here.name, here.jobs[n], *about)
+    shown = "insert into mainspring.inbox (org_id, id, recipient_id, title, text, created_at)"
+    shown += " values (%s, %s, %s, %s, %s, %s) returning 1"
+    engine.rows(shown, here.name, here.jobs[0], key, secret, secret, NOON)
 
 
 def plan(engine: Engine, org: str, secret: str) -> None:
@@ -236,6 +263,11 @@ class Town(Secured):
         query = sql.SQL(" union all ").join(sql.SQL(one).format(sql.Identifier(table)) for table in tables)
         return {f"{table} of {org}": digest for table, org, digest in self.conn.execute(query, tables)}
 
+    def _damage(self, before: dict[str, Any]) -> set[str]:
+        """What is no longer as it was; a transaction without a number has written nothing, and is believed."""
+        ((number,),) = self.do("select pg_current_xact_id_if_assigned()::text")
+        return set() if number is None else differences(before, self._others())
+
     def _reads(self, role: str, org: str | None) -> Iterator[str]:
         for relation in self.relations("rpv"):
             allowed = self._may_see(role, org, "audit" if relation == "trail" else relation)
@@ -269,7 +301,7 @@ class Town(Secured):
                 ]
                 self.do("reset session authorization")
                 harmless = {f"{table} of {known}" for known in self._may_see(role, org, table)}
-                if damage := differences(before, self._others()) - harmless:
+                if damage := self._damage(before) - harmless:
                     yield f"{role} of {org} writes to {sorted(damage)}: {said}"
 
     def _calls(self, role: str, org: str | None, before: dict[str, Any]) -> Iterator[str]:
@@ -288,7 +320,7 @@ class Town(Secured):
                         yield f"{role} of {org} learns by {name} what exists: {there}, else {nowhere}"
                 self.do("reset session authorization")
                 harmless = HARMLESS if name in COMMON else set()
-                if damage := differences(before, self._others()) - harmless:
+                if damage := self._damage(before) - harmless:
                     yield f"{role} of {org} changes {sorted(damage)} by {name}"
 
     def variants(self, parameters: Parameters) -> list[tuple[int, bool]]:

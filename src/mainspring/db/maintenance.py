@@ -39,6 +39,24 @@ def prune_fires(sql: Sql, keep: Retention) -> Flow[int]:
     return (yield from _count(Statement(sql["prune_fires"], params, scalar)))
 
 
+def prune_deliveries(sql: Sql, keep: Retention) -> Flow[int]:
+    """Remove deliveries of webhooks that have ended, and secrets that have expired."""
+    params: dict[str, str | int | None] = {"age": _interval(keep.deliveries), "limit": keep.batch}
+    return (yield from _count(Statement(sql["prune_deliveries"], params, scalar)))
+
+
+def prune_inbound(sql: Sql, keep: Retention) -> Flow[int]:
+    """Remove webhooks that came, once the jobs that acted on them are gone."""
+    params: dict[str, str | int | None] = {"age": _interval(keep.inbound), "limit": keep.batch}
+    return (yield from _count(Statement(sql["prune_inbound"], params, scalar)))
+
+
+def prune_notifications(sql: Sql, keep: Retention) -> Flow[int]:
+    """Remove notifications that are not under way any more, and what inboxes show of them."""
+    params: dict[str, str | int | None] = {"age": _interval(keep.notifications), "limit": keep.batch}
+    return (yield from _count(Statement(sql["prune_notifications"], params, scalar)))
+
+
 def forget_workers(sql: Sql, keep: Retention) -> Flow[int]:
     """Remove workers whose heartbeat has stopped."""
     return (yield from _count(Statement(sql["forget_workers"], {"age": _interval(keep.workers)}, scalar)))
@@ -61,6 +79,9 @@ SWEEPS: Final[dict[str, Sweep]] = {
     "prune_jobs": prune_jobs,
     "prune_keys": prune_keys,
     "prune_fires": prune_fires,
+    "prune_inbound": prune_inbound,
+    "prune_deliveries": prune_deliveries,
+    "prune_notifications": prune_notifications,
     "forget_workers": forget_workers,
     "forget_buckets": forget_buckets,
 }

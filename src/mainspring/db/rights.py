@@ -17,6 +17,9 @@ AUDIT: Final = (
     " epoch"
 )
 
+#: What people may see of a webhook's endpoint: not the headers of its own, which may hold secrets.
+ENDPOINT: Final = "org_id, id, url, events, description, prefix, state, reason, changed_at, created_at"
+
 #: What each role does with a table itself: worker, api, operator. Everything else goes through the verbs below.
 #: A lock (`for update`) needs the right to update; the triggers refuse the update of a job that has ended all the same.
 TABLES: Final[dict[str, tuple[str, str, str]]] = {
@@ -48,6 +51,12 @@ TABLES: Final[dict[str, tuple[str, str, str]]] = {
     "fire": ("select, insert, delete", "select", "select"),
     "fan_out": ("select, insert, update, delete", "select", "select"),
     "inbound": ("select, delete", "select", "select"),
+    "recipient": ("select", "select", ""),  # whoever looks into deliveries need not see addresses
+    "notification": ("select, update, delete", "select", "select"),
+    "inbox": ("select, insert, update, delete", "select", "select"),
+    "webhook_endpoint": ("select", f"select ({ENDPOINT})", f"select ({ENDPOINT})"),
+    "webhook_secret": ("select, delete", "", ""),  # for who signs with them; to rotate them nobody need read them
+    "webhook_delivery": ("select, update, delete", "select", "select"),
     "worker": ("select, insert, update, delete", "", "select"),
     "migration": ("select", "select", "select"),
     "clock": ("select", "select", "select"),  # of test databases
@@ -78,7 +87,8 @@ SEQUENCES: Final[dict[str, tuple[str, str, str]]] = {
     "woken_at": ("select", "", ""),
 }
 
-VIEWS: Final = ("jobs", "attempts", "keys", "trail", "dead_letters", "batches")  # by the right of who reads them
+#: Read by the right of who reads them.
+VIEWS: Final = ("jobs", "attempts", "keys", "trail", "dead_letters", "batches", "notification_log", "deliveries")
 
 EVERYBODY: Final[tuple[Role, ...]] = ROLES
 WORKER: Final[tuple[Role, ...]] = ("worker",)
@@ -129,6 +139,17 @@ VERBS: Final[dict[str, tuple[Role, ...]]] = {
     "auto_breaker": OPERATOR,
     "declare_limits": WORKER,
     "receive": EVERYBODY,
+    "save_recipient": EVERYBODY,
+    "forget_recipient": EVERYBODY,
+    "request_notifications": EVERYBODY,
+    "read_inbox": EVERYBODY,
+    "resend_notification": OPERATOR,
+    "add_endpoint": EVERYBODY,
+    "set_endpoint": EVERYBODY,
+    "remove_endpoint": EVERYBODY,
+    "rotate_secret": EVERYBODY,
+    "publish": EVERYBODY,
+    "redeliver": OPERATOR,
 }
 
 #: These run by the rights of who calls them: readers of everybody, and what workers do, across organisations.
@@ -211,6 +232,7 @@ CALLS: Final[dict[str, tuple[Role, ...]]] = {
     "prune_fires": WORKER,
     "fires_after": WORKER,
     "verb": WORKER,
+    "reserve_notification": WORKER,
 }
 
 #: Parts of verbs, and triggers: nobody calls them.
@@ -222,7 +244,8 @@ PARTS: Final = frozenset({
     "rule_of", "declared_limit", "put_limit", "put_fair", "index_fair", "record_limit", "reconsider", "free_buckets",
     "record_queue", "force_breaker", "breaker_facts", "lock_key", "take_key", "seize",
     "guard_job", "guard_finished", "guard_append_only",
-    "record_schedule", "definition", "guard_fire", "cron_values", "check_cron",
+    "record_endpoint", "delivery_job",
+    "record_schedule", "definition", "guard_fire", "cron_values", "check_cron", "write_notifications",
 })  # fmt: skip
 
 

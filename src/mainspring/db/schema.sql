@@ -30,6 +30,24 @@ CREATE TYPE mainspring.envelope AS (
 	ord bigint
 );
 
+CREATE FUNCTION mainspring.add_endpoint(p_org text, p_id uuid, p_url text, p_events text[], p_description text, p_prefix text, p_headers text, p_secret text, p_actor_type text, p_actor_id text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform "mainspring".check_text('org', p_org, 200);
+  perform "mainspring".check_text('url', p_url, 2048);
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, null);
+  if (select count(*) from (select from "mainspring".webhook_endpoint e where e.org_id = p_org limit 1000) x) = 1000 then
+    perform "mainspring".refuse('org', 'has 1000 endpoints already');
+  end if;
+  insert into "mainspring".webhook_endpoint (org_id, id, url, events, description, prefix, headers, changed_at, created_at)
+  values (p_org, p_id, p_url, coalesce(p_events, '{}'), p_description, p_prefix, p_headers, "mainspring".now(), "mainspring".now());
+  insert into "mainspring".webhook_secret (org_id, endpoint, id, secret, created_at)
+  values (p_org, p_id, "mainspring".uuid7(), p_secret, "mainspring".now());
+  perform "mainspring".record_endpoint('webhook.endpoint_added', p_org, p_id, p_actor_type, p_actor_id,
+                                   jsonb_build_object('url', p_url, 'events', p_events));
+end $$;
+
 CREATE FUNCTION mainspring.add_key(p_org text, p_id uuid, p_wrapped bytea) RETURNS void
     LANGUAGE sql
     AS $$
@@ -1372,6 +1390,10 @@ begin
   return true;
 end $$;
 
+CREATE FUNCTION mainspring.delivery_job(p_job json, p_org text, p_id uuid, p_delivery uuid, p_endpoint uuid) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE
+    RETURN ((p_job)::jsonb || jsonb_build_object('id', p_id, 'org_id', p_org, 'strand', p_endpoint, 'payload', jsonb_build_object('delivery_id', p_delivery, 'endpoint_id', p_endpoint)));
+
 CREATE FUNCTION mainspring.digest(a mainspring.audit) RETURNS bytea
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN sha256(convert_to((jsonb_build_array((a).org_id, (a).id, (EXTRACT(epoch FROM (a).at))::text, (a).event, (a).job_id, (a).task, (a).attempt, (a).project_id, (a).actor_type, (a).actor_id, (a).request_id, (a).correlation_id, (a).detail, (a).epoch))::text, 'utf8'::name));
@@ -2159,6 +2181,14 @@ begin
   return n;
 end $$;
 
+CREATE FUNCTION mainspring.forget_recipient(p_org text, p_recipient text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+  delete from "mainspring".recipient x where x.org_id = p_org and x.recipient_id = p_recipient;
+  return found;
+end $$;
+
 CREATE FUNCTION mainspring.free_buckets(p_name text) RETURNS text[]
     LANGUAGE sql
     SET enable_seqscan TO 'off'
@@ -2819,6 +2849,35 @@ begin
   end loop;
 end $$;
 
+CREATE FUNCTION mainspring.publish(p_org text, p_event_id uuid, p_type text, p_aggregate_type text, p_aggregate_id text, p_body text, p_job json, p_only uuid DEFAULT NULL::uuid) RETURNS TABLE(delivery uuid, endpoint uuid)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+  jobs json;
+begin
+  with wanted as materialized (
+    select e.id as endpoint, "mainspring".uuid7() as id from "mainspring".webhook_endpoint e
+    where e.org_id = p_org and e.state <> 'disabled' and case
+      when p_only is not null then e.id = p_only
+      else cardinality(e.events) = 0 or p_type = any(e.events) or exists (
+        select from unnest(e.events) f where right(f, 2) = '.*' and starts_with(p_type, left(f, -1))) end
+  ), made as (
+    insert into "mainspring".webhook_delivery (org_id, id, endpoint, event_id, event_type, aggregate_type, aggregate_id, body,
+                                           job_id, created_at)
+    select p_org, w.id, w.endpoint, p_event_id, p_type, p_aggregate_type, p_aggregate_id, p_body, w.id, "mainspring".now()
+    from wanted w order by w.endpoint  -- in one order by everybody
+    on conflict (org_id, endpoint, event_id) do nothing
+    returning id, endpoint
+  )
+  select json_agg("mainspring".delivery_job(p_job, p_org, m.id, m.id, m.endpoint)) into jobs from made m;
+  if jobs is null then
+    return;
+  end if;
+  perform from "mainspring".enqueue_many(jobs, true);
+  return query select (j ->> 'id')::uuid, (j ->> 'strand')::uuid from json_array_elements(jobs) j;
+end $$;
+
 CREATE FUNCTION mainspring.put_fair(p_queue text, p_weights jsonb, p_app text, p_actor_type text, p_actor_id text, p_reason text) RETURNS void
     LANGUAGE plpgsql
     AS $_$
@@ -2887,6 +2946,18 @@ CREATE FUNCTION mainspring.raise_idle(p_millis integer) RETURNS void
   from "mainspring".idle_until
   cross join (select (extract(epoch from clock_timestamp()) * 1000)::bigint + p_millis as until) t
 $$;
+
+CREATE FUNCTION mainspring.read_inbox(p_org text, p_recipient text, p_ids uuid[]) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+  count integer;
+begin
+  update "mainspring".inbox x set read_at = "mainspring".now()
+  where x.org_id = p_org and x.recipient_id = p_recipient and x.id = any(p_ids) and x.read_at is null;
+  get diagnostics count = row_count;
+  return count;
+end $$;
 
 CREATE TABLE mainspring.attempt (
     org_id text NOT NULL,
@@ -3059,7 +3130,7 @@ begin
   if p_event !~ '^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+$' then
     perform "mainspring".refuse('event', 'is not of the form noun.verb');
   end if;
-  if p_event ~ '^(job|batch|queue|limit|breaker|worker|schedule|schema|audit|cipher|dead_letters)\.' then
+  if p_event ~ '^(job|batch|queue|limit|breaker|worker|schedule|schema|audit|cipher|dead_letters|notification|webhook)\.' then
     perform "mainspring".refuse('event', 'is a name of the engine');
   end if;
   if p_detail is null or jsonb_typeof(p_detail) <> 'object' then
@@ -3090,6 +3161,14 @@ begin
   returning id into new_id;
   return new_id;
 end $_$;
+
+CREATE FUNCTION mainspring.record_endpoint(p_event text, p_org text, p_id uuid, p_actor_type text, p_actor_id text, p_detail jsonb) RETURNS void
+    LANGUAGE sql
+    AS $$
+  insert into "mainspring".audit (org_id, at, event, actor_type, actor_id, detail)
+  values (p_org, "mainspring".now(), p_event, p_actor_type, p_actor_id,
+          jsonb_build_object('endpoint', p_id, 'by', p_actor_id, 'by_type', p_actor_type) || jsonb_strip_nulls(p_detail))
+$$;
 
 CREATE FUNCTION mainspring.record_limit(p_event text, p_actor_type text, p_actor_id text, p_reason text, p_what jsonb, p_before jsonb, p_after jsonb) RETURNS void
     LANGUAGE sql
@@ -3140,6 +3219,43 @@ CREATE FUNCTION mainspring.record_start(r mainspring.running) RETURNS void
   from "mainspring".job j where j.id = r.id
 $$;
 
+CREATE FUNCTION mainspring.redeliver(p_org text, p_id uuid, p_job json, p_actor_type text, p_actor_id text, p_reason text) RETURNS TABLE(answer text, job uuid)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+  d "mainspring".webhook_delivery;
+  standing text;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, coalesce(p_reason, ''));
+  select * into d from "mainspring".webhook_delivery x where x.id = p_id and (p_org is null or x.org_id = p_org) for update;
+  if not found then
+    return;
+  end if;
+  job := d.job_id;
+  if exists (select from "mainspring".waiting w where w.id = job) or exists (select from "mainspring".running r where r.id = job) then
+    answer := 'pending';
+    return next;
+    return;
+  end if;
+  select e.state into standing from "mainspring".webhook_endpoint e where e.org_id = d.org_id and e.id = d.endpoint;
+  if standing is null or standing = 'disabled' then
+    perform "mainspring".refuse('endpoint', case when standing is null then 'was removed' else 'is disabled: resume it first' end);
+  end if;
+  answer := 'replayed';
+  if not (select r.moved from "mainspring".replay(job, d.org_id, p_actor_type, p_actor_id, p_reason) r) then
+    answer := 'enqueued';
+    job := "mainspring".uuid7();
+    perform from "mainspring".enqueue_many(
+      json_build_array("mainspring".delivery_job(p_job, d.org_id, job, d.id, d.endpoint)), true);
+  end if;
+  update "mainspring".webhook_delivery x set job_id = job, delivered_at = null where x.org_id = d.org_id and x.id = p_id;
+  perform "mainspring".record_endpoint('webhook.redelivered', d.org_id, d.endpoint, p_actor_type, p_actor_id, jsonb_build_object(
+    'delivery', p_id, 'job', job, 'reason', p_reason,
+    'before', case when d.delivered_at is null then 'failed' else 'delivered' end));
+  return next;
+end $$;
+
 CREATE FUNCTION mainspring.refuse(p_field text, p_problem text, p_code text DEFAULT 'VALIDATION_ERROR'::text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -3184,6 +3300,27 @@ begin
   values (r.org_id, r.id, p_name, p_result, r.epoch, r.worker, "mainspring".now())
   on conflict do nothing;
   return r.cancel_requested_at is not null;
+end $$;
+
+CREATE FUNCTION mainspring.remove_endpoint(p_org text, p_id uuid, p_actor_type text, p_actor_id text, p_reason text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  delete from "mainspring".webhook_endpoint e where e.org_id = p_org and e.id = p_id;
+  if not found then
+    return false;
+  end if;
+  delete from "mainspring".webhook_secret s where s.org_id = p_org and s.endpoint = p_id;
+  perform "mainspring".cancel(d.job_id, p_org, p_actor_type, p_actor_id, coalesce(p_reason, 'its endpoint was removed'))
+  from "mainspring".webhook_delivery d
+  where d.org_id = p_org and d.endpoint = p_id and d.delivered_at is null
+    and exists (select from "mainspring".job j where j.id = d.job_id and not exists (
+      select from "mainspring".finished f where f.id = j.id));
+  perform "mainspring".record_endpoint('webhook.endpoint_removed', p_org, p_id, p_actor_type, p_actor_id,
+                                   jsonb_build_object('reason', p_reason));
+  return true;
 end $$;
 
 CREATE FUNCTION mainspring.renew(p_worker text, p_lease interval, p_epochs bigint[]) RETURNS TABLE(epoch bigint, cancel boolean)
@@ -3449,6 +3586,21 @@ begin
   end loop;
 end $$;
 
+CREATE FUNCTION mainspring.request_notifications(p_notes json, p_jobs json, p_best_effort boolean) RETURNS TABLE(id uuid, answer text, job_id uuid, state text)
+    LANGUAGE plpgsql
+    AS $$
+begin
+  if not p_best_effort then
+    return query select * from "mainspring".write_notifications(p_notes, p_jobs);
+    return;
+  end if;
+  begin
+    return query select * from "mainspring".write_notifications(p_notes, p_jobs);
+  exception when others then
+    return query select null::uuid, 'refused', null::uuid, sqlerrm;
+  end;
+end $$;
+
 CREATE FUNCTION mainspring.reschedule(p_id uuid, p_org text, p_at timestamp with time zone, p_actor_type text, p_actor_id text, p_reason text DEFAULT NULL::text) RETURNS text
     LANGUAGE plpgsql
     AS $$
@@ -3527,6 +3679,74 @@ begin
     attempt := r.attempt;
     return next;
   end loop;
+end $$;
+
+CREATE FUNCTION mainspring.resend_notification(p_org text, p_id uuid, p_job json, p_actor_type text, p_actor_id text, p_reason text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  n "mainspring".notification;
+  before text;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason), "mainspring".check_text('reason', p_reason, 1000);
+  select * into n from "mainspring".notification x where x.org_id = p_org and x.id = p_id for update;
+  if not found then
+    return null;
+  end if;
+  before := (select l.status from "mainspring".notification_log l where l.org_id = p_org and l.id = p_id);
+  if before in ('pending', 'sending') then
+    return false;
+  end if;
+  perform from "mainspring".enqueue_many(json_build_array(p_job), true);
+  update "mainspring".notification x
+  set status = 'pending', reason = null, sent_at = null, reserved_at = null, html = null, provider = null, provider_id = null,
+      error = null, resends = x.resends + 1, due_at = "mainspring".now(), job_id = (p_job ->> 'id')::uuid
+  where x.org_id = p_org and x.id = p_id;
+  insert into "mainspring".audit (org_id, at, event, actor_type, actor_id, detail)
+  values (n.org_id, "mainspring".now(), 'notification.resent', p_actor_type, p_actor_id, jsonb_build_object(
+    'notification', n.id, 'template', n.template, 'channel', n.channel, 'by', p_actor_id, 'by_type', p_actor_type,
+    'reason', p_reason, 'before', jsonb_build_object('status', before, 'sent_at', n.sent_at, 'job_id', n.job_id),
+    'after', jsonb_build_object('status', 'pending', 'sent_at', null, 'job_id', p_job ->> 'id')));
+  return true;
+end $$;
+
+CREATE FUNCTION mainspring.reserve_notification(p_org text, p_id uuid, p_job_id uuid, p_title text, p_text text, p_html text, p_most integer, p_window interval, OUT answer text, OUT since timestamp with time zone, OUT wait double precision) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+  n "mainspring".notification;
+  full_at timestamptz;
+begin
+  if p_most is not null then
+    select * into n from "mainspring".notification x where x.org_id = p_org and x.id = p_id;
+    perform pg_advisory_xact_lock(hashtextextended('"mainspring" ' || n.org_id || ' ' || n.recipient_id || ' ' || n.channel, 0));
+  end if;
+  select * into n from "mainspring".notification x where x.org_id = p_org and x.id = p_id and x.job_id = p_job_id for update;
+  if not found then
+    answer := 'gone';
+  elsif n.status in ('sent', 'skipped') then
+    answer := n.status;
+  else
+    if p_most is not null and n.status = 'pending' then
+      select coalesce(x.sent_at, x.reserved_at) into full_at from "mainspring".notification x
+      where x.org_id = n.org_id and x.recipient_id = n.recipient_id and x.channel = n.channel
+        and x.status in ('sending', 'sent') and x.class <> 'critical'
+        and coalesce(x.sent_at, x.reserved_at) > "mainspring".now() - p_window
+      order by coalesce(x.sent_at, x.reserved_at) desc offset p_most - 1 limit 1;
+    end if;
+    if full_at is not null then
+      answer := 'wait';
+      wait := extract(epoch from full_at + p_window - "mainspring".now());
+      update "mainspring".notification x set due_at = full_at + p_window where x.org_id = p_org and x.id = p_id;
+    else
+      answer := 'reserved';
+      since := n.reserved_at;
+      update "mainspring".notification x
+      set status = 'sending', attempts = x.attempts + 1, reserved_at = coalesce(x.reserved_at, "mainspring".now()),
+          title = p_title, text = p_text, html = p_html
+      where x.org_id = p_org and x.id = p_id;
+    end if;
+  end if;
 end $$;
 
 CREATE FUNCTION mainspring.reset_job(p_id uuid, e mainspring.envelope) RETURNS boolean
@@ -3694,6 +3914,32 @@ begin
           jsonb_build_object('reason', p_reason, 'key', p_id));
 end $$;
 
+CREATE FUNCTION mainspring.rotate_secret(p_org text, p_id uuid, p_secret text, p_overlap interval, p_actor_type text, p_actor_id text, p_reason text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  if p_overlap is null or p_overlap < '0' or p_overlap > '30 days' then
+    perform "mainspring".refuse('overlap', 'is not a time span from 0 to 30 days');
+  end if;
+  perform from "mainspring".webhook_endpoint e where e.org_id = p_org and e.id = p_id for update;
+  if not found then
+    return false;
+  end if;
+  delete from "mainspring".webhook_secret s
+  where s.org_id = p_org and s.endpoint = p_id and (p_overlap = '0' or s.expires_at <= "mainspring".now());
+  if (select count(*) from "mainspring".webhook_secret s where s.org_id = p_org and s.endpoint = p_id) >= 5 then
+    perform "mainspring".refuse('overlap', 'five secrets are valid already: wait until one expires, or say 0');
+  end if;
+  update "mainspring".webhook_secret s set expires_at = least(s.expires_at, "mainspring".now() + p_overlap)
+  where s.org_id = p_org and s.endpoint = p_id;
+  insert into "mainspring".webhook_secret (org_id, endpoint, id, secret, created_at)
+  values (p_org, p_id, "mainspring".uuid7(), p_secret, "mainspring".now());
+  perform "mainspring".record_endpoint('webhook.secret_rotated', p_org, p_id, p_actor_type, p_actor_id,
+                                   jsonb_build_object('reason', p_reason, 'overlap', p_overlap));
+  return true;
+end $$;
+
 CREATE FUNCTION mainspring.rule_of(l mainspring."limit") RETURNS jsonb
     LANGUAGE sql IMMUTABLE
     RETURN CASE WHEN ((l).name IS NOT NULL) THEN jsonb_strip_nulls(jsonb_build_object('queue', (l).queue, 'task', (l).task, 'by', (l).by, 'rate', (l).rate, 'per', (l).per, 'concurrency', (l).concurrency, 'in_order', (l).in_order)) ELSE NULL::jsonb END;
@@ -3737,6 +3983,23 @@ begin
   on conflict (org_id, job_id) do update
   set value = excluded.value, epoch = excluded.epoch, worker = excluded.worker, saved_at = excluded.saved_at;
   return r.cancel_requested_at is not null;
+end $$;
+
+CREATE FUNCTION mainspring.save_recipient(p_org text, p_recipient text, p_about jsonb) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  r "mainspring".recipient;
+begin
+  perform "mainspring".check_text('org', p_org, 200), "mainspring".check_text('recipient', p_recipient, 200);
+  insert into "mainspring".recipient (org_id, recipient_id, updated_at) values (p_org, p_recipient, "mainspring".now())
+  on conflict do nothing;
+  select * into r from "mainspring".recipient x where x.org_id = p_org and x.recipient_id = p_recipient for update;
+  r := jsonb_populate_record(r, p_about - '{org_id,recipient_id,updated_at}'::text[]);
+  update "mainspring".recipient x
+  set email = r.email, phone = r.phone, push_token = r.push_token, zone = r.zone, quiet_from = r.quiet_from,
+      quiet_to = r.quiet_to, opt_out = r.opt_out, spam_limit = r.spam_limit, updated_at = "mainspring".now()
+  where x.org_id = p_org and x.recipient_id = p_recipient;
 end $$;
 
 CREATE FUNCTION mainspring.save_schedule(p_org text, p_name text, p_definition jsonb, p_declared_by text, p_replace boolean, p_actor_type text, p_actor_id text, p_reason text DEFAULT NULL::text) RETURNS text
@@ -3901,6 +4164,37 @@ begin
   on conflict (org_id, name) do update set max_depth = excluded.max_depth;
   perform "mainspring".record_limit('queue.depth', p_actor_type, p_actor_id, p_reason, jsonb_build_object('queue', p_queue),
                                 jsonb_build_object('max_depth', before), jsonb_build_object('max_depth', p_most));
+end $$;
+
+CREATE FUNCTION mainspring.set_endpoint(p_org text, p_id uuid, p_becomes text, p_actor_type text, p_actor_id text, p_reason text) RETURNS text
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  before text;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  if p_becomes is null or p_becomes not in ('active', 'paused', 'disabled') then
+    perform "mainspring".refuse('state', 'is not one of active, paused, disabled');
+  end if;
+  select e.state into before from "mainspring".webhook_endpoint e where e.org_id = p_org and e.id = p_id for update;
+  if not found or before = p_becomes then
+    return before;
+  end if;
+  update "mainspring".webhook_endpoint e
+  set state = p_becomes, reason = case when p_becomes <> 'active' then p_reason end, changed_at = "mainspring".now()
+  where e.org_id = p_org and e.id = p_id;
+  if p_becomes = 'active' then
+    update "mainspring".waiting w set due_at = least(w.due_at, "mainspring".now())
+    where w.gate is null and w.after is null and w.id = any(array(
+      select d.job_id from "mainspring".webhook_delivery d
+      where d.org_id = p_org and d.endpoint = p_id and d.delivered_at is null));
+    perform "mainspring".wake();
+  end if;
+  perform "mainspring".record_endpoint(
+    case p_becomes when 'active' then 'webhook.endpoint_resumed' else 'webhook.endpoint_' || p_becomes end, p_org, p_id,
+    p_actor_type, p_actor_id, jsonb_build_object('reason', p_reason, 'before', before, 'after', p_becomes));
+  return before;
 end $$;
 
 CREATE FUNCTION mainspring.set_fair(p_queue text, p_weights jsonb, p_actor_type text, p_actor_id text, p_reason text DEFAULT NULL::text) RETURNS void
@@ -4250,6 +4544,58 @@ CREATE FUNCTION mainspring.write_job(e mainspring.envelope, p_after uuid) RETURN
           p_after, case when p_after is not null then e.due_at end, e.strand);
 $$;
 
+CREATE FUNCTION mainspring.write_notifications(p_notes json, p_jobs json) RETURNS TABLE(id uuid, answer text, job_id uuid, state text)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+  m record;
+  ids uuid[] := '{}';
+  new boolean[] := '{}';
+  wanted json;
+begin
+  for m in
+    select x.*, j.value ->> 'id' as job, n.ord
+    from json_array_elements(p_notes) with ordinality n(value, ord)
+    join json_array_elements(p_jobs) with ordinality j(value, ord) on j.ord = n.ord
+    cross join lateral json_to_record(n.value) as x (
+      org_id text, id uuid, recipient_id text, channel text, template text, class text, necessary boolean, data jsonb,
+      payload_hash text, bucket timestamptz, due_at timestamptz, at timestamptz)
+    order by x.org_id, x.recipient_id, x.channel, x.template, x.payload_hash, n.ord  -- by everybody in this order
+  loop
+    insert into "mainspring".notification (
+      org_id, id, recipient_id, channel, template, class, necessary, data, payload_hash, bucket, due_at, job_id, created_at)
+    values (
+      m.org_id, m.id, m.recipient_id, m.channel, m.template, m.class, m.necessary, m.data, m.payload_hash,
+      date_bin('15 min', coalesce(m.bucket, "mainspring".now()), '2000-01-01Z'),
+      greatest(m.due_at, "mainspring".now()), m.job::uuid, "mainspring".now())
+    on conflict on constraint notification_once do nothing;
+    new[m.ord] := found;
+    ids[m.ord] := m.id;
+    if not found then
+      ids[m.ord] := (  -- it was asked for before
+        select n.id from "mainspring".notification n
+        where n.org_id = m.org_id and n.recipient_id = m.recipient_id and n.channel = m.channel
+          and n.template = m.template and n.payload_hash = m.payload_hash
+          and n.bucket = date_bin('15 min', coalesce(m.bucket, "mainspring".now()), '2000-01-01Z'));
+    elsif m.at < "mainspring".now() - interval '60 s' then
+      perform "mainspring".refuse('at', 'lies more than 60 s in the past');
+    end if;
+  end loop;
+  select json_agg(j.value order by j.ord) into wanted
+  from json_array_elements(p_jobs) with ordinality j(value, ord) where new[j.ord];
+  if wanted is not null then
+    perform from "mainspring".enqueue_many(wanted, true);  -- checked by the client
+  end if;
+  return query
+    select n.id, case when new[o.ord] then 'created' else 'existing' end, n.job_id, coalesce(s.state, 'succeeded')
+    from unnest(ids) with ordinality o(id, ord)
+    join json_array_elements(p_notes) with ordinality x(value, ord) on x.ord = o.ord
+    join "mainspring".notification n on n.org_id = x.value ->> 'org_id' and n.id = o.id
+    left join lateral "mainspring".state_of(n.job_id) s on true
+    order by o.ord;
+end $$;
+
 CREATE VIEW mainspring.attempts WITH (security_invoker='true') AS
  SELECT a.org_id,
     a.job_id,
@@ -4347,6 +4693,60 @@ CREATE TABLE mainspring.cipher_key (
     retired_at timestamp with time zone
 );
 
+CREATE TABLE mainspring.webhook_delivery (
+    org_id text NOT NULL,
+    id uuid NOT NULL,
+    endpoint uuid NOT NULL,
+    event_id uuid NOT NULL,
+    event_type text NOT NULL,
+    aggregate_type text NOT NULL,
+    aggregate_id text NOT NULL,
+    body text NOT NULL,
+    job_id uuid NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    attempted_at timestamp with time zone,
+    http_status smallint,
+    error text,
+    response_headers jsonb,
+    response_body bytea,
+    response_cut boolean DEFAULT false NOT NULL,
+    delivered_at timestamp with time zone,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT webhook_delivery_aggregate_id_check CHECK (((length(aggregate_id) >= 1) AND (length(aggregate_id) <= 200))),
+    CONSTRAINT webhook_delivery_aggregate_type_check CHECK (((length(aggregate_type) >= 1) AND (length(aggregate_type) <= 100))),
+    CONSTRAINT webhook_delivery_body_check CHECK ((octet_length(body) <= 1048576)),
+    CONSTRAINT webhook_delivery_error_check CHECK ((length(error) <= 1000)),
+    CONSTRAINT webhook_delivery_event_type_check CHECK (((length(event_type) >= 1) AND (length(event_type) <= 100))),
+    CONSTRAINT webhook_delivery_response_body_check CHECK ((octet_length(response_body) <= 131072))
+);
+
+CREATE VIEW mainspring.deliveries WITH (security_invoker='true') AS
+ SELECT org_id,
+    id,
+    endpoint,
+    event_id,
+    event_type,
+    aggregate_type,
+    aggregate_id,
+        CASE
+            WHEN (delivered_at IS NOT NULL) THEN 'delivered'::text
+            WHEN ((EXISTS ( SELECT
+               FROM mainspring.waiting w
+              WHERE (w.id = d.job_id))) OR (EXISTS ( SELECT
+               FROM mainspring.running r
+              WHERE (r.id = d.job_id)))) THEN 'pending'::text
+            ELSE 'failed'::text
+        END AS status,
+    attempts,
+    attempted_at,
+    http_status,
+    error,
+    response_cut,
+    delivered_at,
+    job_id,
+    created_at
+   FROM mainspring.webhook_delivery d;
+
 CREATE TABLE mainspring.dependency (
     org_id text NOT NULL,
     child uuid NOT NULL,
@@ -4406,6 +4806,17 @@ CREATE TABLE mainspring.inbound (
     CONSTRAINT inbound_event_id_check CHECK (((length(event_id) >= 1) AND (length(event_id) <= 255))),
     CONSTRAINT inbound_provider_check CHECK (((length(provider) >= 1) AND (length(provider) <= 100))),
     CONSTRAINT inbound_type_check CHECK (((length(type) >= 1) AND (length(type) <= 255)))
+);
+
+CREATE TABLE mainspring.inbox (
+    org_id text NOT NULL,
+    id uuid NOT NULL,
+    recipient_id text NOT NULL,
+    title text NOT NULL,
+    text text NOT NULL,
+    link text,
+    created_at timestamp with time zone NOT NULL,
+    read_at timestamp with time zone
 );
 
 CREATE VIEW mainspring.keys WITH (security_invoker='true') AS
@@ -4482,6 +4893,103 @@ CREATE TABLE mainspring.migration (
     breaking boolean NOT NULL,
     digest text DEFAULT ''::text NOT NULL,
     applied_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL
+);
+
+CREATE TABLE mainspring.notification (
+    org_id text NOT NULL,
+    id uuid NOT NULL,
+    recipient_id text NOT NULL,
+    channel text NOT NULL,
+    template text NOT NULL,
+    class text NOT NULL,
+    necessary boolean NOT NULL,
+    data jsonb NOT NULL,
+    payload_hash text NOT NULL,
+    bucket timestamp with time zone NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    status text DEFAULT 'pending'::text NOT NULL,
+    reason text,
+    title text,
+    text text,
+    html text,
+    attempts integer DEFAULT 0 NOT NULL,
+    resends integer DEFAULT 0 NOT NULL,
+    reserved_at timestamp with time zone,
+    sent_at timestamp with time zone,
+    provider text,
+    provider_id text,
+    error text,
+    job_id uuid NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT notification_channel_check CHECK ((channel = ANY (ARRAY['email'::text, 'sms'::text, 'push'::text, 'in_app'::text]))),
+    CONSTRAINT notification_check CHECK (((status = 'sent'::text) = (sent_at IS NOT NULL))),
+    CONSTRAINT notification_check1 CHECK (((status = 'sending'::text) = (reserved_at IS NOT NULL))),
+    CONSTRAINT notification_check2 CHECK (((status = 'skipped'::text) = (reason IS NOT NULL))),
+    CONSTRAINT notification_class_check CHECK ((class = ANY (ARRAY['critical'::text, 'time_bound'::text, 'normal'::text]))),
+    CONSTRAINT notification_data_check CHECK (((jsonb_typeof(data) = 'object'::text) AND (octet_length((data)::text) <= 262144))),
+    CONSTRAINT notification_recipient_id_check CHECK (((length(recipient_id) >= 1) AND (length(recipient_id) <= 200))),
+    CONSTRAINT notification_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'sending'::text, 'sent'::text, 'skipped'::text]))),
+    CONSTRAINT notification_template_check CHECK (((length(template) >= 1) AND (length(template) <= 200)))
+)
+WITH (fillfactor='70');
+
+CREATE VIEW mainspring.notification_log WITH (security_invoker='true') AS
+ SELECT n.org_id,
+    n.id,
+    n.recipient_id,
+    n.channel,
+    n.template,
+    n.class,
+    (n.class = 'critical'::text) AS critical,
+    n.necessary,
+    n.title,
+    n.text,
+        CASE
+            WHEN (n.status = ANY (ARRAY['sent'::text, 'skipped'::text])) THEN n.status
+            WHEN (w.id IS NOT NULL) THEN 'pending'::text
+            WHEN (r.id IS NOT NULL) THEN n.status
+            ELSE 'failed'::text
+        END AS status,
+    n.reason,
+        CASE
+            WHEN (n.status <> ALL (ARRAY['sent'::text, 'skipped'::text])) THEN COALESCE((f.error ->> 'code'::text), n.error)
+            ELSE NULL::text
+        END AS error,
+    n.attempts,
+    n.resends,
+    n.bucket,
+    COALESCE(w.due_at, n.due_at) AS due_at,
+    n.reserved_at,
+    n.sent_at,
+    n.provider,
+    n.provider_id,
+    n.payload_hash,
+    n.job_id,
+    n.created_at
+   FROM (((mainspring.notification n
+     LEFT JOIN mainspring.waiting w ON (((w.id = n.job_id) AND (n.status = ANY (ARRAY['pending'::text, 'sending'::text])))))
+     LEFT JOIN mainspring.running r ON (((r.id = n.job_id) AND (n.status = ANY (ARRAY['pending'::text, 'sending'::text])))))
+     LEFT JOIN mainspring.finished f ON (((f.id = n.job_id) AND (n.status = ANY (ARRAY['pending'::text, 'sending'::text])))));
+
+CREATE TABLE mainspring.recipient (
+    org_id text NOT NULL,
+    recipient_id text NOT NULL,
+    email text,
+    phone text,
+    push_token text,
+    zone text DEFAULT 'UTC'::text NOT NULL,
+    quiet_from time without time zone DEFAULT '22:00:00'::time without time zone NOT NULL,
+    quiet_to time without time zone DEFAULT '07:00:00'::time without time zone NOT NULL,
+    opt_out text[] DEFAULT '{}'::text[] NOT NULL,
+    spam_limit integer,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT recipient_email_check CHECK (((length(email) >= 1) AND (length(email) <= 320))),
+    CONSTRAINT recipient_opt_out_check CHECK ((cardinality(opt_out) <= 1000)),
+    CONSTRAINT recipient_phone_check CHECK (((length(phone) >= 1) AND (length(phone) <= 50))),
+    CONSTRAINT recipient_push_token_check CHECK (((length(push_token) >= 1) AND (length(push_token) <= 4096))),
+    CONSTRAINT recipient_recipient_id_check CHECK (((length(recipient_id) >= 1) AND (length(recipient_id) <= 200))),
+    CONSTRAINT recipient_spam_limit_check CHECK (((spam_limit >= 1) AND (spam_limit <= 100000))),
+    CONSTRAINT recipient_zone_check CHECK (((length(zone) >= 1) AND (length(zone) <= 200)))
 );
 
 CREATE TABLE mainspring.slot (
@@ -4565,6 +5073,37 @@ UNION ALL
            FROM mainspring.finished f
           WHERE ((f.id = j.id) AND (f.state = 'succeeded'::text))) e);
 
+CREATE TABLE mainspring.webhook_endpoint (
+    org_id text NOT NULL,
+    id uuid NOT NULL,
+    url text NOT NULL,
+    events text[] DEFAULT '{}'::text[] NOT NULL,
+    description text,
+    prefix text NOT NULL,
+    headers text,
+    state text DEFAULT 'active'::text NOT NULL,
+    reason text,
+    changed_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT webhook_endpoint_description_check CHECK ((length(description) <= 1000)),
+    CONSTRAINT webhook_endpoint_events_check CHECK ((cardinality(events) <= 100)),
+    CONSTRAINT webhook_endpoint_headers_check CHECK ((octet_length(headers) <= 65536)),
+    CONSTRAINT webhook_endpoint_prefix_check CHECK (((length(prefix) >= 1) AND (length(prefix) <= 50))),
+    CONSTRAINT webhook_endpoint_reason_check CHECK ((length(reason) <= 1000)),
+    CONSTRAINT webhook_endpoint_state_check CHECK ((state = ANY (ARRAY['active'::text, 'paused'::text, 'disabled'::text]))),
+    CONSTRAINT webhook_endpoint_url_check CHECK ((length(url) <= 2048))
+);
+
+CREATE TABLE mainspring.webhook_secret (
+    org_id text NOT NULL,
+    endpoint uuid NOT NULL,
+    id uuid NOT NULL,
+    secret text NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone,
+    CONSTRAINT webhook_secret_secret_check CHECK (((length(secret) >= 1) AND (length(secret) <= 2000)))
+);
+
 CREATE UNLOGGED SEQUENCE mainspring.woken_at
     START WITH 0
     INCREMENT BY 1
@@ -4630,6 +5169,9 @@ ALTER TABLE ONLY mainspring.idempotency
 ALTER TABLE ONLY mainspring.inbound
     ADD CONSTRAINT inbound_pkey PRIMARY KEY (org_id, provider, event_id);
 
+ALTER TABLE ONLY mainspring.inbox
+    ADD CONSTRAINT inbox_pkey PRIMARY KEY (org_id, id);
+
 ALTER TABLE ONLY mainspring.job
     ADD CONSTRAINT job_pkey PRIMARY KEY (id);
 
@@ -4645,11 +5187,20 @@ ALTER TABLE ONLY mainspring.member
 ALTER TABLE ONLY mainspring.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (org_id, line, number);
 
+ALTER TABLE ONLY mainspring.notification
+    ADD CONSTRAINT notification_once UNIQUE (org_id, recipient_id, channel, template, payload_hash, bucket);
+
+ALTER TABLE ONLY mainspring.notification
+    ADD CONSTRAINT notification_pkey PRIMARY KEY (org_id, id);
+
 ALTER TABLE ONLY mainspring.progress
     ADD CONSTRAINT progress_pkey PRIMARY KEY (org_id, job_id);
 
 ALTER TABLE ONLY mainspring.queue
     ADD CONSTRAINT queue_pkey PRIMARY KEY (org_id, name);
+
+ALTER TABLE ONLY mainspring.recipient
+    ADD CONSTRAINT recipient_pkey PRIMARY KEY (org_id, recipient_id);
 
 ALTER TABLE ONLY mainspring.resolution
     ADD CONSTRAINT resolution_pkey PRIMARY KEY (org_id, job_id);
@@ -4677,6 +5228,15 @@ ALTER TABLE ONLY mainspring.step
 
 ALTER TABLE ONLY mainspring.waiting
     ADD CONSTRAINT waiting_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY mainspring.webhook_delivery
+    ADD CONSTRAINT webhook_delivery_pkey PRIMARY KEY (org_id, id);
+
+ALTER TABLE ONLY mainspring.webhook_endpoint
+    ADD CONSTRAINT webhook_endpoint_pkey PRIMARY KEY (org_id, id);
+
+ALTER TABLE ONLY mainspring.webhook_secret
+    ADD CONSTRAINT webhook_secret_pkey PRIMARY KEY (org_id, endpoint, id);
 
 ALTER TABLE ONLY mainspring.worker
     ADD CONSTRAINT worker_pkey PRIMARY KEY (org_id, id);
@@ -4713,6 +5273,10 @@ CREATE INDEX idempotency_expiry ON mainspring.idempotency USING btree (expires_a
 
 CREATE INDEX inbound_received ON mainspring.inbound USING btree (received_at);
 
+CREATE INDEX inbox_created ON mainspring.inbox USING btree (created_at);
+
+CREATE INDEX inbox_recipient ON mainspring.inbox USING btree (org_id, recipient_id, created_at);
+
 CREATE INDEX loose_end_age ON mainspring.loose_end USING btree (id);
 
 CREATE INDEX member_failed ON mainspring.member USING btree (org_id, batch_id, job_id) WHERE (state = ANY (ARRAY['failed'::text, 'dead'::text]));
@@ -4720,6 +5284,10 @@ CREATE INDEX member_failed ON mainspring.member USING btree (org_id, batch_id, j
 CREATE INDEX member_job ON mainspring.member USING btree (job_id);
 
 CREATE INDEX member_open ON mainspring.member USING btree (org_id, batch_id, job_id) WHERE (state IS NULL);
+
+CREATE INDEX notification_created ON mainspring.notification USING btree (created_at);
+
+CREATE INDEX notification_recent ON mainspring.notification USING btree (org_id, recipient_id, channel, COALESCE(sent_at, reserved_at)) WHERE (status = ANY (ARRAY['sending'::text, 'sent'::text]));
 
 CREATE UNIQUE INDEX resolution_successor ON mainspring.resolution USING btree (org_id, successor) WHERE (successor IS NOT NULL);
 
@@ -4744,6 +5312,16 @@ CREATE INDEX waiting_rescued ON mainspring.waiting USING btree (due_at) WHERE (c
 CREATE INDEX waiting_retrying ON mainspring.waiting USING btree (queue) WHERE retrying;
 
 CREATE INDEX waiting_strand ON mainspring.waiting USING btree (org_id, strand, COALESCE(due_then, due_at), id) WHERE (strand IS NOT NULL);
+
+CREATE INDEX webhook_delivery_age ON mainspring.webhook_delivery USING btree (created_at);
+
+CREATE UNIQUE INDEX webhook_delivery_event ON mainspring.webhook_delivery USING btree (org_id, endpoint, event_id);
+
+CREATE INDEX webhook_delivery_open ON mainspring.webhook_delivery USING btree (org_id, endpoint) WHERE (delivered_at IS NULL);
+
+CREATE UNIQUE INDEX webhook_secret_current ON mainspring.webhook_secret USING btree (org_id, endpoint) WHERE (expires_at IS NULL);
+
+CREATE INDEX webhook_secret_expiry ON mainspring.webhook_secret USING btree (expires_at) WHERE (expires_at IS NOT NULL);
 
 CREATE TRIGGER audit_guard BEFORE DELETE OR UPDATE ON mainspring.audit FOR EACH ROW EXECUTE FUNCTION mainspring.guard_append_only();
 
