@@ -19,6 +19,7 @@ from cyclopts import Parameter
 
 from mainspring.cli.connection import load
 from mainspring.cli.exits import complain
+from mainspring.cli.providers import Providers
 from mainspring.config import DATA
 from mainspring.errors import ConfigurationError, DatabaseUnavailable, ValidationError
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from mainspring.db.pulse import Pulse
     from mainspring.embedded import Cluster
+    from mainspring.web import Server
 
 TICK = 0.1  # seconds between two enqueues of the example
 EXAMPLE = "mainspring.example:app"
@@ -37,6 +39,8 @@ Mainspring runs on a PostgreSQL of its own; its data are in {data}.
 Every second, a line of what happened. Ctrl-C stops it. In another terminal, from this directory:
 
   look at jobs    {mainspring} job list{elsewhere}
+  see what left   {mainspring} outbox list    every mail, SMS, charge and webhook, in a sandbox
+  ask over HTTP   curl {url}/v1/health/ready
   look with SQL   {psql} "{dsn}" -c "select * from mainspring.jobs limit 5"
   read its log    tail -f {log}
   kill a worker   kill -9 {pid}    and watch: another takes over, and nothing is lost
@@ -49,6 +53,7 @@ def up(
     data: Path = DATA,
     processes: int = 1,
     rate: float = 20.0,
+    port: int = 8080,
     seconds: float | None = None,
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
@@ -59,6 +64,7 @@ def up(
         data: Where the data are kept; they survive restarts.
         processes: How many worker processes.
         rate: How many jobs the example enqueues per second.
+        port: Where it is served over HTTP; if somebody has that port, at a free one.
         seconds: Stop after so long; else run until Ctrl-C.
         json: Print one JSON object a second and nothing else.
     """
@@ -67,21 +73,23 @@ def up(
     for name, fits, must in (
         ("processes", processes >= 1, "must be at least 1"),
         ("rate", 0 <= rate <= 10_000, "is not between 0 and 10,000"),
+        ("port", 0 <= port <= 65_535, "is not between 0 and 65,535"),
         ("seconds", (seconds or 0) >= 0, "must not be negative"),
     ):
         if not fits:
             raise ValidationError(f"{name}: {must}", field=name)
-    load(app)  # a name that leads nowhere is told at once
     with _alone(data):
-        return asyncio.run(Up(Cluster(data / "postgres"), app, processes, rate, json).run(seconds))
+        return asyncio.run(Up(Cluster(data / "postgres"), app, processes, rate, port, json).run(seconds))
 
 
 class Up:
-    """PostgreSQL, worker processes, and an application that keeps them busy."""
+    """PostgreSQL, the sandbox, worker processes, a server, and an application that keeps them busy."""
 
-    def __init__(self, cluster: Cluster, app: str, processes: int, rate: float, json: bool) -> None:
+    def __init__(self, cluster: Cluster, app: str, processes: int, rate: float, port: int, json: bool) -> None:
         self._cluster, self._app, self._processes, self._rate, self._json = cluster, app, processes, rate, json
         self._log = cluster.path.parent / "worker.log"
+        self._providers = Providers(cluster.path.parent)
+        self._port, self._url = port, ""
         self._introduced = False
 
     async def run(self, seconds: float | None) -> int:
@@ -90,6 +98,8 @@ class Up:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         try:
+            self._providers.start()
+            load(self._app)  # it finds the sandbox; a name that leads nowhere is told before anything else starts
             self._say("Starting PostgreSQL …")
             await asyncio.to_thread(self._cluster.start)
             with suppress(FileNotFoundError):
@@ -97,8 +107,14 @@ class Up:
             await asyncio.to_thread(self._migrate)
             return await self._work(stop, seconds)
         finally:
-            await asyncio.to_thread(self._cluster.stop)
-            self._say("PostgreSQL has stopped; the data are kept.")
+            if await asyncio.to_thread(self._stop):
+                self._say("PostgreSQL has stopped; the data are kept.")
+
+    def _stop(self) -> bool:
+        self._providers.stop()
+        running = self._cluster.running
+        self._cluster.stop()
+        return running
 
     async def _work(self, stop: asyncio.Event, seconds: float | None) -> int:
         from mainspring.cli.supervisor import Supervisor
@@ -111,12 +127,16 @@ class Up:
             started=self._worker_started,
             ended=self._worker_ended,
         )
+        server = self._server()
+        serving = asyncio.create_task(server.run(signals=False))
         workers = asyncio.create_task(supervisor.run())
         busy = [self._shop()] if self._app == EXAMPLE else []
         others: list[asyncio.Task[Any]] = [asyncio.create_task(work) for work in (stop.wait(), self._watch(), *busy)]
-        done, _ = await asyncio.wait([workers, *others], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        running = [workers, serving, *others]
+        done, _ = await asyncio.wait(running, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for other in others:
             other.cancel()
+        server.stop()
         if workers in done:
             complain(f"a worker cannot run: {self._last_words()}")
         else:
@@ -126,10 +146,25 @@ class Up:
         hurry = asyncio.create_task(_then(stop, supervisor.stop))  # a second signal ends the grace period
         code = await workers
         hurry.cancel()
-        await asyncio.gather(hurry, *others, return_exceptions=True)
+        await asyncio.gather(hurry, serving, *others, return_exceptions=True)
         for finished in done:
             finished.result()  # raises what broke it
         return code
+
+    def _server(self) -> Server:
+        """Serve the application, where somebody else has the port at a free one."""
+        from mainspring.web import Server
+
+        app = load(self._app)
+        app._dsn, app.secured = self._dsn("api"), self._app == EXAMPLE
+        server = Server(app, port=self._port)
+        try:
+            self._url = server.listen()
+        except ConfigurationError:
+            server = Server(app, port=0)
+            self._url = server.listen()
+        self._providers.tell(self._url)
+        return server
 
     def _migrate(self) -> None:
         import psycopg
@@ -160,16 +195,21 @@ class Up:
             with suppress(errors.DuplicateObject):
                 conn.execute(sql.SQL("create role {} login").format(sql.Identifier(login)))
             conn.execute(sql.SQL("grant {} to {}").format(sql.Identifier(f"mainspring_{role}"), sql.Identifier(login)))
-        conn.execute("grant select, insert on mainspring.shop_order to mainspring_worker")
+        conn.execute(
+            "grant select, insert, update on mainspring.shop_order, mainspring.shop_payment to mainspring_worker"
+        )
 
     def _dsn(self, role: str) -> str:
         return self._cluster.dsn(user=LOGINS[role]) if self._app == EXAMPLE else self._cluster.dsn()
 
     async def _shop(self) -> None:
         """Enqueue what the example's customers do."""
-        from mainspring.client import AsyncClient
-        from mainspring.example import customers
+        from mainspring.client import AsyncClient, Client
+        from mainspring.example import customers, till
 
+        assert till is not None
+        with Client(self._dsn("api"), secured=True) as office:
+            await asyncio.to_thread(till.settle_in, office, self._providers.sandbox.url)
         jobs, owed = customers(), 0.0
         async with AsyncClient(self._dsn("api"), secured=True) as client:
             while True:
@@ -218,9 +258,8 @@ class Up:
         psql = "psql" if shutil.which("psql") else os.path.relpath(find_binaries(18) / "psql")
         dsn, data, log = at_home(self._cluster), self._cluster.path.parent, os.path.relpath(self._log)
         elsewhere = "" if data == DATA.resolve() else f' --dsn "{dsn}"'
-        return self._say(
-            BANNER.format(data=data, mainspring=mainspring, psql=psql, dsn=dsn, log=log, pid=pid, elsewhere=elsewhere)
-        )
+        where = {"data": data, "dsn": dsn, "log": log, "pid": pid, "elsewhere": elsewhere, "url": self._url}
+        return self._say(BANNER.format(mainspring=mainspring, psql=psql, **where))
 
     def _worker_ended(self, pid: int, how: str, pause: float) -> None:
         self._say(f"Worker {pid} {how}. What it was doing comes back when its leases end.")

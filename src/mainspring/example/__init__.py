@@ -1,7 +1,7 @@
 """A small web shop: the application that `mainspring up` runs. One task of each kind.
 
 Its handlers only pretend: they wait, compute a little, write a row, and fail now and then, so that there is something
-to see.
+to see. What costs money or reaches people goes through its till, to the sandbox.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from datetime import timedelta
 
 import mainspring as ms
 from mainspring.db.migrate import Line, Migration
+from mainspring.example.till import open_till
 
 tasks = ms.Registry("shop")
+till = open_till()
 dice = random.SystemRandom()
 
 #: The shop's own tables, applied by the same runner as the engine's.
@@ -34,6 +36,22 @@ MIGRATIONS = Line(
               paid_at  timestamptz not null default {schema}.now(),
               primary key (org_id, order_id)
             );
+            """,
+        ),
+        Migration(
+            2,
+            "payments",
+            """
+            create table {schema}.shop_payment (
+              org_id       text not null default 'default',
+              order_id     integer not null,
+              intent       text not null,
+              cents        integer not null,
+              paid_at      timestamptz not null default {schema}.now(),
+              confirmed_at timestamptz,  -- by Stripe's own webhook
+              primary key (org_id, order_id)
+            );
+            create index shop_payment_intent on {schema}.shop_payment (intent);
             """,
         ),
     ),
@@ -96,6 +114,8 @@ def customers() -> Iterator[ms.NewJob]:
         yield place_order.job(order_id=order, cents=dice.randrange(500, 20_000))
         yield remind_cart.job(cart_id=dice.randrange(20))
         yield send_receipt.job(order_id=order)
+        if till is not None:
+            yield till.payment(order)
         if dice.random() < 0.3:
             yield resize_photo.job(photo_id=order)
         if dice.random() < 0.2:
@@ -108,6 +128,8 @@ def customers() -> Iterator[ms.NewJob]:
 app = ms.App(
     None,
     tasks,
+    *([till.tasks] if till else []),
+    blocks=till.blocks if till else [],
     config=ms.WorkerConfig(
         lease=timedelta(seconds=6), renew_every=timedelta(seconds=2), rescue_every=timedelta(seconds=1)
     ),

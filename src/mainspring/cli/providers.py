@@ -1,0 +1,107 @@
+"""The sandbox beside `mainspring up`: whatever an application would send or charge, stays on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from mainspring.sandbox import Sandbox
+
+PORT, SMTP_PORT = 8025, 1025  # where they are free
+FILE = "sandbox.json"  # where other commands find it
+#: Real providers, which an application that is tried out must not reach.
+REAL = ("RESEND_API_KEY", "MAINSPRING_RESEND_BASE")
+
+
+class Providers:
+    """Stand-ins for the providers, whose books are kept with the other data."""
+
+    def __init__(self, data: Path) -> None:
+        self._file = data / FILE
+        self._books = data / "sandbox.db"
+        self._sandbox: Sandbox | None = None
+        self._secret = _known(self._file).get("stripe_webhook_secret") or f"whsec_{secrets.token_hex(24)}"
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The sandbox, once it is started."""
+        assert self._sandbox is not None
+        return self._sandbox
+
+    def start(self) -> None:
+        """Start them, and say in the environment, which worker processes inherit, where they are."""
+        try:
+            from mainspring.sandbox import Sandbox
+        except ImportError as error:
+            raise ConfigurationError(f"the sandbox needs an extra: pip install 'mainspring[up]' ({error})") from None
+        self._books.parent.mkdir(parents=True, exist_ok=True)
+        self._sandbox = Sandbox(port=_free(PORT), smtp_port=_free(SMTP_PORT), path=self._books).start()
+        url = self._sandbox.url
+        about = {"url": url, "smtp_port": self._sandbox.smtp_port, "stripe_webhook_secret": self._secret}
+        self._file.write_text(json.dumps(about))
+        self._file.chmod(0o600)
+        for name in REAL:
+            os.environ.pop(name, None)
+        os.environ |= environment(url, self._sandbox.smtp_port, self._secret)
+
+    def tell(self, url: str) -> None:
+        """Let Stripe's stand-in send its webhooks to us, and to nobody it was told of the last time."""
+        endpoint, stripe = f"{url}/v1/inbound/stripe", self.sandbox.stripe
+        for entry in self.sandbox.ledger.find("stripe.webhook_endpoint"):
+            self.sandbox.ledger.change(entry.kind, entry.id, deleted=True)
+        stripe.register(endpoint, secret=self._secret)
+
+    def stop(self) -> None:
+        """Stop them; their books stay."""
+        if self._sandbox is not None:
+            self._sandbox.stop()
+            self._file.unlink(missing_ok=True)
+
+
+def environment(url: str, smtp_port: int, webhook_secret: str) -> dict[str, str]:
+    """The settings by which an application finds the sandbox in place of real providers.
+
+    >>> environment("http://127.0.0.1:8025", 1025, "whsec_1")["MAINSPRING_SMTP_URL"]
+    'smtp://127.0.0.1:1025?tls=none'
+    """
+    return {
+        "MAINSPRING_SANDBOX": url,
+        "MAINSPRING_SMTP_URL": f"smtp://127.0.0.1:{smtp_port}?tls=none",
+        "MAINSPRING_MAIL_FROM": "Shop <shop@example.com>",
+        "SEND_EMAILS": "true",
+        "TWILIO_ACCOUNT_SID": "ACsandbox",
+        "TWILIO_AUTH_TOKEN": "sandbox",
+        "TWILIO_FROM": "+15005550006",
+        "MAINSPRING_TWILIO_BASE": f"{url}/twilio",
+        "MAINSPRING_PUSH_BASE": f"{url}/push",
+        "MAINSPRING_PUSH_TOKEN": "sandbox",
+        "STRIPE_API_KEY": "sk_test_sandbox",
+        "MAINSPRING_STRIPE_BASE": f"{url}/stripe",
+        "STRIPE_WEBHOOK_SECRET": webhook_secret,
+    }
+
+
+def _known(file: Path) -> dict[str, Any]:
+    try:
+        known = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _free(port: int) -> int:
+    """The port, or any where somebody else has it."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return 0
+    return port
