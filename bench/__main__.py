@@ -14,7 +14,7 @@ from importlib.metadata import version
 import uvloop
 
 import mainspring as ms
-from bench import claims, floor, limits, observed, ours, peers, pickup, simulate, timers
+from bench import broker, claims, floor, limits, observed, ours, peers, pickup, simulate, timers
 from bench.cluster import Server, server
 from bench.report import Report, Sample, interleave
 from mainspring import WorkerConfig
@@ -101,6 +101,23 @@ async def pickups(report: Report, postgres: Server, quick: bool) -> None:
     report.absolute["timers"] = {"unit": "ms late", **late}
 
 
+async def brokers(report: Report, postgres: Server, quick: bool) -> None:
+    n, few, jobs = (3, 1_000, 20_000) if quick else (10, 5_000, 100_000)
+    dsn = postgres.database()
+    with broker.rabbitmq() as block:
+        say("pickup at a poll interval of 1 s, with a broker and without")
+        pairs = await interleave(lambda: broker.pickup(dsn, n, block), lambda: broker.pickup(dsn, n))
+        report.compare("pickup_broker_vs_poll", pairs, "ms", ours="broker", theirs="polling")
+        say("enqueue with a broker and without")
+        told = {"observers": block.observers}
+        pairs = await interleave(
+            lambda: ours.single_enqueue(dsn, few, **told), lambda: ours.single_enqueue(dsn, few), 5
+        )
+        report.compare("enqueue_with_broker", pairs, "commits/s", ours="broker", theirs="none")
+        pairs = await interleave(lambda: ours.bulk_enqueue(dsn, jobs, **told), lambda: ours.bulk_enqueue(dsn, jobs), 5)
+        report.compare("bulk_enqueue_with_broker", pairs, "jobs/s", ours="broker", theirs="none")
+
+
 async def costs(report: Report, postgres: Server, quick: bool) -> None:
     many, rounds = (50_000, 16) if quick else (1_000_000, 40)
     dsn = postgres.database()
@@ -177,10 +194,12 @@ async def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the same, smaller, in under two minutes")
     parser.add_argument(
-        "--only", help="comma-separated parts: drains, observing, enqueues, pickups, costs, timers, limits, simulate"
+        "--only",
+        help="comma-separated parts: drains, observing, enqueues, pickups, brokers, costs, timers, limits, simulate",
     )
     arguments = parser.parse_args()
     parts = {"drains": drains, "observing": observing, "enqueues": enqueues, "pickups": pickups, "costs": costs}
+    parts["brokers"] = brokers
     parts["timers"] = timer_ops
     parts["limits"] = limiting
     parts["simulate"] = simulation

@@ -125,10 +125,10 @@ async def surprised_drain(dsn: str, jobs: int) -> float:
         return rate * jobs / (jobs + before)
 
 
-async def bulk_enqueue(dsn: str, jobs: int) -> float:
+async def bulk_enqueue(dsn: str, jobs: int, **options: Any) -> float:
     """Jobs/s of enqueues of a thousand jobs each; making, checking and encoding them counts."""
     install(dsn)
-    async with ms.AsyncClient(dsn) as client:
+    async with ms.AsyncClient(dsn, **options) as client:
         await client.enqueue_many(noops(CHUNK))
         start = time.perf_counter()
         for _ in range(0, jobs, CHUNK):
@@ -136,10 +136,10 @@ async def bulk_enqueue(dsn: str, jobs: int) -> float:
         return jobs / (time.perf_counter() - start)
 
 
-async def single_enqueue(dsn: str, n: int) -> float:
+async def single_enqueue(dsn: str, n: int, **options: Any) -> float:
     """Commits/s of one enqueue after the other."""
     install(dsn)
-    async with ms.AsyncClient(dsn) as client:
+    async with ms.AsyncClient(dsn, **options) as client:
         for _ in range(10):
             await client.enqueue(noops(1)[0])
         start = time.perf_counter()

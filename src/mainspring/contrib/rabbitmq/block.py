@@ -1,0 +1,61 @@
+"""The block: who publishes, who listens, and what readiness asks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from mainspring.block import Block, Check
+from mainspring.contrib.rabbitmq.config import queue_config
+from mainspring.contrib.rabbitmq.link import Link
+from mainspring.contrib.rabbitmq.listener import Listener
+from mainspring.contrib.rabbitmq.publisher import Publisher
+from mainspring.registry import Registry
+
+FIRST = 1.5  # seconds that the first question waits for the connection; whoever asks waits for two
+
+
+class RabbitMQ(Block):
+    """A broker that tells workers of new jobs: never the truth, only a reason to look at once.
+
+    ::
+
+        app = ms.App(None, tasks, blocks=[RabbitMQ()])  # and MAINSPRING_QUEUE_ENABLED=true
+
+    Without `enabled`, or a setting of the environment that says so, it does nothing and connects to nobody.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        exchange: str = "bpc",
+        routing_key: str = "jobs.trigger",
+        enabled: bool | None = None,
+        required: bool | None = None,
+    ) -> None:
+        self.registry = Registry("rabbitmq")
+        self.config = queue_config(
+            url=url, exchange=exchange, routing_key=routing_key, enabled=enabled, required=required
+        )
+        self._publisher, self._listener = Publisher(self.config), Listener(self.config)
+        if self.config.enabled:
+            self.observers = (self._publisher,)
+            self.triggers = (self._listener,)
+            self.checks = (Check("queue", self._probe, self.config.required),)
+
+    def close(self) -> None:
+        """Let go of the connection on which jobs are told; a program that ends does so by itself."""
+        self._publisher.close()
+
+    async def _probe(self) -> None:
+        """Whether the connections of this process live; where there is none, one is opened, and kept."""
+        links = self._links() or [self._publisher.link()]
+        deadline = time.monotonic() + FIRST
+        while not all(link.known for link in links) and time.monotonic() < deadline:  # noqa: ASYNC110 (threads say so)
+            await asyncio.sleep(0.01)
+        for link in links:
+            link.check()
+
+    def _links(self) -> list[Link]:
+        return [*self._listener.links, *([self._publisher.link()] if self._publisher.started else [])]
