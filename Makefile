@@ -5,7 +5,7 @@ PY    := $(VENV)/bin/python
 ARGS  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check fmt bench chaos bugs failover oracle storm rules docs schema lock clean
+.PHONY: help setup up test check fmt bench chaos bugs failover oracle storm deliveries rules docs schema lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ oracle: setup ## hold the rules of time to walked minutes, in every zone from 20
 
 storm: setup ## 5 schedulers under random kills, 100,000 instants: none twice, none missing
 	@$(PY) -m tests.schedules.storm $(ARGS)
+
+deliveries: setup ## 10,000 notifications, a fifth of the calls goes wrong: none lost, repeats counted (ARGS="--count 300")
+	@$(PY) -m tests.senders.flood $(ARGS)
 
 rules: setup ## per ledger: rules with a passing test / all rules, and the missing ones
 	@$(PY) tools/rules.py $(ARGS)

@@ -23,13 +23,13 @@ table that has no room on the terminal takes several lines; in a pipe it is alwa
 secret is masked.
 """
 
-ALIKE = "`up`, `completion` and `alert rules` ask no database of yours, and have options of their own only."
+ALIKE = "`up`, `kick`, `completion` and `alert rules` ask no database of yours, and have options of their own only."
 
 MEANING = {
     0: "done",
     1: "something else went wrong, or you answered no; `doctor`, `audit verify`: there is a problem",
     2: "what was typed, or a setting, is wrong",
-    3: "there is no such job, task, schedule, batch, limit or breaker",
+    3: "there is no such job, task, schedule, batch, limit, breaker or endpoint",
     4: "refused: the job's state, its key or your role does not allow it",
     5: "the database is away, or refused",
     6: "the schema is missing, too old or too new",
@@ -56,8 +56,9 @@ def _noun(noun: str, group: App) -> Iterator[str]:
         return
     yield str(group.help)
     for verb in verbs:
-        yield f"### {verb}"
-        yield from _command([noun, verb], group[verb])
+        for path in [[verb, part] for part in group[verb] if not part.startswith("-")] or [[verb]]:
+            yield f"### {' '.join(path)}"
+            yield from _command([noun, *path], group[verb] if len(path) == 1 else group[verb][path[1]])
 
 
 def _command(path: list[str], command: App) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mainspring.contrib  # noqa: F401 (registers the codes of blocks)
 from mainspring.codes import CODES
 
 INTRO = """\

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from time import monotonic
 from typing import cast
 from uuid import UUID
 
@@ -32,6 +34,7 @@ class Caller:
 
 NOBODY = Caller()
 _current: ContextVar[Caller | Claim] = ContextVar("mainspring_caller", default=NOBODY)
+_entered: ContextVar[float] = ContextVar("mainspring_entered")  # when this context became a handler's
 
 
 def current() -> Caller:
@@ -44,6 +47,12 @@ def current_job() -> Claim | None:
     """The job whose handler this is; None outside of handlers."""
     caller = _current.get()
     return caller if isinstance(caller, Claim) else None
+
+
+def time_of(job: Claim) -> datetime:
+    """What the database's clock shows about now, as the handler of a job knows it: its claim, and what passed since."""
+    entered = _entered.get(None)
+    return job.claimed_at if entered is None else job.claimed_at + timedelta(seconds=monotonic() - entered)
 
 
 def of_job(claim: Claim) -> Caller:
@@ -84,6 +93,7 @@ def log_fields() -> dict[str, str | None]:
 def running(claim: Claim) -> None:
     """From here on this context belongs to a handler. Cheap: the caller is made from the job when it is asked for."""
     _current.set(claim)
+    _entered.set(monotonic())
 
 
 @contextmanager

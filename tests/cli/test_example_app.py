@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from itertools import islice
 
 import pytest
 from tests.databases import Database
+from tests.web.visit import open_to
+from tests.worker.stage import Stage
 
+import mainspring as ms
 from mainspring import Client, example
+from mainspring.cli.providers import environment
 from mainspring.cli.up import words
+from mainspring.contrib.stripe import sign
 from mainspring.db.migrate import migrate
 from mainspring.db.pulse import LAG, pulse
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import Sql
+from mainspring.example.till import PAID, Till
 from mainspring.worker import Worker
 
 
@@ -29,6 +36,28 @@ async def test_order_its_row_and_its_receipt_are_one(database: Database, client:
         await Worker(database.dsn, example.tasks, config=example.app.config).drain()
         assert conn.execute("select order_id, cents from mainspring.shop_order").fetchall() == [(7, 4200)]
     assert {(job.task, job.payload["order_id"]) for job in client.jobs()} == {("place_order", 7), ("send_receipt", 7)}
+
+
+@pytest.mark.anyio
+async def test_a_confirmation_that_comes_before_the_row_of_its_payment_is_applied_later(database: Database) -> None:
+    till = Till(environment("http://127.0.0.1:9", 9, "whsec_1"))
+    app = ms.App(database.dsn, till.tasks, blocks=till.blocks, maintenance=False)
+    with database.connect() as conn:
+        migrate(conn, line=example.MIGRATIONS)
+        async with ms.AsyncClient(database.dsn) as client, open_to(app) as visitor:
+            stage = Stage(database, conn, client)
+            about = {"id": "evt_1", "type": "payment_intent.succeeded", "data": {"object": {"id": "pi_1"}}}
+            body = json.dumps(about).encode()
+            headers = {"Stripe-Signature": sign(body, "whsec_1", stage.clock.now())}
+            assert (await visitor.post("/v1/inbound/stripe", content=body, headers=headers)).status_code == 200
+            await app.worker().drain()
+            assert stage.rows("select state from mainspring.jobs") == [("scheduled",)]
+
+            stage.rows(PAID, 7, "pi_1", 4200)
+            stage.clock.advance(minutes=1)
+            await app.worker().drain()
+            assert stage.rows("select state from mainspring.jobs") == [("succeeded",)]
+            assert stage.one("select confirmed_at is not null from mainspring.shop_payment") is True
 
 
 def test_pulse_counts_what_happened_in_its_span_only(database: Database) -> None:

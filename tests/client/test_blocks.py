@@ -12,6 +12,7 @@ from tests.databases import Database
 import mainspring as ms
 from mainspring.block import Block
 from mainspring.events import Event, JobEnqueued
+from mainspring.testing import Harness
 
 FAR = timedelta(hours=1)
 
@@ -92,3 +93,17 @@ async def test_a_trigger_wakes_a_worker_that_would_poll_in_an_hour_and_is_begun_
         await worker.stop()
 
     assert block.bell.failures == 1
+
+
+def test_in_tests_and_simulations_nobody_elsewhere_is_told(database: Database) -> None:
+    block = Greeting()
+    own: list[Event] = []
+    mainspring = Harness(database.dsn, ms.App(database.dsn, blocks=[block], observers=[own.extend]))
+    try:
+        mainspring.client.enqueue(block.registry.get("greet").job(name="ada"))
+        mainspring.drain()
+    finally:
+        mainspring.close()
+
+    assert block.told == []
+    assert own

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 from uuid import UUID
@@ -17,6 +19,7 @@ from mainspring.uuid7 import uuid7
 
 __all__ = ["cli"]  # a fixture
 APP = ("--app", "tests.cli.shop:app")
+ROOT = Path(__file__).parents[2]
 
 
 def refused(answer: Answer, code: int, *parts: str) -> None:
@@ -78,6 +81,15 @@ def test_one_is_shown_with_its_history_its_meaning_and_what_to_do(cli: Cli, engi
 
 
 @pytest.mark.parametrize(("verb", "done", "event"), [("replay", "replayed", "ready"), ("discard", "discarded", "dead")])
+def test_operators_are_told_what_the_codes_of_blocks_mean_without_the_application() -> None:
+    known = "import mainspring.cli.dead, mainspring.codes; print(*mainspring.codes.CODES)"
+    found = subprocess.run([sys.executable, "-c", known], capture_output=True, text=True, timeout=30, check=True)
+    documented = re.findall(r"^\| `(\w+)` \| .* \| .* \|$", (ROOT / "docs/codes.md").read_text(), re.MULTILINE)
+
+    assert "CARD_DECLINED" in documented
+    assert set(documented) <= set(found.stdout.split())
+
+
 def test_some_are_decided_about_by_id_in_the_users_name_and_each_refusal_is_said(
     cli: Cli, engine: Engine, kill: Kill, verb: str, done: str, event: str
 ) -> None:

@@ -141,3 +141,48 @@ async def test_a_handler_that_caught_the_loss_of_its_lease_learns_it(stage: Stag
         await stage.until(lambda: caught and not worker.running)
 
     assert [type(error) for error in caught] == [LeaseLost]
+
+
+@pytest.mark.parametrize("what", ["db", "step", "checkpoint", "transaction"])
+async def test_nothing_that_needs_a_connection_begins_inside_it(
+    stage: Stage, tasks: Registry, colour: str, what: str
+) -> None:
+    """As many handlers as there are connections would wait for each other; a transaction would even end the job."""
+    stage.ledger()
+
+    @tasks.task(name="nested", retry=AT_ONCE)
+    async def nested(ctx: Context) -> None:
+        async with ctx.db() as conn:
+            await conn.execute(WRITE, ["reserved"])
+            with pytest.raises(MainspringError, match=r"not inside the block of ctx\.db\(\)"):
+                match what:
+                    case "step":
+                        await ctx.step("one", lambda: 1, type=int)
+                    case "checkpoint":
+                        await ctx.checkpoint(1)
+                    case _:
+                        async with getattr(ctx, what)():
+                            pass
+        async with ctx.db():  # and after it all is well
+            pass
+
+    @tasks.task(name="nested_in_thread", retry=AT_ONCE)
+    def nested_in_thread(ctx: SyncContext) -> None:
+        with ctx.db() as conn:
+            conn.execute(WRITE, ["reserved"])
+            with pytest.raises(MainspringError, match=r"not inside the block of ctx\.db\(\)"):
+                match what:
+                    case "step":
+                        ctx.step("one", lambda: 1, type=int)
+                    case "checkpoint":
+                        ctx.checkpoint(1)
+                    case _:
+                        with getattr(ctx, what)():
+                            pass
+        with ctx.db():
+            pass
+
+    job = await stage.enqueue((nested if colour == "async" else nested_in_thread).job())
+    await stage.drain(tasks)
+
+    assert (await stage.state(job), stage.effects()) == ("succeeded", ["reserved"])

@@ -185,6 +185,8 @@ def test_a_remembered_error_is_told_from_a_fresh_one() -> None:
     fresh, again = refusal(500), refusal(500, {"Idempotent-Replayed": "true"})
 
     assert [getattr(failure(error), "replayed", None) for error in (fresh, again)] == [False, True]
+    # What Stripe remembers says nothing of how it is now: it must not keep a breaker open for a day.
+    assert [failure(error).counts for error in (fresh, again)] == [True, False]
 
 
 def test_failures_cross_process_borders() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -163,6 +165,29 @@ async def test_a_crash_and_a_day_of_downtime_move_money_once(till: Till, kind: s
     assert await till.stage.result(job) == mover.told[0].id
     assert mover.held() == [mover.told[0].id]
     assert len(till.asked(HELD[kind], "GET")) == looks + 1
+
+
+async def test_an_attempt_that_takes_hours_before_its_call_moves_money_once(
+    till: Till, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mover = Mover(till, "charge")
+    mover.trouble = [fails]
+    (job,) = await till.run(mover.task.job())
+    till.later(hours=22)
+
+    began, call = time.monotonic(), mover.call
+
+    async def late(key: str, intent: str) -> Any:
+        till.later(hours=3)  # it was claimed in time, and worked
+        monkeypatch.setattr("mainspring.caller.monotonic", lambda: began + 3 * 3600 + 60)
+        till.sandbox.stripe.keys.forget()
+        return await call(key, intent)
+
+    mover.call = late  # type: ignore[method-assign] # for this attempt
+    await till.drain()
+
+    assert await till.stage.result(job) == mover.told[0].id
+    assert len(mover.held()) == 1
 
 
 @pytest.mark.parametrize(("key", "known", "looks"), [(None, {}, 0), ("own:1", {"since": START}, 0), ("own:1", {}, 1)])
@@ -360,3 +385,20 @@ def test_the_end_of_an_event_loop_ends_its_connections() -> None:
     for _ in range(2):
         asyncio.run(call())
         assert stripe._line._open == {}
+
+
+def test_a_process_that_was_forked_has_a_line_of_its_own() -> None:
+    stripe = Stripe("sk_test_1", base="http://127.0.0.1:9/stripe", timeout=1)
+    mine = stripe._line._called()
+
+    def call(answers: Any) -> None:
+        answers.put(stripe._line._called() is mine)
+
+    fork = multiprocessing.get_context("fork")
+    answers = fork.SimpleQueue()
+    child = fork.Process(target=call, args=[answers])
+    child.start()
+    child.join(10)
+
+    assert answers.get() is False  # two processes on one socket would read each other's answers
+    assert stripe._line._called() is mine

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,11 +14,12 @@ from urllib.parse import unquote, urlsplit
 import httpx2
 import pytest
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from tests.databases import Database
-from tests.web.visit import SECRET, SHOWN, Part, open_to, served, visiting
+from tests.web.visit import SECRET, SHOWN, Part, Provider, open_to, served, visiting
 from tests.worker.stage import Stage
 
 import mainspring as ms
@@ -102,6 +105,20 @@ async def test_an_error_is_an_answer_in_json_without_its_inner_life(
     assert set(answer.json()["error"]) == {"code", "message"}
     assert not any(word in answer.text for word in ("secrets", "10.0.0.7", "Traceback", "test_guard"))
     assert (status == 500) == any(record.exc_info for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(204, b""), (304, b""), (410, b'{"error"'), (499, b'{"error"'), (599, b'{"error"')]
+)
+async def test_a_route_may_refuse_by_any_status(status: int, body: bytes) -> None:
+    async def route(_: Request) -> Response:
+        raise HTTPException(status, "So it is", headers={"etag": "x"})
+
+    async with open_to(shop(Route("/x", route))) as visitor:
+        answer = await visitor.get("/x")
+
+    assert (answer.status_code, answer.headers["etag"]) == (status, "x")
+    assert answer.content == body or (body and answer.content.startswith(body))
 
 
 async def test_an_answer_that_breaks_off_is_no_answer() -> None:
@@ -290,6 +307,26 @@ async def test_it_can_be_mounted_under_a_prefix(
     assert [path for path in paths if path] == ["/jobs/v1/run", "/jobs/nowhere"]
 
 
+async def test_it_can_be_started_again_after_it_was_stopped(
+    database: Database, stage: Stage, tasks: ms.Registry
+) -> None:
+    @tasks.task
+    async def act(*, event_id: str) -> None:
+        """Act."""
+
+    acme = Provider(act)
+    web = create(
+        ms.App(database.dsn, tasks, maintenance=False, blocks=[Part(inbound=[acme])]), secret=SECRET
+    )  # at the top of a module, as test clients and reloading servers find it
+    for n in range(2):
+        body = b"evt_%d:paid" % n
+        async with visiting(web) as visitor:
+            headers = acme.signed(body, stage.clock.now())
+            kept = await visitor.post("/v1/inbound/acme", content=body, headers=headers)
+            ran = await visitor.post("/v1/run", headers=SHOWN)
+        assert (kept.status_code, ran.status_code, ran.json().get("processed")) == (200, 200, 1)
+
+
 async def test_what_an_outer_middleware_says_of_the_caller_stays(database: Database, stage: Stage) -> None:
     tasks = ms.Registry("shop")
 
@@ -342,3 +379,37 @@ async def test_what_is_no_http_is_refused_by_the_server(request_: bytes) -> None
     assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501"))
     assert after.status_code == 200
     assert "server" not in after.headers
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /v1/health/live HTTP/1.1\r\nhost"], ids=["nothing", "half a head"])
+@pytest.mark.parametrize("after", [False, True], ids=["first", "after an answer"])
+async def test_a_caller_that_says_nothing_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch, said: bytes, after: bool
+) -> None:
+    monkeypatch.setattr("mainspring.web.server.HEAD", 0.3)
+    with served(shop()) as url:
+        place = urlsplit(url)
+        with socket.create_connection((place.hostname, place.port), timeout=5) as line:
+            if after:
+                line.sendall(b"GET /v1/health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+                answer = b""
+                while not answer.endswith(b'{"status":"live"}'):
+                    answer += line.recv(1000)
+            line.sendall(said)
+            began = time.monotonic()
+            assert line.recv(1000) == b""
+            assert time.monotonic() - began < 3
+
+
+async def test_a_request_may_take_longer_than_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainspring.web.server.HEAD", 0.1)
+
+    async def slow(request: Request) -> Response:
+        await asyncio.sleep(0.4)
+        return Response(await request.body())
+
+    with served(shop(Route("/slow", slow, methods=["POST"]))) as url:
+        async with httpx2.AsyncClient() as visitor:
+            answers = [await visitor.post(f"{url}/slow", content=b"x") for _ in range(2)]
+
+    assert [answer.content for answer in answers] == [b"x", b"x"]

@@ -28,6 +28,7 @@ import mainspring as ms
 from mainspring.errors import ConfigurationError
 from mainspring.sandbox import Sandbox
 from mainspring.web import Kick
+from mainspring.web.target import Target
 
 pytestmark = pytest.mark.anyio
 
@@ -205,6 +206,23 @@ async def test_a_failing_kick_is_said_once_and_never_with_the_secret(
     assert levels == [logging.WARNING, logging.DEBUG, logging.DEBUG]
     assert SECRET not in caplog.text
     assert SECRET not in repr(vars(kick))
+
+
+async def test_a_kick_that_breaks_is_not_the_last_one(
+    endpoint: Endpoint, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kick, call = Kick(endpoint.url, secret=SECRET), Target.call
+
+    async def broken(self: Target, limit: float) -> Any:
+        monkeypatch.setattr(Target, "call", call)
+        raise ValueError("nobody thought of this")
+
+    monkeypatch.setattr(Target, "call", broken)
+    for _ in range(2):
+        kick.soon()
+        await stage.until(lambda: not [t for t in threading.enumerate() if t.name == "mainspring kick"])
+
+    assert len(endpoint.calls) == 1
 
 
 @pytest.mark.rule("ENG-15.18")

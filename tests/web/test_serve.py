@@ -82,6 +82,25 @@ def test_it_serves_runs_and_stops_in_good_order(database: Database) -> None:
     assert not any(word in out + err for word in (SECRET, "hunter2"))
 
 
+def test_a_second_signal_gives_back_what_runs_and_waits_for_nobody(database: Database) -> None:
+    with ms.Client(database.dsn) as client, serving(database, CRON_SECRET=SECRET) as (process, url):
+        job = client.enqueue(slow.job(seconds=60)).id
+        with socket.create_connection((httpx2.URL(url).host, httpx2.URL(url).port or 0)) as line:
+            line.sendall(f"POST /v1/run HTTP/1.1\r\nhost: x\r\nx-cron-secret: {SECRET}\r\n\r\n".encode())
+            while client.get(job).state != "running":
+                time.sleep(0.01)
+            for _ in range(2):
+                process.send_signal(signal.SIGTERM)
+                time.sleep(0.3)
+            began = time.monotonic()
+            process.communicate(timeout=15)
+            took = time.monotonic() - began
+        found = client.get(job)
+
+    assert (process.returncode, took < 5) == (0, True)
+    assert (found.state, found.attempt) == ("ready", 0)
+
+
 def test_without_a_secret_it_serves_this_machine_and_runs_nothing(database: Database) -> None:
     with serving(database) as (_, url), httpx2.Client(base_url=url) as visitor:
         answers = [visitor.get("/hello"), visitor.get("/metrics"), visitor.post("/v1/run", headers=SHOWN)]

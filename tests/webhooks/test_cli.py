@@ -129,3 +129,8 @@ def test_what_makes_secrets_needs_the_application(cli: Cli, database: Database) 
     assert (answer.code, answer.err) == (2, "mainspring: app: give --app module:name, or set MAINSPRING_APP\n")
     answer = cli("webhook", "endpoint", "add", "https://example.com/", "--app", "tests.webhooks.test_cli:bare")
     assert "app: has no webhooks" in answer.err
+
+
+def test_a_delivery_is_sent_again_by_the_application_s_own_task_or_not_at_all(cli: Cli, database: Database) -> None:
+    answer = cli("webhook", "delivery", "redeliver", "00000000-0000-0000-0000-000000000007", "--reason", "lost")
+    assert (answer.code, answer.err) == (2, "mainspring: app: give --app module:name, or set MAINSPRING_APP\n")

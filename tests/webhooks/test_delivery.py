@@ -309,3 +309,30 @@ async def test_a_worker_that_lost_its_lease_after_the_call_records_nothing_and_i
     assert found.status == "delivered"
     assert [request.headers["webhook-id"] for request in world.inbox.requests] == [str(delivery)] * 2
     assert len({request.body for request in world.inbox.requests}) == 1
+
+
+@pytest.mark.parametrize("fault", ["raises", "is refused"])
+async def test_a_notice_that_cannot_be_given_keeps_no_receiver_that_is_gone_alive(
+    make: Callable[..., World], fault: str
+) -> None:
+    tasks = Registry("own")
+
+    @tasks.task(queue="q:full", best_effort=True)
+    async def tell_them(ctx: Context) -> None: ...
+
+    def notice(endpoint: Endpoint) -> NewJob:
+        if fault == "raises":
+            raise RuntimeError("a bug of the application")
+        return tell_them.job()
+
+    world = make(disabled=notice)
+    endpoint = (await world.add()).endpoint
+    await world.client.enqueue(tell_them.job())
+    await world.client.limits.depth("q:full", 1, reason="a drill")
+    world.inbox.otherwise = 410
+    (delivery,) = await world.publish()
+    await world.drain()
+
+    assert (await world.endpoints.get(endpoint.id)).state == "disabled"
+    assert ((await world.delivery(delivery)).http_status, await world.job(delivery)) == (410, "failed")
+    assert [told for told in world.told if isinstance(told, EndpointDisabled)]

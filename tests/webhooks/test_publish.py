@@ -17,7 +17,7 @@ import mainspring as ms
 from mainspring import App, Context, Registry, SyncContext, ValidationError, WorkerConfig
 from mainspring.contrib.webhooks import Policy, Webhooks
 from mainspring.contrib.webhooks.event import event
-from mainspring.events import JobEnqueued
+from mainspring.events import Event, JobEnqueued
 from mainspring.uuid7 import uuid7
 
 pytestmark = pytest.mark.anyio
@@ -186,3 +186,39 @@ async def test_nothing_is_written_for_an_event_that_is_refused(make: Callable[..
     with pytest.raises(ValidationError):
         await world.publish(payload={"n": float("inf")})
     assert await world.deliveries.list() == []
+
+
+@pytest.mark.parametrize("colour", ["async", "sync"])
+async def test_what_a_handler_publishes_is_told_to_observers_as_any_enqueue(
+    stage: Stage, inbox: Inbox, colour: str
+) -> None:
+    tasks, hooks, told = Registry("own"), Webhooks(policy=Policy.local()), list[Event]()
+
+    @tasks.task
+    async def sign(ctx: Context) -> None:
+        await hooks.publish("A", {}, ("A", 1), by=ctx)
+        async with ctx.transaction() as conn:
+            await hooks.publish("B", {}, ("A", 1), by=ctx, conn=conn)
+
+    @tasks.task
+    def sign_in_thread(ctx: SyncContext) -> None:
+        hooks.publish("A", {}, ("A", 1), by=ctx)
+        with ctx.transaction() as conn:
+            hooks.publish("B", {}, ("A", 1), by=ctx, conn=conn)
+
+    app = App(stage.dsn, tasks, blocks=[hooks], maintenance=False, observers=[told.extend])
+    async with app.async_client() as client:
+        await hooks.endpoints(client).add(inbox.url)
+        await client.enqueue((sign if colour == "async" else sign_in_thread).job())
+        await app.worker(WorkerConfig(**SETTINGS)).drain()
+        made = {each.job_id for each in await hooks.deliveries(client).list()}
+
+    assert len(made) == 2
+    assert {each.job_id for each in told if isinstance(each, JobEnqueued) and each.task == "webhooks.deliver"} == made
+
+
+def test_events_of_a_handler_are_told_apart_by_each_of_their_parts() -> None:
+    job = uuid7()
+    first = event("a", {}, ("Order Line", "7"), job=job)
+    assert event("a", {}, ("Order Line", "7"), job=job).id == first.id
+    assert event("a", {}, ("Order", "Line 7"), job=job).id != first.id

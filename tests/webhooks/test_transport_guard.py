@@ -13,6 +13,8 @@ import pytest
 from tests.webhooks.raw import Lines, Names, no_lines, no_names, raw
 from tests.webhooks.table_targets import PUBLIC, REFUSED, RESOLVED
 
+from mainspring import App
+from mainspring.contrib.webhooks import Webhooks
 from mainspring.contrib.webhooks.addresses import Address
 from mainspring.contrib.webhooks.policy import Policy
 from mainspring.contrib.webhooks.target import TargetRefused
@@ -219,3 +221,26 @@ async def test_the_cause_of_a_failed_line_is_said_without_its_address() -> None:
 
     with pytest.raises(Failure, match=r"no line to the receiver: Network is unreachable$"):
         await Transport(resolver=Names(["93.184.215.14"]), connector=refuse).post("https://e.example/", {}, b"")
+
+
+@pytest.mark.parametrize(
+    ("dsn", "env", "own"),
+    [
+        ("host=db.example.com port=6432", {}, ["db.example.com:6432"]),
+        ("host=db.example.com hostaddr=203.0.113.7", {}, ["db.example.com:5432", "203.0.113.7:5432"]),
+        ("hostaddr=::1", {}, ["[::1]:5432"]),
+        ("host=a,b port=1,2", {}, ["a:1", "b:2"]),
+        ("host=/run/postgresql", {}, []),
+        ("dbname=shop", {"PGHOST": "db", "PGPORT": "7"}, ["db:7"]),
+    ],
+)
+def test_the_database_is_known_however_it_is_named(
+    dsn: str, env: dict[str, str], own: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PGHOST", "PGHOSTADDR", "PGPORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    hooks = Webhooks()
+    App(dsn, blocks=[hooks], maintenance=False)
+    assert hooks._own() == own

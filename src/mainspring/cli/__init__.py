@@ -60,6 +60,22 @@ Calls may overlap with each other and with workers. It logs to stderr.
     mainspring run-due --app shop:app --limit 10
     mainspring run-due --app shop:app --budget 50s --json | jq .remaining"""
 
+SERVE = """Serve an application over HTTP: health, metrics, runs, webhooks, its routes.
+
+It listens on this machine only, unless CRON_SECRET is set. It encrypts nothing: put a proxy that ends TLS before it.
+It prints its address and logs to stderr.
+
+    mainspring serve --app shop:app
+    mainspring serve --app shop:app --host 0.0.0.0 --port 8080 --proxy-headers 10.0.0.0/8"""
+
+KICK = """Call the run endpoint of an application, once or again and again.
+
+For cron on a machine without a worker. CRON_SECRET opens the door. Once: it exits with 1 unless the answer is a 2xx;
+with --every: it logs an error line, counts, and goes on.
+
+    mainspring kick --url https://shop.example
+    mainspring kick --url https://shop.example --every 60s"""
+
 SIMULATE = """Move an application through days in seconds, and see what happens when.
 
 Its schedules and jobs run by the real scheduler and the real handlers, on a
@@ -79,6 +95,8 @@ app = App(
 app.command("mainspring.cli.up:up", name="up", help=UP)
 app.command("mainspring.cli.worker:app", name="worker", help="Run workers, and see which are running.")
 app.command("mainspring.cli.run_due:run_due", name="run-due", help=RUN_DUE)
+app.command("mainspring.cli.serve:serve", name="serve", help=SERVE)
+app.command("mainspring.cli.kick:kick", name="kick", help=KICK)
 app.command("mainspring.cli.job:app", name="job", help="Enqueue, look at and change jobs.")
 app.command("mainspring.cli.batch:app", name="batch", help="See how far batches are, retry what failed, cancel.")
 app.command("mainspring.cli.dead:app", name="dead", help="Find dead letters, see why they died, and decide about them.")
@@ -86,12 +104,16 @@ app.command("mainspring.cli.queue:app", name="queue", help="See, pause and resum
 app.command("mainspring.cli.schedule:app", name="schedule", help="See, create, pause and fire schedules.")
 app.command("mainspring.cli.limit:app", name="limit", help="See and change how many jobs start, and run at once.")
 app.command("mainspring.cli.breaker:app", name="breaker", help="See and force circuit breakers.")
+app.command("mainspring.cli.notification:app", name="notification", help="See what was sent to whom, and send again.")
+app.command("mainspring.cli.webhook:app", name="webhook", help="Register endpoints, see deliveries, send one again.")
 app.command("mainspring.cli.task:app", name="task", help="See the tasks of an application.")
 app.command("mainspring.cli.simulate:simulate", name="simulate", help=SIMULATE)
 app.command("mainspring.cli.top:top", name="top", help=TOP)
 app.command("mainspring.cli.doctor:doctor", name="doctor", help=DOCTOR)
 app.command("mainspring.cli.audit:app", name="audit", help="See who did what, and check that nobody changed it.")
 app.command("mainspring.cli.alert:app", name="alert", help="See what somebody should look at.")
+app.command("mainspring.cli.outbox:app", name="outbox", help="See what the sandbox received, and break things there.")
+app.command("mainspring.cli.sandbox:app", name="sandbox", help="Run stand-ins for Stripe, SMS, mail and the rest.")
 app.command("mainspring.cli.org:app", name="org", help="Rotate and erase the keys of organisations.")
 app.command("mainspring.cli.schema:app", name="schema", help="Install and update the database schema.")
 app.command("mainspring.cli.completion:completion", name="completion", help=COMPLETION)

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 from cyclopts import App, Parameter
 
+import mainspring.contrib  # noqa: F401 (what the error codes of blocks mean)
 from mainspring.cli import output
 from mainspring.cli.case import line, tell, tell_fix
 from mainspring.cli.connection import UNSAID, Connection

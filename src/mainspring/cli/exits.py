@@ -17,6 +17,7 @@ from mainspring.errors import (
     QueueFull,
     ScheduleNotFound,
     SchemaError,
+    SignatureRefused,
     UnknownName,
     UnknownTask,
     Unreadable,
@@ -40,6 +41,7 @@ EXITS: tuple[tuple[type[MainspringError], int], ...] = (
     (DeclarationError, 2),
     (NotPermitted, 4),
     (Unreadable, 4),
+    (SignatureRefused, 4),
     (JobError, 4),  # refused: the job's state, its key or its id does not allow it
     (QueueFull, 4),
     (DatabaseUnavailable, DATABASE),

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Annotated
 
 import msgspec
+from cyclopts import Parameter
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
+from mainspring.span import span
 
 
 def run_due(
     *,
     limit: int = 10,
-    budget: timedelta = timedelta(seconds=25),
+    budget: Annotated[timedelta, Parameter(show_default=span)] = timedelta(seconds=25),
     concurrency: int = 1,
     queues: str | None = None,
     connection: Connection = UNSAID,

@@ -32,7 +32,7 @@ def simulate(
     /,
     *,
     start: Annotated[str | None, Parameter(name="--from", show_default=False)] = None,
-    length: Annotated[timedelta, Parameter(name="--for")] = timedelta(days=7),
+    length: Annotated[timedelta, Parameter(name="--for", show_default=span)] = timedelta(days=7),
     zone: str = "UTC",
     seed: int = 0,
     dsn: str | None = None,

@@ -39,7 +39,7 @@ Mainspring runs on a PostgreSQL of its own; its data are in {data}.
 Every second, a line of what happened. Ctrl-C stops it. In another terminal, from this directory:
 
   look at jobs    {mainspring} job list{elsewhere}
-  see what left   {mainspring} outbox list    every mail, SMS, charge and webhook, in a sandbox
+  see what left   {mainspring} outbox list{sandbox}    every mail, SMS, charge and webhook, in a sandbox
   ask over HTTP   curl {url}/v1/health/ready
   look with SQL   {psql} "{dsn}" -c "select * from mainspring.jobs limit 5"
   read its log    tail -f {log}
@@ -99,9 +99,10 @@ class Up:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         try:
             self._providers.start()
-            load(self._app)  # it finds the sandbox; a name that leads nowhere is told before anything else starts
             self._say("Starting PostgreSQL …")
             await asyncio.to_thread(self._cluster.start)
+            os.environ["MAINSPRING_DSN"] = self._dsn("api")
+            load(self._app)  # it finds both; a name that leads nowhere is told before anything is written
             with suppress(FileNotFoundError):
                 self._log.unlink()  # of the last time
             await asyncio.to_thread(self._migrate)
@@ -153,10 +154,14 @@ class Up:
 
     def _server(self) -> Server:
         """Serve the application, where somebody else has the port at a free one."""
+        from mainspring.db.gauges import Reader
+        from mainspring.observe import Metrics
         from mainspring.web import Server
 
         app = load(self._app)
         app._dsn, app.secured = self._dsn("api"), self._app == EXAMPLE
+        if not any(isinstance(observer, Metrics) for observer in app.observers):  # the gauges are for workers' eyes
+            app.observers = (*app.observers, Metrics(app.registry, gauges=Reader(self._dsn("worker"), app.schema)))
         server = Server(app, port=self._port)
         try:
             self._url = server.listen()
@@ -257,8 +262,10 @@ class Up:
         mainspring = "mainspring" if shutil.which("mainspring") else os.path.relpath(sys.argv[0])
         psql = "psql" if shutil.which("psql") else os.path.relpath(find_binaries(18) / "psql")
         dsn, data, log = at_home(self._cluster), self._cluster.path.parent, os.path.relpath(self._log)
-        elsewhere = "" if data == DATA.resolve() else f' --dsn "{dsn}"'
-        where = {"data": data, "dsn": dsn, "log": log, "pid": pid, "elsewhere": elsewhere, "url": self._url}
+        here = data == DATA.resolve()
+        where = {"data": data, "dsn": dsn, "log": log, "pid": pid, "url": self._url}
+        where["elsewhere"] = "" if here else f' --dsn "{dsn}"'
+        where["sandbox"] = "" if here else f" --sandbox {self._providers.sandbox.url}"
         return self._say(BANNER.format(mainspring=mainspring, psql=psql, **where))
 
     def _worker_ended(self, pid: int, how: str, pause: float) -> None:

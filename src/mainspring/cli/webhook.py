@@ -233,7 +233,7 @@ def redeliver(id: UUID, *, reason: str, org: str | None = None, connection: Conn
         org: The organisation that it belongs to.
         connection: The database, the application, and who acts.
     """
-    with _hooks(connection) as (hooks, client):
+    with _hooks(connection, needed=True) as (hooks, client):  # its own task, queue and attempts
         job = hooks.deliveries(client).redeliver(id, reason=reason, org=org)
     if connection.json:
         return output.as_json({"delivery": id, "job": job})

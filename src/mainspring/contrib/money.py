@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from typing import Final
 
 import msgspec
@@ -15,6 +15,7 @@ DECIMALS: Final = dict.fromkeys(
     ("BIF", "CLP", "DJF", "GNF", "JPY", "KMF", "KRW", "MGA", "PYG", "RWF", "VND", "VUV", "XAF", "XOF", "XPF"), 0
 ) | dict.fromkeys(("BHD", "JOD", "KWD", "OMR", "TND"), 3)
 LARGEST: Final = 2**63 - 1  # what a bigint holds
+_EXACT: Final = Context(traps=[InvalidOperation, Inexact])  # the usual one rounds what has many digits
 
 
 class CurrencyMismatch(ValidationError):
@@ -56,9 +57,9 @@ class Money(msgspec.Struct, frozen=True):
             raise ValidationError(f"amount: is a {type(amount).__name__}; write a text or a Decimal", field="amount")
         unit = cls(1, currency)
         try:
-            minor = Decimal(amount).scaleb(unit.decimals)
+            minor = Decimal(amount).scaleb(unit.decimals, _EXACT)
             exact = minor.is_finite() and abs(minor) <= LARGEST and minor == int(minor)
-        except (InvalidOperation, ValueError):
+        except (DecimalException, ValueError):
             exact = False
         if not exact:
             raise ValidationError(f"amount: is not a number with at most {unit.decimals} decimals", field="amount")

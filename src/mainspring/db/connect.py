@@ -236,14 +236,14 @@ def why_not(dsn: str) -> str:
 @contextmanager
 def answered_within(seconds: float, conn: psycopg.AsyncConnection[Any]) -> Iterator[None]:
     """Hang up on a server that takes longer: what is silent but not closed would never give an error by itself."""
-    timer = asyncio.get_running_loop().call_later(seconds, _hang_up, conn)
+    timer = asyncio.get_running_loop().call_later(seconds, hang_up, conn)
     try:
         yield
     finally:
         timer.cancel()
 
 
-def _hang_up(conn: psycopg.AsyncConnection[Any]) -> None:
+def hang_up(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
     """Shut the socket, so that whoever waits for it reads its end. A cancelled wait would ask the server first."""
     with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(conn.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)

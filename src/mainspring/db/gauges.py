@@ -15,6 +15,7 @@ from mainspring.db.queues import GONE_AFTER
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import DEFAULT_SCHEMA, Sql
 from mainspring.db.statement import Flow, Statement, ask, nothing, scalar
+from mainspring.errors import MainspringError
 
 log = logging.getLogger("mainspring.metrics")
 
@@ -108,12 +109,12 @@ class Reader:
         self._lock = Lock()
 
     def __call__(self) -> Gauges | None:
-        """The gauges, or None while the database is away."""
+        """The gauges, or None while the database is away, or keeps them from this role."""
         with self._lock:
             if time.monotonic() >= self._read_at + self._keep:
                 try:
                     self._found = self._read()
-                except psycopg.Error as error:
+                except (psycopg.Error, MainspringError) as error:
                     log.warning("the gauges could not be read: %s", error)
                     self._found = None
                 self._read_at = time.monotonic()

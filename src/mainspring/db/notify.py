@@ -34,6 +34,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     org_id: str
     id: UUID
     recipient_id: str
+    fallback: str | None = None  # who receives it if the recipient is unknown; None: that was looked up, or is nobody
     channel: Channel
     template: str
     class_: Class = msgspec.field(name="class")
@@ -183,7 +184,7 @@ def request(
     if rows and rows[0][1] == "refused":
         return Refused(rows[0][3])
     return [
-        Asked(id=to_uuid(row[0]), recipient_id=note.recipient_id, channel=note.channel, answer=row[1],
+        Asked(id=to_uuid(row[0]), recipient_id=row[4], channel=note.channel, answer=row[1],
               job_id=to_uuid(row[2]))
         for note, row in zip(notes, rows, strict=True)
     ]  # fmt: skip
@@ -210,6 +211,13 @@ def reserve(
     params = _of(job, id) | {"title": title, "text": text, "html": html}
     params |= {"most": spam and str(spam[0]), "window": spam and f"{spam[1].total_seconds()} s"}
     return (yield from ask(Statement(sql["reserve_notification"], params, lambda rows: Reserved(*rows[0]))))
+
+
+def alike(sql: Sql, note: Notification, text: str, since: datetime) -> Flow[list[str]]:
+    """The provider's ids of other messages of the same words to the same recipient."""
+    params: Params = {"org": note.org_id, "id": str(note.id), "recipient": note.recipient_id, "channel": note.channel}
+    params |= {"text": text, "since": utc("since", since)}
+    return (yield from ask(Statement(sql["alike_notifications"], params, lambda rows: [row[0] for row in rows])))
 
 
 def put_off(sql: Sql, job: Claim, id: UUID, until: datetime) -> Flow[None]:

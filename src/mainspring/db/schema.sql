@@ -3586,7 +3586,7 @@ begin
   end loop;
 end $$;
 
-CREATE FUNCTION mainspring.request_notifications(p_notes json, p_jobs json, p_best_effort boolean) RETURNS TABLE(id uuid, answer text, job_id uuid, state text)
+CREATE FUNCTION mainspring.request_notifications(p_notes json, p_jobs json, p_best_effort boolean) RETURNS TABLE(id uuid, answer text, job_id uuid, state text, recipient_id text)
     LANGUAGE plpgsql
     AS $$
 begin
@@ -3597,7 +3597,7 @@ begin
   begin
     return query select * from "mainspring".write_notifications(p_notes, p_jobs);
   exception when others then
-    return query select null::uuid, 'refused', null::uuid, sqlerrm;
+    return query select null::uuid, 'refused', null::uuid, sqlerrm, null;
   end;
 end $$;
 
@@ -4544,7 +4544,7 @@ CREATE FUNCTION mainspring.write_job(e mainspring.envelope, p_after uuid) RETURN
           p_after, case when p_after is not null then e.due_at end, e.strand);
 $$;
 
-CREATE FUNCTION mainspring.write_notifications(p_notes json, p_jobs json) RETURNS TABLE(id uuid, answer text, job_id uuid, state text)
+CREATE FUNCTION mainspring.write_notifications(p_notes json, p_jobs json) RETURNS TABLE(id uuid, answer text, job_id uuid, state text, recipient_id text)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -4555,18 +4555,21 @@ declare
   wanted json;
 begin
   for m in
-    select x.*, j.value ->> 'id' as job, n.ord
+    select x.*, who.id as who, j.value ->> 'id' as job, n.ord
     from json_array_elements(p_notes) with ordinality n(value, ord)
     join json_array_elements(p_jobs) with ordinality j(value, ord) on j.ord = n.ord
     cross join lateral json_to_record(n.value) as x (
-      org_id text, id uuid, recipient_id text, channel text, template text, class text, necessary boolean, data jsonb,
-      payload_hash text, bucket timestamptz, due_at timestamptz, at timestamptz)
-    order by x.org_id, x.recipient_id, x.channel, x.template, x.payload_hash, n.ord  -- by everybody in this order
+      org_id text, id uuid, recipient_id text, fallback text, channel text, template text, class text, necessary boolean,
+      data jsonb, payload_hash text, bucket timestamptz, due_at timestamptz, at timestamptz)
+    cross join lateral (select case when x.fallback is null or exists (
+      select from "mainspring".recipient r where r.org_id = x.org_id and r.recipient_id = x.recipient_id)
+      then x.recipient_id else x.fallback end) who (id)
+    order by x.org_id, who.id, x.channel, x.template, x.payload_hash, n.ord  -- by everybody in this order
   loop
     insert into "mainspring".notification (
       org_id, id, recipient_id, channel, template, class, necessary, data, payload_hash, bucket, due_at, job_id, created_at)
     values (
-      m.org_id, m.id, m.recipient_id, m.channel, m.template, m.class, m.necessary, m.data, m.payload_hash,
+      m.org_id, m.id, m.who, m.channel, m.template, m.class, m.necessary, m.data, m.payload_hash,
       date_bin('15 min', coalesce(m.bucket, "mainspring".now()), '2000-01-01Z'),
       greatest(m.due_at, "mainspring".now()), m.job::uuid, "mainspring".now())
     on conflict on constraint notification_once do nothing;
@@ -4575,7 +4578,7 @@ begin
     if not found then
       ids[m.ord] := (  -- it was asked for before
         select n.id from "mainspring".notification n
-        where n.org_id = m.org_id and n.recipient_id = m.recipient_id and n.channel = m.channel
+        where n.org_id = m.org_id and n.recipient_id = m.who and n.channel = m.channel
           and n.template = m.template and n.payload_hash = m.payload_hash
           and n.bucket = date_bin('15 min', coalesce(m.bucket, "mainspring".now()), '2000-01-01Z'));
     elsif m.at < "mainspring".now() - interval '60 s' then
@@ -4588,7 +4591,8 @@ begin
     perform from "mainspring".enqueue_many(wanted, true);  -- checked by the client
   end if;
   return query
-    select n.id, case when new[o.ord] then 'created' else 'existing' end, n.job_id, coalesce(s.state, 'succeeded')
+    select n.id, case when new[o.ord] then 'created' else 'existing' end, n.job_id, coalesce(s.state, 'succeeded'),
+           n.recipient_id
     from unnest(ids) with ordinality o(id, ord)
     join json_array_elements(p_notes) with ordinality x(value, ord) on x.ord = o.ord
     join "mainspring".notification n on n.org_id = x.value ->> 'org_id' and n.id = o.id

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Mapping
+from datetime import timedelta
 
 import mainspring as ms
 from mainspring.block import Block
 from mainspring.contrib.notify import Notify, Template
 from mainspring.contrib.notify.settings import senders
-from mainspring.contrib.stripe import Declined, Money, Stripe
+from mainspring.contrib.stripe import Declined, Money, NotYet, Stripe
 from mainspring.contrib.webhooks import Policy, Webhooks
 
 SANDBOX = "MAINSPRING_SANDBOX"
@@ -63,12 +64,13 @@ class Till:
                 await webhooks.publish("order.paid", about | {"cents": cents}, ("Order", order_id), by=ctx, conn=conn)
 
         @stripe.on("payment_intent.succeeded")
-        @tasks.task
+        @tasks.task(snooze_limit=timedelta(hours=1))
         async def confirm_payment(ctx: ms.Context, *, provider: str, event_id: str) -> None:
             """Stripe's own word for it, by a signed webhook."""
             event = await stripe.event(ctx, event_id)
             async with ctx.transaction() as conn:
-                await conn.execute(CONFIRMED, [event.object["id"]])
+                if (await conn.execute(CONFIRMED, [event.object["id"]])).rowcount == 0:
+                    raise NotYet(1)  # it was faster than our own row of the payment
 
         self.take_payment = take_payment
 

@@ -154,7 +154,7 @@ class Metrics(Collector):
         self._alerts: Counter[str] = Counter()
         self._swept: Counter[str] = Counter()
         self._database_away = self._wakeups_lost = False
-        self._gauges, self.state = gauges, state
+        self.gauges, self.state = gauges, state
 
     def __call__(self, batch: Sequence[Event]) -> None:
         """Count a batch."""
@@ -192,8 +192,8 @@ class Metrics(Collector):
         for name, value in self.state().items() if self.state is not None else ():
             family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             yield family(name, STATE[name], value=value)
-        if self._gauges is not None:
-            found = self._gauges()
+        if self.gauges is not None:
+            found = self.gauges()
             text = "Whether the state of the database could be read"
             yield GaugeMetricFamily("mainspring_gauges_up", text, value=float(found is not None))
             yield from shown(found) if found is not None else ()

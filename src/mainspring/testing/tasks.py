@@ -50,8 +50,10 @@ class Declared:
             return cls(tasks)
         if isinstance(tasks, App):
             queues = tuple(tasks.config.queues) if tasks.config else ()
+            elsewhere = [observer for block in tasks.blocks for observer in block.observers]  # a broker, a run endpoint
+            observers = [observer for observer in tasks.observers if observer not in elsewhere]
             return cls(
-                tasks.registry, tasks.schema, tasks.caller, tasks.authorize, queues, tasks.observers, tasks.cipher,
+                tasks.registry, tasks.schema, tasks.caller, tasks.authorize, queues, observers, tasks.cipher,
                 tasks.breakers, tasks.limits,
             )  # fmt: skip
         raise ConfigurationError(f"app: a {type(tasks).__name__} is no App and no Registry")

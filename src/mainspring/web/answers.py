@@ -81,8 +81,11 @@ def answer_to(error: MainspringError) -> Response | None:
 def refused(_: HTTPConnection, error: Exception) -> Response:
     """Starlette's own refusals, in our form."""
     assert isinstance(error, HTTPException)
-    status = HTTPStatus(error.status_code)
-    return refusal(status, status.name, f"{error.detail}.".replace("..", "."), error.headers)
+    status = error.status_code
+    if status in (204, 304):  # these have no body
+        return Response(status_code=status, headers=error.headers)
+    name = HTTPStatus(status).name if status in set(HTTPStatus) else "REFUSED"
+    return refusal(status, name, f"{error.detail}.".replace("..", "."), error.headers)
 
 
 def failed(_: HTTPConnection, error: Exception) -> Response:

@@ -57,6 +57,7 @@ def create(app: App, *, secret: str | None = None, largest: int = LARGEST, grace
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        runs.open()  # again, where it was stopped before
         try:
             yield
         finally:

@@ -13,7 +13,7 @@ from mainspring.errors import ConfigurationError
 from mainspring.events import Event, JobEnqueued
 from mainspring.registry import Registry
 from mainspring.web.secret import known_secret
-from mainspring.web.target import Target
+from mainspring.web.target import Answer, Target
 
 log = logging.getLogger("mainspring.kick")
 
@@ -57,11 +57,18 @@ class Kick(Block):
                 return
             self._sending = True
         # No daemon: a program that ends right after an enqueue still sends it, which takes two seconds at the most.
-        threading.Thread(target=self._send, name="mainspring kick").start()
+        try:
+            threading.Thread(target=self._send, name="mainspring kick").start()
+        except RuntimeError as error:  # no thread is to be had, or the program ends
+            self._sending = False
+            self._say(str(error))
 
     def _send(self) -> None:
         while True:
-            answer = asyncio.run(self._target.call(LIMIT))
+            try:
+                answer = asyncio.run(self._target.call(LIMIT))
+            except Exception as error:  # the next kick is sent all the same
+                answer = Answer(type(error).__name__)
             failed = answer.problem is not None and not answer.late  # a run may well take longer
             self._say(answer.problem if failed else None)
             with self._lock:

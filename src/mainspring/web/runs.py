@@ -105,6 +105,10 @@ class Runs:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("a run failed: %s", error)
 
+    def open(self) -> None:
+        """Take calls."""
+        self._closing = False
+
     async def close(self, grace: timedelta) -> None:
         """Claim nothing more; what runs may end, up to the grace period, and is given back after it."""
         self._closing = True

@@ -16,6 +16,7 @@ from typing import Any, TypedDict, Unpack
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mainspring.app import App
 from mainspring.errors import ConfigurationError
@@ -28,6 +29,7 @@ log = logging.getLogger("mainspring.web")
 
 HOST, PORT = "127.0.0.1", 8080
 MOST = 1000  # requests at once; whoever else comes is told to come back
+HEAD = 10.0  # seconds for the head of a request: who connects and says nothing would hold one of these places for ever
 LAST = 15  # seconds beyond the grace period for runs to be given back and answers to be sent
 
 
@@ -108,7 +110,7 @@ class Server:
     def _config(self) -> uvicorn.Config:
         return uvicorn.Config(
             self.surface,
-            http="h11",  # the stricter parser, and the same one everywhere
+            http=_Caller,  # by h11: the stricter parser, and the same one everywhere
             lifespan="on",
             log_config=None,
             log_level="warning",
@@ -134,6 +136,35 @@ def _listening(family: socket.AddressFamily, address: Any) -> socket.socket:
     return made
 
 
+class _Caller(H11Protocol):
+    """One connection, which is closed when the head of a request does not arrive in time."""
+
+    _waiting: asyncio.TimerHandle
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn says it
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self._waiting.cancel()
+        self._wait()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nobody."""
+        self._waiting.cancel()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(HEAD, self._hang_up)
+
+    def _hang_up(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:  # else a request is under way
+            self.transport.close()
+
+
 class _Uvicorn(uvicorn.Server):
     """Uvicorn whose runs stop claiming as soon as it is asked to stop, and which leaves signals to us."""
 
@@ -142,10 +173,14 @@ class _Uvicorn(uvicorn.Server):
         self._surface, self._grace = surface, grace
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait for what is under way."""
-        runs = asyncio.create_task(self._surface.state.runs.close(self._grace))
+        """Wait for what is under way; in a hurry, give it back."""
+        runs = self._surface.state.runs
+        closing = asyncio.create_task(runs.close(self._grace))
         await super().shutdown(sockets)
-        runs.cancel() if self.force_exit else await runs
+        if self.force_exit:
+            closing.cancel()
+            closing = asyncio.create_task(runs.close(timedelta(0)))
+        await closing
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from psycopg_pool import AsyncConnectionPool
 from starlette.requests import Request
 
 from mainspring.app import App
@@ -36,7 +37,8 @@ class Surface:
             self.metrics.gauges = Reader(app.dsn, app.schema)
         self.observers: tuple[Observer, ...] = app.observers if found else (*app.observers, self.metrics)
         self._client: AsyncClient | None = None
-        self._pool = async_pool(app.dsn, size=SIZE, name="mainspring web", timeout=PATIENCE)
+        self._pool: AsyncConnectionPool[AsyncConnection] | None = None
+        _ = app.dsn  # a missing one is told at the start
 
     @property
     def client(self) -> AsyncClient:
@@ -49,8 +51,11 @@ class Surface:
     async def connection(self) -> AsyncIterator[AsyncConnection]:
         """A connection; a database that is away or stays silent is DatabaseUnavailable, soon."""
         with unavailable():
-            await self._pool.open()
-            async with self._pool.connection() as conn:
+            if self._pool is None:
+                self._pool = async_pool(self.app.dsn, size=SIZE, name="mainspring web", timeout=PATIENCE)
+            pool = self._pool
+            await pool.open()
+            async with pool.connection() as conn:
                 with answered_within(ANSWER, conn):
                     yield conn
 
@@ -73,10 +78,13 @@ class Surface:
         )
 
     async def close(self) -> None:
-        """Let go of the connections."""
-        if self._client is not None:
-            await self._client.close()
-        await self._pool.close()
+        """Let go of the connections; the next use opens others."""
+        client, pool = self._client, self._pool
+        self._client = self._pool = None
+        if client is not None:
+            await client.close()
+        if pool is not None:
+            await pool.close()
 
 
 def is_loopback(host: str) -> bool:

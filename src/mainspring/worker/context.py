@@ -29,7 +29,7 @@ from mainspring.document import MAX_BYTES
 from mainspring.errors import DatabaseUnavailable, MainspringError
 from mainspring.job import SYSTEM, Job, NewJob
 from mainspring.outcome import Error
-from mainspring.worker.held import LAST_WORD, PAUSES, Held
+from mainspring.worker.held import LAST_WORD, PAUSES, Held, inside_db, refuse_inside_db
 from mainspring.worker.reporter import Unsaid
 from mainspring.worker.run import Run
 from mainspring.worker.steps import inside, kept, read, refuse_inside_step, type_of, written
@@ -82,7 +82,7 @@ class JobContext(Held, Context):
         """See Context."""
         return self._db()
 
-    async def step(self, name: str, fn: Callable[..., Any], *args: Any, type: Any = None, **kwargs: Any) -> Any:
+    async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, type: Any = None, **kwargs: Any) -> Any:
         """See Context."""
         memory = self._begin_step(name)
         wanted = type_of(fn) if type is None else type
@@ -177,7 +177,8 @@ class JobContext(Held, Context):
         with unavailable():
             conn = await self._transactions.take(self.job)
         try:
-            yield conn
+            with inside_db():
+                yield conn
             self._refuse_if_settled()
             with unavailable():
                 refuse_stale(conn)
@@ -190,6 +191,7 @@ class JobContext(Held, Context):
     async def _transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         self._refuse_if_settled()
         refuse_inside_step("ctx.transaction()")
+        refuse_inside_db("ctx.transaction()")
         with unavailable():
             conn = await self._transactions.take(self.job)
         self._in_transaction = True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import msgspec
@@ -38,6 +40,25 @@ Plan = tuple[list[NewJob], Callable[[Sequence[NewJob]], Flow[list[Enqueued]]]]
 PAUSES = (0.1, 0.5, 2.0)
 MOST = 1e15  # that a job may count to
 LAST_WORD = 1.0  # seconds for the last report of an attempt
+
+#: Whether this context is inside a block of `ctx.db()`.
+_in_db: ContextVar[bool] = ContextVar("mainspring_db", default=False)
+
+
+@contextmanager
+def inside_db() -> Iterator[None]:
+    """A block of `ctx.db()`."""
+    _in_db.set(True)
+    try:
+        yield
+    finally:
+        _in_db.set(False)  # not by a token: the block may be left in another context
+
+
+def refuse_inside_db(what: str) -> None:
+    """Refuse what needs a second connection: as many jobs as there are connections would wait for each other."""
+    if _in_db.get():
+        raise MainspringError(f"{what} comes before or after, not inside the block of ctx.db(), which holds a connection")
 
 
 def encode_result(result: Any, seal: Seal | None = None) -> str | None:
@@ -160,6 +181,7 @@ class Held:
         self._refuse_if_settled()
         if self._in_transaction:
             raise MainspringError(f"{what} comes before ctx.transaction(), which ends the job: put it in front")
+        refuse_inside_db(what)
         if self._run.cancelled:
             raise Cancelled
 

@@ -29,7 +29,7 @@ from mainspring.db.translate import unavailable
 from mainspring.document import MAX_BYTES
 from mainspring.errors import DatabaseUnavailable, MainspringError, ValidationError
 from mainspring.job import SYSTEM, Job, NewJob
-from mainspring.worker.held import PAUSES, Held
+from mainspring.worker.held import PAUSES, Held, inside_db, refuse_inside_db
 from mainspring.worker.reporter import Unsaid
 from mainspring.worker.run import Run
 from mainspring.worker.steps import inside, kept, read, refuse_inside_step, type_of, written
@@ -78,7 +78,7 @@ class ThreadContext(Held, SyncContext):
         """See SyncContext."""
         return self._db()
 
-    def step(self, name: str, fn: Callable[..., Any], *args: Any, type: Any = None, **kwargs: Any) -> Any:
+    def step(self, name: str, fn: Callable[..., Any], /, *args: Any, type: Any = None, **kwargs: Any) -> Any:
         """See Context."""
         memory = self._begin_step(name)
         wanted = type_of(fn) if type is None else type
@@ -154,7 +154,8 @@ class ThreadContext(Held, SyncContext):
         self._begin("ctx.db()")
         self._pool.open()
         with self._pool.connection() as conn, bound(conn, self.job.org_id, self.job.project_id):
-            yield conn
+            with inside_db():
+                yield conn
             self._refuse_if_settled()
             with unavailable():
                 refuse_stale(conn)
@@ -164,6 +165,7 @@ class ThreadContext(Held, SyncContext):
     def _transaction(self) -> Iterator[Connection[Any]]:
         self._refuse_if_settled()
         refuse_inside_step("ctx.transaction()")
+        refuse_inside_db("ctx.transaction()")
         self._pool.open()
         self._in_transaction = True
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
 from typing import Any, TypedDict, cast
@@ -104,7 +104,7 @@ class Request:
         return found
 
     def flow(self, jobs: Sequence[NewJob]) -> Flow[list[Asked]]:
-        """Look at the recipients, and write. Best effort looks at nothing: what could fail there is the caller's."""
+        """Look at the recipients, and write. Best effort looks inside its savepoint only: the rest is the caller's."""
         org = jobs[0].org_id or DEFAULT_ORG
         known: Known | None = None
         now: datetime | None = None
@@ -147,6 +147,7 @@ class Request:
             template=self.template.name,
             class_=self.template.class_,
             necessary=self.necessary,
+            fallback=self.fallback if self.best_effort and self.setup.recipients is None else None,
             data=self.data,
             payload_hash=stable_hash(self.data),
             bucket=self.bucket,
@@ -168,6 +169,8 @@ def prepared(setup: Setup, to: To, template: str, data: Mapping[str, Any] | None
     for name in how.keys() - How.__annotations__.keys():
         raise ValidationError(f"{name}: cannot be said here{did_you_mean(name, How.__annotations__)}", field=name)
     said, at, fallback = setup.template(template), how.get("at"), how.get("fallback")
+    if not isinstance(to, str | Iterable | None):
+        raise ValidationError("to: is neither an id nor a list of them", field="to")
     people = [to] if isinstance(to, str) else list(to or filter(None, [fallback]))
     if not people:
         raise ValidationError("to: is missing", field="to")

@@ -19,7 +19,6 @@ from uuid import UUID
 import psycopg
 
 from mainspring.caller import job_fields
-from mainspring.codes import register
 from mainspring.context import Context
 from mainspring.contrib.notify.asking import waits_until
 from mainspring.contrib.notify.sender import Outgoing, Receipt, Sender
@@ -38,10 +37,6 @@ from mainspring.worker.classify import classify
 log = logging.getLogger("mainspring.notify")
 T = TypeVar("T")
 
-register("TEMPLATE_UNKNOWN", "retryable", "This worker does not know the notification's template: deploy it, or wait.")
-register("SENDER_MISSING", "retryable", "This worker has no sender for the notification's channel: configure one.")
-register("NOTIFICATION_GONE", "permanent", "The notification that the job is for was removed: discard the job.")
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Send:
@@ -50,6 +45,7 @@ class Send:
     said: Rendered
     to: str
     since: datetime | None
+    others: frozenset[str] = frozenset()  # messages of the same words that the provider knows as those of others
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +140,10 @@ class Delivery:
         found = await self._do(conn, db.reserve(setup.sql, job, note.id, said.title, said.text, said.html, spam))
         match found.answer:
             case "reserved":
-                return Send(said, to, found.since)
+                if found.since is None or note.channel == "in_app":
+                    return Send(said, to, found.since)
+                others = await self._do(conn, db.alike(setup.sql, note, said.text, found.since))
+                return Send(said, to, found.since, frozenset(others))
             case "wait":
                 return Wait(timedelta(seconds=max(found.wait or 0.0, 0.001)))
             case how:
@@ -175,8 +174,9 @@ class Delivery:
     async def _send(self, note: Notification, step: Send) -> Receipt:
         said, sender = step.said, self._setup.senders[note.channel]
         message = Outgoing(
-            channel=note.channel, to=step.to, title=said.title, text=said.text, html=said.html, key=note.key
-        )
+            channel=note.channel, to=step.to, title=said.title, text=said.text, html=said.html, key=note.key,
+            others=step.others,
+        )  # fmt: skip
         try:
             async with self._ctx.breaker(sender.name):
                 return await self._handed(sender, message, step.since)

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from mainspring.codes import register
 from mainspring.contrib.codes import PROVIDER_CONFIGURATION
 from mainspring.contrib.notify.loops import PerLoop
 from mainspring.contrib.secret import Secret
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 TIMEOUT: Final = 10.0  # seconds, for a whole call (PLAN-3.12)
 MOST: Final = 1024 * 1024  # bytes of an answer that are read
 _KEY: Final = re.compile(r"[!-~]{1,256}")
-
-register("MESSAGE_REFUSED", "permanent", "The provider does not take the message as it is: correct it, or discard it.")
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -7,18 +7,9 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from mainspring.codes import register
 from mainspring.outcome import Permanent
 
 Channel = Literal["email", "sms", "push", "in_app"]
-
-for _name, _text in {
-    "EMAIL_ADDRESS_INVALID": "The mail address is not one, or nobody receives mail there: correct it.",
-    "PHONE_NUMBER_INVALID": "The telephone number is not one, or cannot receive messages: correct it.",
-    "PUSH_TOKEN_INVALID": "The device no longer accepts messages: the application must register it anew.",
-    "CONFIG_MISSING": "A setting that the work needs is missing.",
-}.items():
-    register(_name, "permanent", _text)
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +21,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     html: str | None = None
     key: str  # the same on every attempt
+    others: frozenset[str] = frozenset()  # the provider's ids of other messages of the same words: `find` answers none
 
     def __repr__(self) -> str:  # personal data do not go to logs
         return f"<Outgoing {self.channel} {self.key}>"

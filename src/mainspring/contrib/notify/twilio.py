@@ -90,6 +90,7 @@ class Twilio:
         try:
             listed = msgspec.convert(answer.body, _List).messages
             same = [one for one in listed if one.body == message.text and one.status not in FRUITLESS]
+            same = [one for one in same if one.sid not in message.others]
             found = [one.sid for one in same if parsedate_to_datetime(one.date_created) >= since - SKEW]
         except (msgspec.ValidationError, ValueError, TypeError):  # not knowing, we must not send
             raise Failure("twilio: its list of messages is not readable", code="HttpException") from None

@@ -28,7 +28,7 @@ def normalised(data: Mapping[str, Any] | None, zone: str | None = None, *, dates
         raise ValidationError("data: is not an object of names and values", field="data")
     try:
         raw = _encode(_plain(dict(data or {}), zone, dates, "data"))
-    except (TypeError, ValueError, msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
         raise ValidationError("data: holds what JSON cannot", field="data") from None
     try:
         check_payload(raw)

@@ -11,30 +11,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from mainspring.codes import register
 from mainspring.contrib.codes import PROVIDER_CONFIGURATION
 from mainspring.contrib.stripe.movement import ACTION, Charge
 from mainspring.outcome import Failure, Permanent, RetryAfter
-from mainspring.plans import Plan
-
-register(
-    "CARD_DECLINED",
-    "permanent",
-    "The card, or the account behind it, was refused.",
-    Plan("discard", "Did the customer give another card? Charge that one under a new key; this one stays refused."),
-)
-register(
-    "PAYMENT_ACTION_REQUIRED",
-    "permanent",
-    "The customer's bank wants the customer to confirm the payment.",
-    Plan("discard", "Was the customer asked to come back and confirm? The message names the payment."),
-)
-register(
-    "PROVIDER_BALANCE",
-    "retryable",
-    "Our own balance at the provider does not cover it yet.",
-    Plan("replay", "Does the balance cover it by now? Transfers can name the charge that they are paid from."),
-)
 
 #: Seconds; Stripe says no time in most cases.
 SOON: Final = 1.0

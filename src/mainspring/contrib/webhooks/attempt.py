@@ -10,8 +10,10 @@ import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
+
+from psycopg import AsyncConnection
 
 from mainspring.caller import NOBODY
 from mainspring.cipher import SEALED, Keys
@@ -29,7 +31,10 @@ from mainspring.envelope import complete
 from mainspring.events import EndpointDisabled, Observer, tell
 from mainspring.job import NewJob
 from mainspring.outcome import Failure, Permanent, Snooze
+from mainspring.sanitize import sanitize
 
+#: What makes the job that tells an organisation.
+Notice = Callable[[Endpoint], NewJob | None]
 REASON: Final = "the receiver answered 410 Gone"
 #: How often the deliveries of a paused endpoint look whether it is resumed, which wakes them anyway.
 PAUSED: Final = timedelta(hours=1)
@@ -42,7 +47,7 @@ class Sender:
     sql: Sql
     transport: Transport
     timeout: float
-    disabled: Callable[[Endpoint], NewJob | None] | None
+    disabled: Notice | None
     observers: Sequence[Observer]
 
     async def attempt(self, ctx: Context, delivery: UUID) -> None:
@@ -96,11 +101,20 @@ class Sender:
             if gone:
                 was = await run_async(door, webhooks.stand(self.sql, begun.endpoint, Who(org), "disabled", REASON))
                 if was and self.disabled is not None:
-                    endpoint = await run_async(door, webhooks.endpoint_of(self.sql, begun.endpoint, Who(org)))
-                    if (job := self.disabled(endpoint)) is not None:
-                        await run_async(door, jobs.enqueue_many(self.sql, complete([job.for_org(org)], NOBODY)))
+                    await self._notice(ctx, conn, begun.endpoint, self.disabled)
         if was:
             tell(self.observers, [EndpointDisabled(begun.endpoint, org, REASON)])
+
+    async def _notice(self, ctx: Context, conn: AsyncConnection[Any], endpoint: UUID, make: Notice) -> None:
+        """Enqueue the job that tells the organisation; where it cannot be, the receiver is gone all the same."""
+        org, door = ctx.job.org_id, async_psycopg_door(conn)
+        try:
+            async with conn.transaction():
+                job = make(await run_async(door, webhooks.endpoint_of(self.sql, endpoint, Who(org))))
+                if job is not None:
+                    await run_async(door, jobs.enqueue_many(self.sql, complete([job.for_org(org)], NOBODY)))
+        except Exception as error:
+            ctx.log.error("nobody is told that endpoint %s is gone: %s", endpoint, sanitize(repr(error), 500))
 
 
 def _sealed(kept: Kept, keys: Keys | None, org: str, delivery: UUID) -> Kept:

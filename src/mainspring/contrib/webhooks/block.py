@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, overload
@@ -35,6 +36,7 @@ from mainspring.job import DEFAULT_ORG, Enqueued, NewJob
 from mainspring.limit import Declared, concurrency
 from mainspring.registry import Registry
 from mainspring.retry import Retry, listed
+from mainspring.worker.held import Held
 
 if TYPE_CHECKING:
     from mainspring.app import App
@@ -221,17 +223,19 @@ class Webhooks(Block):
         keys = await vault.async_to_write(getattr(ctx, "ring", None), job.org_id or DEFAULT_ORG)
         flow = _publish(self._sql, told, job, keys)
         if conn is not None:
-            return await run_async(async_psycopg_door(conn), flow)
+            return _followed(ctx, job, await run_async(async_psycopg_door(conn), flow))
         async with ctx.db() as own:
-            return await run_async(async_psycopg_door(own), flow)
+            made = await run_async(async_psycopg_door(own), flow)
+        return _followed(ctx, job, made)
 
     def _in_thread(self, ctx: SyncContext, told: Event, job: NewJob, conn: Any) -> list[Made]:
         keys = vault.to_write(getattr(ctx, "ring", None), job.org_id or DEFAULT_ORG)
         flow = _publish(self._sql, told, job, keys)
         if conn is not None:
-            return run(psycopg_door(conn), flow)
+            return _followed(ctx, job, run(psycopg_door(conn), flow))
         with ctx.db() as own:
-            return run(psycopg_door(own), flow)
+            made = run(psycopg_door(own), flow)
+        return _followed(ctx, job, made)
 
     def _sender(self) -> Sender:
         observers = () if self._app is None else self._app.observers
@@ -240,16 +244,20 @@ class Webhooks(Block):
     def _own(self) -> list[str]:
         with suppress(ConfigurationError):  # it has none yet
             if self._app is not None:
-                about = conninfo_to_dict(self._app.dsn)
-                hosts, ports = str(about.get("host") or "").split(","), str(about.get("port") or "5432").split(",")
-                ports = ports if len(ports) == len(hosts) else ports[:1] * len(hosts)
-                pairs = zip(hosts, ports, strict=True)
-                return [
-                    f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-                    for host, port in pairs
-                    if host[:1] not in "/@"
-                ]
+                return _hosts(conninfo_to_dict(self._app.dsn))
         return []
+
+
+def _hosts(about: Mapping[str, Any]) -> list[str]:
+    """Where a database listens, by name and by address, as libpq would find it."""
+    ports = str(about.get("port") or os.environ.get("PGPORT") or "5432").split(",")
+    found: list[str] = []
+    for name in ("host", "hostaddr"):
+        hosts = str(about.get(name) or os.environ.get(f"PG{name.upper()}") or "").split(",")
+        each = ports if len(ports) == len(hosts) else ports[:1] * len(hosts)
+        pairs = [(host, port) for host, port in zip(hosts, each, strict=True) if host[:1] not in "/@"]
+        found += [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in pairs]
+    return found
 
 
 def _publish(sql: Sql, told: Event, job: NewJob, keys: Keys | None, only: UUID | None = None) -> Flow[list[Made]]:
@@ -264,6 +272,13 @@ def _publish(sql: Sql, told: Event, job: NewJob, keys: Keys | None, only: UUID |
 def _enqueued(job: NewJob, made: list[Made]) -> tuple[list[NewJob], list[Enqueued]]:
     """The jobs that the database made, for observers."""
     return [job.with_id(each.id) for each in made], [Enqueued(each.id, "created", "ready") for each in made]
+
+
+def _followed(ctx: Context | SyncContext, job: NewJob, made: list[Made]) -> list[Made]:
+    """Observers hear of them with the handler's success, as of its other follow-ups."""
+    if isinstance(ctx, Held):
+        ctx._created(*_enqueued(job, made))
+    return made
 
 
 def _bound(task: str, most: int) -> Declared:

@@ -76,7 +76,8 @@ def event(
     raw = _written(payload)
     if id is None:
         # Another payload is another event: nothing that a handler tells twice on purpose is swallowed.
-        id = uuid7() if job is None else uuid5(job, f"{type} {kind} {key} {occurred_at} {stable_hash(raw)}")
+        parts = [type, kind, str(key), occurred_at, stable_hash(raw)]
+        id = uuid7() if job is None else uuid5(job, msgspec.json.encode(parts).decode())
     return Event(type, kind, str(key), raw, _uuid(id), occurred_at)
 
 

@@ -109,13 +109,14 @@ begin
   return found;
 end $$;
 
--- Who: whoever asks, in their own transaction. p_notes: [{org_id, id, recipient_id, channel, template, class, necessary,
--- data, payload_hash, bucket, at, due_at}], and beside each the job that delivers it. Answers in order: `created`, or
--- `existing` with the one that was asked for before; only new ones get their job. In p_best_effort nothing is written if something is
--- refused, and the caller's transaction goes on: the block is a savepoint. The other's insert is waited for, and each
--- statement here sees what has committed before it. Index: notification_once.
+-- Who: whoever asks, in their own transaction. p_notes: [{org_id, id, recipient_id, fallback, channel, template, class,
+-- necessary, data, payload_hash, bucket, at, due_at}], and beside each the job that delivers it; where a fallback is named
+-- it receives for somebody unknown. Answers in order: `created`, or `existing` with the one that was asked for before; only
+-- new ones get their job. In p_best_effort nothing is written if something is refused, and the caller's transaction goes on:
+-- the block is a savepoint. The other's insert is waited for, and each statement here sees what has committed before it.
+-- Index: notification_once, recipient_pkey.
 create function {schema}.request_notifications(p_notes json, p_jobs json, p_best_effort boolean)
-returns table (id uuid, answer text, job_id uuid, state text) language plpgsql as $$
+returns table (id uuid, answer text, job_id uuid, state text, recipient_id text) language plpgsql as $$
 begin
   if not p_best_effort then
     return query select * from {schema}.write_notifications(p_notes, p_jobs);
@@ -124,12 +125,12 @@ begin
   begin
     return query select * from {schema}.write_notifications(p_notes, p_jobs);
   exception when others then
-    return query select null::uuid, 'refused', null::uuid, sqlerrm;
+    return query select null::uuid, 'refused', null::uuid, sqlerrm, null;
   end;
 end $$;
 
 create function {schema}.write_notifications(p_notes json, p_jobs json)
-returns table (id uuid, answer text, job_id uuid, state text) language plpgsql as $$
+returns table (id uuid, answer text, job_id uuid, state text, recipient_id text) language plpgsql as $$
 #variable_conflict use_column
 declare
   m record;
@@ -138,18 +139,21 @@ declare
   wanted json;
 begin
   for m in
-    select x.*, j.value ->> 'id' as job, n.ord
+    select x.*, who.id as who, j.value ->> 'id' as job, n.ord
     from json_array_elements(p_notes) with ordinality n(value, ord)
     join json_array_elements(p_jobs) with ordinality j(value, ord) on j.ord = n.ord
     cross join lateral json_to_record(n.value) as x (
-      org_id text, id uuid, recipient_id text, channel text, template text, class text, necessary boolean, data jsonb,
-      payload_hash text, bucket timestamptz, due_at timestamptz, at timestamptz)
-    order by x.org_id, x.recipient_id, x.channel, x.template, x.payload_hash, n.ord  -- by everybody in this order
+      org_id text, id uuid, recipient_id text, fallback text, channel text, template text, class text, necessary boolean,
+      data jsonb, payload_hash text, bucket timestamptz, due_at timestamptz, at timestamptz)
+    cross join lateral (select case when x.fallback is null or exists (
+      select from {schema}.recipient r where r.org_id = x.org_id and r.recipient_id = x.recipient_id)
+      then x.recipient_id else x.fallback end) who (id)
+    order by x.org_id, who.id, x.channel, x.template, x.payload_hash, n.ord  -- by everybody in this order
   loop
     insert into {schema}.notification (
       org_id, id, recipient_id, channel, template, class, necessary, data, payload_hash, bucket, due_at, job_id, created_at)
     values (
-      m.org_id, m.id, m.recipient_id, m.channel, m.template, m.class, m.necessary, m.data, m.payload_hash,
+      m.org_id, m.id, m.who, m.channel, m.template, m.class, m.necessary, m.data, m.payload_hash,
       date_bin('15 min', coalesce(m.bucket, {schema}.now()), '2000-01-01Z'),
       greatest(m.due_at, {schema}.now()), m.job::uuid, {schema}.now())
     on conflict on constraint notification_once do nothing;
@@ -158,7 +162,7 @@ begin
     if not found then
       ids[m.ord] := (  -- it was asked for before
         select n.id from {schema}.notification n
-        where n.org_id = m.org_id and n.recipient_id = m.recipient_id and n.channel = m.channel
+        where n.org_id = m.org_id and n.recipient_id = m.who and n.channel = m.channel
           and n.template = m.template and n.payload_hash = m.payload_hash
           and n.bucket = date_bin('15 min', coalesce(m.bucket, {schema}.now()), '2000-01-01Z'));
     elsif m.at < {schema}.now() - interval '60 s' then
@@ -171,7 +175,8 @@ begin
     perform from {schema}.enqueue_many(wanted, true);  -- checked by the client
   end if;
   return query
-    select n.id, case when new[o.ord] then 'created' else 'existing' end, n.job_id, coalesce(s.state, 'succeeded')
+    select n.id, case when new[o.ord] then 'created' else 'existing' end, n.job_id, coalesce(s.state, 'succeeded'),
+           n.recipient_id
     from unnest(ids) with ordinality o(id, ord)
     join json_array_elements(p_notes) with ordinality x(value, ord) on x.ord = o.ord
     join {schema}.notification n on n.org_id = x.value ->> 'org_id' and n.id = o.id

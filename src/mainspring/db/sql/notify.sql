@@ -35,6 +35,14 @@ select * from {schema}.reserve_notification(
   %(org)s::text, %(id)s::text::uuid, %(job)s::text::uuid, %(title)s::text, %(text)s::text, %(html)s::text,
   %(most)s::text::integer, %(window)s::text::interval)
 
+-- name: alike_notifications
+-- A delivery whose earlier end nobody saw, before it asks the provider: what that knows already as another notification's.
+-- Index: notification_recent.
+select n.provider_id from {schema}.notification n
+where n.org_id = %(org)s::text and n.recipient_id = %(recipient)s::text and n.channel = %(channel)s::text
+  and n.status = 'sent' and coalesce(n.sent_at, n.reserved_at) >= %(since)s::text::timestamptz - interval '1 min'
+  and n.id <> %(id)s::text::uuid and n.text = %(text)s::text and n.provider_id is not null
+
 -- name: put_off_notification
 -- A delivery that waits for the end of quiet hours, so that people see until when.
 update {schema}.notification n set due_at = %(until)s::text::timestamptz
