@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from mainspring.block import Block
 from mainspring.breaker import Breaker, declared
 from mainspring.caller import NOBODY, Caller
 from mainspring.cipher import Cipher
 from mainspring.client import AsyncClient, Client
 from mainspring.config import DEFAULT_SCHEMA, Retention, WorkerConfig, database, maintained, retention, worker_config
-from mainspring.errors import ConfigurationError
+from mainspring.errors import ConfigurationError, DeclarationError
 from mainspring.events import Observer
 from mainspring.limit import Declared
 from mainspring.maintenance import HEARTBEAT
@@ -21,7 +22,6 @@ from mainspring.maintenance import maintenance as housekeeping
 from mainspring.registry import Registry
 
 if TYPE_CHECKING:
-    from mainspring.block import Block
     from mainspring.observe.traces import Spans
     from mainspring.testing.databases import Preparation
     from mainspring.worker import Worker
@@ -81,6 +81,9 @@ class App:
         blocks: Sequence[Block] = (),
         routes: Sequence[Any] = (),
     ) -> None:
+        for block in blocks:
+            if not isinstance(block, Block):
+                raise DeclarationError(f"blocks: {block!r} is not a block, such as Notify(...)")
         self.registry = Registry("app")
         self.blocks, self.routes = tuple(blocks), tuple(routes)
         self.registry.include(*registries, *(block.registry for block in blocks))

@@ -115,7 +115,8 @@ class Context(_Job):
                 booking = await store.reserve(conn, booking_id)  # committed before the call that follows
             await provider.call(booking, key=ctx.idempotency_key)
 
-        The job goes on after it, and an attempt that fails later does not undo it: reads, and reservations.
+        The job goes on after it, and an attempt that fails later does not undo it: reads, and reservations. Steps and
+        other transactions come before or after its block, not inside: it holds a connection.
         """
 
     @overload

@@ -78,6 +78,14 @@ def test_schema_of_another_name_is_used(cli: Cli, database: Database) -> None:
     assert cli("job", "list", "--json").json == []
 
 
+@pytest.mark.parametrize("running", [("worker", "run"), ("run-due",), ("serve", "--port", "0")])
+def test_an_application_runs_in_its_own_schema(cli: Cli, database: Database, running: tuple[str, ...]) -> None:
+    """Its blocks and its clean-up were made for that one: in another, jobs would read and write in both."""
+    answer = cli(*running, "--app", APP, "--schema", "jobs2")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == "mainspring: schema: the application's is mainspring: say another by App(schema=…)\n"
+
+
 @pytest.mark.parametrize(
     ("place", "said"),
     [

@@ -80,7 +80,7 @@ def test_list_may_be_of_some_kinds_and_short(sandbox: Sandbox, outbox: Outbox) -
     assert [one["id"] for one in outbox("list", "--kind", "mail", "--limit", 2, "--json").json] == ["mail_2", "mail_1"]
     found = outbox("list", "--kind", "sms", "--kind", "push", "--json").json
     assert [one["kind"] for one in found] == ["push", "sms"]
-    assert "The outbox is empty." in outbox("list", "--kind", "refund").out
+    assert outbox("list", "--kind", "refund").out == "The outbox has no refund.\n"
     assert (outbox("list", "--limit", 0).code, outbox("list", "--limit", "x").code) == (2, 2)
 
 
@@ -198,3 +198,21 @@ def test_port_that_is_none_or_taken_is_refused(
 
     assert codes == [2, 2]
     assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_what_is_typed_wrongly_names_the_option_and_changes_nothing(sandbox: Sandbox, outbox: Outbox) -> None:
+    for words, said in {
+        ("fault", "strpe", "drop"): "provider: is not one of stripe, ",
+        ("fault", "stripe", "drop", "--rate", "2"): "rate: Expected",
+        ("fault", "stripe", "drop", "--times", "0"): "times: must be at least 1",
+        ("list", "--limit", "1001"): "limit: is not between 1 and 1000",
+    }.items():
+        answer = outbox(*words)
+        assert (answer.code, answer.out) == (2, "")
+        assert answer.err.startswith(f"mainspring: {said}")
+    assert sandbox.faults.on == []
+
+
+def test_an_empty_list_says_of_what(outbox: Outbox) -> None:
+    assert outbox("list").out == "The outbox is empty.\n"
+    assert outbox("list", "--kind", "carge", "--kind", "sms").out == "The outbox has no carge and no sms.\n"

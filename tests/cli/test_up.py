@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import psycopg
 import pytest
@@ -44,6 +45,12 @@ def read_until(process: subprocess.Popen[str], pattern: str, seconds: float = 40
     raise AssertionError(f"no line matches {pattern!r} in:\n{seen}\n{process.communicate()[1]}")
 
 
+def page(url: str) -> str:
+    with urlopen(url, timeout=10) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
 def count(data: Path, query: str) -> int:
     cluster = Cluster(data / "postgres")
     started = cluster.start()
@@ -57,8 +64,12 @@ def count(data: Path, query: str) -> int:
 
 def test_stranger_kills_the_worker_and_stops_with_ctrl_c(data: Path) -> None:
     up = command("up", "--data", str(data), "--rate", "30")
+    desk = read_until(up, r"outbox list --sandbox (\S+)")[1]
+    url = read_until(up, r"curl (\S+)/v1/health/ready")[1]
     victim = int(read_until(up, r"kill -9 (\d+)")[1])
     read_until(up, WORKED)
+    assert "mainspring_gauges_up 1.0" in page(f"{url}/metrics")
+    assert '"kind":"charge"' in page(f"{desk}/sandbox/outbox?kind=charge").replace(" ", "")
     os.kill(victim, signal.SIGKILL)
     read_until(up, f"Worker {victim} was killed by SIGKILL")
     assert int(read_until(up, r"Worker (\d+) starts")[1]) != victim
@@ -96,6 +107,16 @@ def test_worker_that_cannot_run_is_the_end_and_says_why(data: Path) -> None:
     assert up.returncode == 2
     assert re.fullmatch(r"mainspring: a worker cannot run: MAINSPRING_THREADS: .*\n", err)
     assert out.splitlines()[-1] == "PostgreSQL has stopped; the data are kept."
+
+
+def test_an_application_may_make_its_clients_when_it_is_imported(data: Path, tmp_path: Path) -> None:
+    made = "import mainspring as ms\napp = ms.App(None, ms.Registry('own'))\nclient = app.client()\n"
+    (tmp_path / "own_shop.py").write_text(made)
+    own = {"PYTHONPATH": str(tmp_path), "MAINSPRING_DSN": "postgresql://127.0.0.1:1/elsewhere"}
+    up = command("up", "--data", str(data), "--app", "own_shop:app", "--seconds", "3", **own)
+    out, err = up.communicate(timeout=60)
+    assert (up.returncode, err) == (0, "")
+    assert "enqueued   0" in out
 
 
 @pytest.mark.parametrize("option", [["--processes", "0"], ["--rate", "-1"], ["--seconds", "-1"]])

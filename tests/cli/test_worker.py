@@ -167,15 +167,22 @@ def test_options_reach_every_process(start: Start, client: Client) -> None:
     [
         (["--app", "nowhere:app"], 2, "app: there is no module nowhere"),
         (["--app", "nowhere:app", "--processes", "2"], 2, "app: there is no module nowhere"),
-        (["--schema", "nowhere"], 6, "run `mainspring schema migrate`"),
-        (["--schema", "nowhere", "--processes", "2"], 6, "run `mainspring schema migrate`"),
+        (["--schema", "nowhere"], 2, "schema: the application's is mainspring"),
+        (["--schema", "nowhere", "--processes", "2"], 2, "schema: the application's is mainspring"),
+        ([], 6, "run `mainspring schema migrate`"),
+        (["--processes", "2"], 6, "run `mainspring schema migrate`"),
     ],
 )
 def test_what_cannot_work_ends_at_once_instead_of_being_tried_for_ever(
-    start: Start, arguments: list[str], code: int, said: str
+    start: Start, database: Database, arguments: list[str], code: int, said: str
 ) -> None:
-    worker = start(*arguments)
-    _, err = worker.communicate(timeout=30)
+    with database.connect() as conn:
+        if code == 6:
+            conn.execute("alter schema mainspring rename to gone")
+        worker = start(*arguments)
+        _, err = worker.communicate(timeout=30)
+        if code == 6:
+            conn.execute("alter schema gone rename to mainspring")
     assert worker.returncode == code
     assert said in err
     assert "Traceback" not in err

@@ -11,6 +11,7 @@ from tests.databases import Database
 
 import mainspring as ms
 from mainspring.block import Block
+from mainspring.errors import DeclarationError
 from mainspring.events import Event, JobEnqueued
 from mainspring.testing import Harness
 
@@ -107,3 +108,8 @@ def test_in_tests_and_simulations_nobody_elsewhere_is_told(database: Database) -
 
     assert block.told == []
     assert own
+
+
+def test_what_is_no_block_is_refused_by_name() -> None:
+    with pytest.raises(DeclarationError, match=r"blocks: <class '.*Block'> is not a block"):
+        ms.App(None, blocks=[Block])  # type: ignore[list-item]  # the class in place of one made from it

@@ -71,10 +71,10 @@ async def test_timers_retries_and_leases_keep_the_database_s_time(stage: Stage, 
 
     assert set(started) == {"soon", "delayed", "retried"}
     assert [len(times) for times in (started["soon"], started["delayed"], started["retried"])] == [1, 1, 2]
-    assert timedelta(0) <= started["soon"][0] - soon < timedelta(seconds=3)
+    assert timedelta(0) <= started["soon"][0] - soon < timedelta(minutes=1)
     due = (await stage.job(delayed)).scheduled_for
     assert due is not None
-    assert timedelta(0) <= started["delayed"][0] - due < timedelta(seconds=3)
+    assert timedelta(0) <= started["delayed"][0] - due < timedelta(minutes=1)
     assert started["retried"][1] - started["retried"][0] >= timedelta(seconds=0.2)
     found = await stage.job(timer)
     assert abs(found.created_at - now) < timedelta(seconds=60)

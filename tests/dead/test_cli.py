@@ -80,7 +80,6 @@ def test_one_is_shown_with_its_history_its_meaning_and_what_to_do(cli: Cli, engi
     refused(cli("dead", "show", (missing := uuid7())), 3, f"there is no job {missing}")
 
 
-@pytest.mark.parametrize(("verb", "done", "event"), [("replay", "replayed", "ready"), ("discard", "discarded", "dead")])
 def test_operators_are_told_what_the_codes_of_blocks_mean_without_the_application() -> None:
     known = "import mainspring.cli.dead, mainspring.codes; print(*mainspring.codes.CODES)"
     found = subprocess.run([sys.executable, "-c", known], capture_output=True, text=True, timeout=30, check=True)
@@ -90,6 +89,7 @@ def test_operators_are_told_what_the_codes_of_blocks_mean_without_the_applicatio
     assert set(documented) <= set(found.stdout.split())
 
 
+@pytest.mark.parametrize(("verb", "done", "event"), [("replay", "replayed", "ready"), ("discard", "discarded", "dead")])
 def test_some_are_decided_about_by_id_in_the_users_name_and_each_refusal_is_said(
     cli: Cli, engine: Engine, kill: Kill, verb: str, done: str, event: str
 ) -> None:

@@ -43,6 +43,7 @@ def shop(database: Database, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = ModuleType("shop")
     monkeypatch.setitem(sys.modules, "shop", module)
     monkeypatch.setenv("MAINSPRING_DSN", database.dsn)
+    monkeypatch.setenv("STRIPE_API_KEY", "sk_test_1")
     return module
 
 

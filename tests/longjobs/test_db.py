@@ -14,6 +14,7 @@ pytestmark = pytest.mark.anyio
 
 AT_ONCE = fixed(seconds=0, attempts=2)
 WRITE = "insert into ledger values (null, %s)"
+INSIDE = r"not inside the block of ctx\.db\(\)"
 
 
 def declare(tasks: Registry, colour: str, during: Any, after: Any = None, **options: Any) -> Any:
@@ -150,37 +151,39 @@ async def test_nothing_that_needs_a_connection_begins_inside_it(
     """As many handlers as there are connections would wait for each other; a transaction would even end the job."""
     stage.ledger()
 
+    async def begin(ctx: Context) -> None:
+        if what == "step":
+            await ctx.step("one", lambda: 1, type=int)
+        elif what == "checkpoint":
+            await ctx.checkpoint(1)
+        else:
+            async with getattr(ctx, what)():
+                pass
+
+    def begin_in_thread(ctx: SyncContext) -> None:
+        if what == "step":
+            ctx.step("one", lambda: 1, type=int)
+        elif what == "checkpoint":
+            ctx.checkpoint(1)
+        else:
+            with getattr(ctx, what)():
+                pass
+
     @tasks.task(name="nested", retry=AT_ONCE)
     async def nested(ctx: Context) -> None:
         async with ctx.db() as conn:
             await conn.execute(WRITE, ["reserved"])
-            with pytest.raises(MainspringError, match=r"not inside the block of ctx\.db\(\)"):
-                match what:
-                    case "step":
-                        await ctx.step("one", lambda: 1, type=int)
-                    case "checkpoint":
-                        await ctx.checkpoint(1)
-                    case _:
-                        async with getattr(ctx, what)():
-                            pass
-        async with ctx.db():  # and after it all is well
-            pass
+            with pytest.raises(MainspringError, match=INSIDE):
+                await begin(ctx)
+        await begin(ctx)  # after it all is well
 
     @tasks.task(name="nested_in_thread", retry=AT_ONCE)
     def nested_in_thread(ctx: SyncContext) -> None:
         with ctx.db() as conn:
             conn.execute(WRITE, ["reserved"])
-            with pytest.raises(MainspringError, match=r"not inside the block of ctx\.db\(\)"):
-                match what:
-                    case "step":
-                        ctx.step("one", lambda: 1, type=int)
-                    case "checkpoint":
-                        ctx.checkpoint(1)
-                    case _:
-                        with getattr(ctx, what)():
-                            pass
-        with ctx.db():
-            pass
+            with pytest.raises(MainspringError, match=INSIDE):
+                begin_in_thread(ctx)
+        begin_in_thread(ctx)
 
     job = await stage.enqueue((nested if colour == "async" else nested_in_thread).job())
     await stage.drain(tasks)

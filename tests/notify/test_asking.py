@@ -341,7 +341,9 @@ def test_reprs_and_payloads_tell_nothing_personal(mainspring: Harness, notify: N
     assert "ana@" not in repr(Recipient(recipient_id="ana", email="ana@example.com"))
 
 
-@pytest.mark.parametrize("wrong", [{"to": 7}, {"to": [7]}, {"data": {"name": datetime.min.replace(tzinfo=UTC)}}])
+@pytest.mark.parametrize(
+    "wrong", [{"to": 7}, {"org": ""}, {"org": 7}, {"data": {"name": datetime.min.replace(tzinfo=UTC)}}]
+)
 def test_best_effort_bears_what_is_no_input_at_all(
     mainspring: Harness, notify: Notify, wrong: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:

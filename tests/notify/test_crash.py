@@ -265,3 +265,30 @@ def test_a_permanent_failure_after_an_unknown_end_is_still_a_failure(
     mainspring.advance(hours=1, raise_errors=False)
 
     assert rows(mainspring, "status, error") == [("failed", "EMAIL_ADDRESS_INVALID")]
+
+
+@pytest.mark.parametrize("reached", [True, False])
+@pytest.mark.parametrize("objection", ["opted_out", "no_longer_holds"])
+def test_what_is_not_wanted_any_more_but_is_out_is_logged_as_sent(
+    mainspring: Harness, mail: Recording, objection: str, reached: bool
+) -> None:
+    wanted: list[bool] = [True]
+
+    async def still(conn: Any, note: Notification) -> bool:
+        return wanted[-1]
+
+    notify = Notify(senders=[mail], templates=[Template("t", "T", "x", still=still)])
+    mail.finds = True
+    (mail.lost if reached else mail.fails).append(Failure("the line broke", code="HttpException", counts=False))
+    with Harness(mainspring.dsn, ms.App(None, blocks=[notify], maintenance=False)) as harness:
+        notify.send("ana", "t", by=harness.client)
+        harness.drain(raise_errors=False)
+        if objection == "opted_out":
+            notify.save_recipient("ana", opt_out=["t"], by=harness.client)
+        else:
+            wanted.append(False)
+        harness.advance(hours=1)
+
+        assert len(mail.taken) == int(reached)
+        assert [call.split()[0] for call in mail.calls] == ["send", "find"]
+        assert rows(harness, "status, reason") == [("sent", None) if reached else ("skipped", objection)]

@@ -196,3 +196,21 @@ def test_on_a_secured_schema_it_works_by_role_and_stays_in_its_organisation(secu
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             conn.execute("select email from mainspring.recipient")
     assert asked.answer == "created"
+
+
+def test_an_open_dead_letter_keeps_its_notification_so_that_its_replay_can_send_it(
+    mainspring: Harness, notify: Notify, mail: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MAINSPRING_MAINTENANCE")
+    mail.fails = [ms.Permanent("a wrong setting")]
+    (asked,) = notify.send("ana", "greeting", {"name": "Ana"}, by=mainspring.client)
+    mainspring.drain(raise_errors=False)
+    app = ms.App(None, maintenance=Retention(notifications=timedelta(days=30)))
+    prune = app.registry.get("mainspring.prune_notifications")
+    with Harness(mainspring.dsn, app) as harness:
+        harness.clock.advance(days=31)
+        assert harness.run_one(prune.job().for_org("SYSTEM")).result == {"removed": 0}
+
+    mainspring.client.replay(asked.job_id, reason="mended")
+    mainspring.drain()
+    assert len(mail.taken) == 1

@@ -121,7 +121,7 @@ def test_a_missing_library_is_named_only_where_it_is_needed(monkeypatch: pytest.
     monkeypatch.setattr(config, "find_spec", lambda _: None)
 
     RabbitMQ()
-    with pytest.raises(ConfigurationError, match=r"install mainspring\[rabbitmq\]"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'mainspring\[rabbitmq\]'"):
         RabbitMQ(enabled=True)
 
 
@@ -131,3 +131,9 @@ def test_the_password_is_not_shown() -> None:
     assert "hu" not in repr(told)
     assert told.place == "there:5672/shop"
     assert told.masked("refused worker:hu%24h and hu$h") == "refused worker:*** and ***"
+
+
+@pytest.mark.parametrize("text", ["amqp://u:p%2fq%40@h/", "amqp://u:p%2Fq%40@h/", "login p/q@ was refused"])
+def test_the_password_is_masked_however_it_is_written(text: str) -> None:
+    masked = QueueConfig(url="amqp://u:p%2fq%40@h/").masked(text)
+    assert "q" not in masked.replace("amqp", "")

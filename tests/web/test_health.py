@@ -11,6 +11,7 @@ from contextlib import closing
 import httpx2
 import pytest
 from tests.databases import Database
+from tests.tenancy.town import Secured
 from tests.web.visit import SECRET, Part, open_to, visiting
 from tests.worker.stage import Stage
 
@@ -224,3 +225,12 @@ async def test_metrics_show_what_a_worker_shows_to_who_knows_the_secret(
     assert 'jobs_succeeded_total{job_type="noop",queue="q:default"} 10.0' in lines
     assert 'mainspring_jobs_ready{queue="q:default"} 2.0' in lines
     assert "mainspring_gauges_up 1.0" in lines
+
+
+async def test_metrics_of_a_role_that_may_not_read_the_gauges_show_what_was_counted_here(database: Database) -> None:
+    with closing(Secured(database)) as secured:
+        async with visiting(create(shop(secured.dsn("api"))), client=("127.0.0.1", 5000)) as visitor:
+            answer = await visitor.get("/metrics")
+
+    assert answer.status_code == 200
+    assert "mainspring_gauges_up 0.0" in answer.text.splitlines()

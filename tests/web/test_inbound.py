@@ -16,8 +16,11 @@ from tests.web.visit import Part, Provider, open_to
 from tests.worker.stage import Stage
 
 import mainspring as ms
+from mainspring.block import Received
 from mainspring.events import Event, JobEnqueued
+from mainspring.job import NewJob
 from mainspring.web import inbound as web_inbound
+from mainspring.web.surface import Surface
 
 pytestmark = pytest.mark.anyio
 
@@ -96,6 +99,25 @@ async def test_what_the_provider_did_not_sign_just_now_is_refused_and_leaves_not
     assert taken.status_code == 200
     assert [row[2] for row in kept(stage)] == ["evt_2"]
     assert jobs(stage) == 1
+
+
+async def test_a_flood_of_forged_webhooks_does_not_take_the_connections(
+    stage: Stage, tasks: ms.Registry, acme: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, connection = list[int](), Surface.connection
+
+    def counted(self: Surface) -> Any:
+        taken.append(1)
+        return connection(self)
+
+    monkeypatch.setattr(Surface, "connection", counted)
+    headers = acme.signed(BODY, stage.clock.now())
+    async with open_to(shop(stage.dsn, tasks, acme)) as visitor:
+        forged = [visitor.post(PLACE, content=BODY, headers={}) for _ in range(50)]
+        answers = await asyncio.gather(*forged, visitor.post(PLACE, content=BODY, headers=headers))
+
+    assert [answer.status_code for answer in answers] == [400] * 50 + [200]
+    assert len(taken) < 10  # one asks for all what time it is
 
 
 @pytest.mark.rule("STAFF-19.07")
@@ -259,4 +281,23 @@ async def test_on_a_secured_schema_an_event_belongs_to_its_organisation(
 
     assert [answer.status_code for answer in answers] == [200, 200]
     assert secured.do("select org_id from mainspring.inbound") == [("globex",)]
+    assert secured.do("select org_id from mainspring.job") == [("globex",)]
+
+
+async def test_an_event_belongs_to_the_organisation_of_its_job(
+    secured: Secured, tasks: ms.Registry, act: ms.Task[..., Any]
+) -> None:
+    class Sorting(Provider):
+        def job(self, received: Received) -> NewJob | None:
+            job = super().job(received)
+            return None if job is None else job.for_org("globex")
+
+    acme = Sorting(act)
+    with ms.Client(secured.dsn("api"), secured=True) as client:
+        now = client.now()
+    async with open_to(shop(secured.dsn("api"), tasks, acme, secured=True)) as visitor:
+        answers = [await visitor.post(PLACE, content=BODY, headers=acme.signed(BODY, now)) for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert secured.do("select org_id from mainspring.inbound") == [("globex",)]  # where the job looks for it
     assert secured.do("select org_id from mainspring.job") == [("globex",)]

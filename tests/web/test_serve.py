@@ -223,7 +223,7 @@ def test_anything_but_a_2xx_is_an_error(
     assert [answer[0] for answer in (lost, odd, wrong, away)] == [1, 1, 1, 1]
     assert [answer[2].count("\n") for answer in (lost, odd, wrong, away)] == [1, 1, 1, 1]
     assert [answer[2].partition(url)[2] for answer in (lost, odd, wrong)] == [
-        "/nowhere answered 404\n",
+        "/nowhere answered 404: no run endpoint is there; without CRON_SECRET a server has none\n",
         "/v1/health/live answered 405\n",
         "/v1/run answered 401\n",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from threading import Thread
 
@@ -89,6 +90,16 @@ def test_an_endpoint_from_its_beginning_to_its_end(cli: Cli, inbox: Inbox) -> No
 
     assert "is removed" in cli("webhook", "endpoint", "remove", added["id"], "--reason", "it is over").out
     assert "There are no endpoints." in cli("webhook", "endpoint", "list").out
+
+
+def test_a_ping_that_no_worker_sends_says_where_to_look(cli: Cli, inbox: Inbox) -> None:
+    added = cli("webhook", "endpoint", "add", inbox.url, "--app", APP, "--json").json
+    sent = cli("webhook", "test", added["id"], "--app", APP, "--wait", "1s", "--json")
+
+    told = json.loads(sent.out)
+    assert (sent.code, told["status"]) == (1, "pending")
+    explained = f"mainspring job explain {told['job_id']}"
+    assert sent.err == f"mainspring: no worker sent it within 1s: see `{explained}`\n"
 
 
 def test_the_secret_is_printed_once_for_people(cli: Cli, inbox: Inbox) -> None:

@@ -336,3 +336,17 @@ async def test_a_notice_that_cannot_be_given_keeps_no_receiver_that_is_gone_aliv
     assert (await world.endpoints.get(endpoint.id)).state == "disabled"
     assert ((await world.delivery(delivery)).http_status, await world.job(delivery)) == (410, "failed")
     assert [told for told in world.told if isinstance(told, EndpointDisabled)]
+
+
+@pytest.mark.parametrize(("status", "became"), [(200, "delivered"), (410, "failed"), (500, "failed")])
+async def test_an_endpoint_that_is_removed_during_a_call_keeps_how_it_ended(
+    world: World, status: int, became: str
+) -> None:
+    endpoint = (await world.add()).endpoint
+    world.inbox.plan, world.inbox.before_answer = [status], lambda: world.endpoints.remove(endpoint.id)
+    (delivery,) = await world.publish()
+    await world.drain()
+
+    found = await world.delivery(delivery)
+    assert (found.status, found.http_status, found.attempts) == (became, status, 1)
+    assert len(world.inbox.requests) == 1

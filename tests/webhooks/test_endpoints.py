@@ -296,3 +296,19 @@ def test_an_unknown_endpoint_is_named(database: Database) -> None:
             hooks.endpoints(client).rotate(uuid7())
         with pytest.raises(UnknownName, match="delivery: there is no delivery"):
             hooks.deliveries(client).redeliver(uuid7(), reason="x")
+
+
+async def test_what_a_url_says_in_its_query_is_not_on_the_trail(world: World) -> None:
+    await world.add("/in?key=canary-7f3a9c")
+
+    (detail,) = world.stage.rows("select detail ->> 'url' from mainspring.audit where event = 'webhook.endpoint_added'")
+    assert detail == (f"{world.inbox.url}/in",)
+
+
+async def test_a_delivery_that_was_never_tried_says_why_it_failed(world: World) -> None:
+    endpoint = (await world.add()).endpoint
+    (delivery,) = await world.publish()
+    await world.endpoints.remove(endpoint.id)
+
+    found = await world.delivery(delivery)
+    assert (found.status, found.error) == ("failed", "CANCELLED")

@@ -74,6 +74,11 @@ async def test_sync_code_publishes_in_its_own_transaction_as_well(world: World) 
         assert [told.job_id for told in world.told if isinstance(told, JobEnqueued)] == [made[0].id]
 
 
+async def test_who_can_not_publish_is_refused_at_once(world: World) -> None:
+    with pytest.raises(ms.ConfigurationError, match="by: is neither a client nor the context of a handler"):
+        world.hooks.publish("a.b", {}, ("A", 1), by=world.app)  # type: ignore[call-overload]  # an App is neither
+
+
 async def test_an_event_that_is_published_twice_is_delivered_once_to_each(world: World) -> None:
     await world.add("/a")
     id = uuid7()

@@ -123,3 +123,19 @@ async def test_clean_up_removes_what_has_ended_long_ago_and_nothing_else(world: 
     await world.client.cancel(tried)
     assert swept() == 1
     assert delivered != tried
+
+
+async def test_an_open_dead_letter_keeps_its_delivery_so_that_its_replay_can_send_it(world: World) -> None:
+    await world.add()
+    world.inbox.plan = [500] * 5
+    (delivery,) = await world.publish()
+    for _ in range(5):
+        await world.drain()
+        world.stage.clock.advance(seconds=16)
+    assert await world.job(delivery) == "dead"
+
+    world.stage.clock.advance(days=100)
+    assert run(psycopg_door(world.stage.conn), prune_deliveries(Sql(), Retention())) == 0
+    await world.client.replay(delivery, reason="mended")
+    await world.drain()
+    assert (await world.delivery(delivery)).status == "delivered"

@@ -315,5 +315,5 @@ async def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delitem(sys.modules, "mainspring.contrib.webhooks.exchange", raising=False)
     monkeypatch.setitem(sys.modules, "h11", None)
 
-    with pytest.raises(ConfigurationError, match=r"install mainspring\[webhooks\]"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'mainspring\[webhooks\]"):
         await Transport(Policy.local()).post("http://127.0.0.1:9/", {}, b"{}")

@@ -244,3 +244,12 @@ def test_the_database_is_known_however_it_is_named(
     hooks = Webhooks()
     App(dsn, blocks=[hooks], maintenance=False)
     assert hooks._own() == own
+
+
+async def test_a_line_that_is_gone_before_it_is_looked_at_is_a_failure_that_is_tried_again() -> None:
+    async def reset(address: Address, port: int) -> socket.socket:
+        return socket.socket()  # nobody is at its other end
+
+    with pytest.raises(Failure, match="no line to the receiver") as failed:
+        await Transport(Policy.local(), connector=reset).post("http://127.0.0.1:9/", {}, b"{}")
+    assert failed.value.code == "HttpException"

@@ -57,11 +57,11 @@ def test_our_own_codes_have_their_class() -> None:
 
 @pytest.mark.usefixtures("codes")
 def test_a_code_cannot_mean_two_things() -> None:
-    register("CARD_DECLINED", "permanent", "The card was declined.")
-    register("CARD_DECLINED", "permanent", "The card was declined.")
+    register("SHELF_EMPTY", "permanent", "The shelf is empty.")
+    register("SHELF_EMPTY", "permanent", "The shelf is empty.")
 
-    with pytest.raises(DeclarationError, match="CARD_DECLINED"):
-        register("CARD_DECLINED", "retryable", "The card was declined.")
+    with pytest.raises(DeclarationError, match="SHELF_EMPTY"):
+        register("SHELF_EMPTY", "retryable", "The shelf is empty.")
 
 
 def codes_in(tree: ast.AST) -> Iterator[str]:
@@ -86,6 +86,8 @@ def test_every_code_in_the_source_is_registered() -> None:
     found: dict[str, str] = {}
     registered: set[object] = set(CODES)
     for path in SOURCE.rglob("*.py"):
+        if "sandbox" in path.parts:  # providers' own
+            continue
         tree = ast.parse(path.read_text())
         found |= dict.fromkeys(codes_in(tree), str(path.relative_to(SOURCE)))
         for node in ast.walk(tree):

@@ -63,6 +63,13 @@ class Connection:
             raise ConfigurationError("app: give --app module:name, or set MAINSPRING_APP")
         return found
 
+    def running_application(self) -> App:
+        """The application, to be run: in its own schema, which its blocks and its clean-up were made for."""
+        app = self.needed_application()
+        if self.schema is not None and self.schema != app.schema:
+            raise ConfigurationError(f"schema: the application's is {app.schema}: say another by App(schema=…)")
+        return app
+
     def address(self, app: App | None) -> str:
         """The database: named by an option, the application or the environment, or the embedded one that runs here."""
         if self.dsn:

@@ -63,7 +63,7 @@ def list_notifications(
 
 @app.command
 def show(id: UUID, *, org: str | None = None, connection: Connection = UNSAID) -> None:
-    """Show one notification: what it says, its stamps, its provider's id, and its job.
+    """Show one notification: how it stands and why, its stamps, its provider's id, and its job; not the text.
 
     Args:
         id: The notification's id.

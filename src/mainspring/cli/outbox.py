@@ -26,6 +26,7 @@ COLUMNS = ("ID", "KIND", "AT", "TO", "WHAT")
 FAULTS = ("PROVIDER", "KIND", "RATE", "TIMES", "STATUS", "SECONDS", "PATH")
 NONE = "no sandbox runs here: give --sandbox, set MAINSPRING_SANDBOX, or run `mainspring sandbox run`"
 TIMEOUT = 10.0
+MOST = 1000  # entries
 
 
 @Parameter(name="*")
@@ -84,12 +85,13 @@ def list_entries(*, kind: list[str] | None = None, limit: int = 50, desk: Desk =
         limit: At most so many, up to 1000.
         desk: The sandbox.
     """
-    if limit < 1:
-        raise ValidationError("limit: must be at least 1", field="limit")
+    if not 1 <= limit <= MOST:
+        raise ValidationError(f"limit: is not between 1 and {MOST}", field="limit")
     found = desk.ask("GET", "outbox", kind=kind or None, limit=limit)
     if desk.json:
         return output.as_json(found, secrets=False)
-    return output.table(COLUMNS, map(_row, found), "The outbox is empty.")
+    nothing = f"The outbox has no {' and no '.join(kind)}." if kind else "The outbox is empty."
+    return output.table(COLUMNS, map(_row, found), nothing)
 
 
 @app.command
@@ -130,16 +132,18 @@ def fault(
         mainspring outbox fault smtp drop --times 3
 
     Args:
-        provider: Such as stripe, twilio, resend, push, invoicing, smtp, smtp.connect, smtp.data.
+        provider: Such as stripe, twilio, resend, push, invoicing, partner, smtp, smtp.connect, smtp.data.
         kind: What goes wrong.
         rate: For this part of the requests; else all.
-        times: So often at the most.
+        times: So often at the most; `outbox faults` shows how often is left.
         status: What `error` answers; else 500.
         seconds: How late `slow` is; else 1.
         retry_after: The hint that goes with an error.
         path: Only requests whose path holds this; of smtp, the recipient.
         desk: The sandbox.
     """
+    if times is not None and times < 1:
+        raise ValidationError("times: must be at least 1", field="times")
     given = {"rate": rate, "times": times, "status": status, "seconds": seconds, "path": path}
     given |= {"retry_after": retry_after, "provider": provider, "kind": kind}
     _shown(desk, desk.ask("POST", "faults", {name: value for name, value in given.items() if value is not None}))
@@ -157,7 +161,7 @@ def faults(*, desk: Desk = HERE) -> None:
 
 @app.command
 def clear(provider: str | None = None, *, desk: Desk = HERE) -> None:
-    """Let all be well again.
+    """End all faults, or those of one provider; what was received stays.
 
     Args:
         provider: Only at this one.

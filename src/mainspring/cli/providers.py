@@ -39,8 +39,8 @@ class Providers:
         """Start them, and say in the environment, which worker processes inherit, where they are."""
         try:
             from mainspring.sandbox import Sandbox
-        except ImportError as error:
-            raise ConfigurationError(f"the sandbox needs an extra: pip install 'mainspring[up]' ({error})") from None
+        except ConfigurationError:
+            raise ConfigurationError("`mainspring up` needs an extra: pip install 'mainspring[up]'") from None
         self._books.parent.mkdir(parents=True, exist_ok=True)
         self._sandbox = Sandbox(port=_free(PORT), smtp_port=_free(SMTP_PORT), path=self._books).start()
         url = self._sandbox.url

@@ -35,11 +35,11 @@ def run_due(
     from mainspring.cli.observers import Observers
     from mainspring.worker.due import Due
 
-    app = connection.needed_application()
-    dsn, schema = connection.address(app), connection.schema_of(app)
-    observers = Observers(app, dsn, schema, json=connection.json)
+    app = connection.running_application()
+    dsn = connection.address(app)
+    observers = Observers(app, dsn, app.schema, json=connection.json)
     names = [name.strip() for name in queues.split(",") if name.strip()] if queues else None
-    about = app._working() | {"schema": schema, "observers": observers.all}
+    about = app._working() | {"observers": observers.all}
     due = Due(dsn, app.registry, limit=limit, concurrency=concurrency, queues=names, **about)
     log_to_stderr(json=connection.json)
     summary = asyncio.run(due.once(budget))

@@ -67,10 +67,8 @@ def announced(sandbox: Sandbox, place: Path = PLACE) -> Iterator[None]:
 
 
 def _made(port: int, smtp_port: int, data: Path | None) -> Sandbox:
-    try:
-        from mainspring.sandbox import Sandbox
-    except ImportError:
-        raise ConfigurationError("the sandbox needs an extra: pip install 'mainspring[sandbox]'") from None
+    from mainspring.sandbox import Sandbox
+
     if data is not None:
         data.parent.mkdir(parents=True, exist_ok=True)
     return Sandbox(port=port, smtp_port=smtp_port, path=data)

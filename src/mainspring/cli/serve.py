@@ -28,8 +28,8 @@ def serve(
     from mainspring.cli.observers import Observers
     from mainspring.web import Server
 
-    app = connection.needed_application()
-    app._dsn, app.schema = connection.address(app), connection.schema_of(app)
+    app = connection.running_application()
+    app._dsn = connection.address(app)
     app.observers = tuple(Observers(app, app.dsn, app.schema, json=connection.json).all)
     log_to_stderr(json=connection.json)
     proxies = [proxy.strip() for proxy in (proxy_headers or "").split(",") if proxy.strip()]

@@ -144,7 +144,7 @@ class Up:
             self._say("Stopping: running jobs finish …")
         stop.clear()
         supervisor.stop()
-        hurry = asyncio.create_task(_then(stop, supervisor.stop))  # a second signal ends the grace period
+        hurry = asyncio.create_task(_then(stop, supervisor.stop, server.stop))  # a second signal ends the grace period
         code = await workers
         hurry.cancel()
         await asyncio.gather(hurry, serving, *others, return_exceptions=True)
@@ -292,9 +292,10 @@ def words(p: Pulse) -> str:
     return f"{p.until.astimezone():%H:%M:%S}  {' · '.join(parts)}"
 
 
-async def _then(event: asyncio.Event, act: Callable[[], None]) -> None:
+async def _then(event: asyncio.Event, *acts: Callable[[], None]) -> None:
     await event.wait()
-    act()
+    for act in acts:
+        act()
 
 
 @contextmanager

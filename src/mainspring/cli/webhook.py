@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
+from mainspring.cli.exits import complain
 from mainspring.errors import ConfigurationError, ValidationError
 
 if TYPE_CHECKING:
@@ -266,6 +267,8 @@ def ping(id: UUID, *, wait: str = "10s", org: str | None = None, connection: Con
         output.as_json(_document(sent))
     else:
         _tell(sent, now)
+    if wait != "0s" and not sent.attempts:
+        complain(f"no worker sent it within {wait}: see `mainspring job explain {sent.job_id}`")
     return 0 if sent.status == "delivered" or wait == "0s" else 1
 
 

@@ -98,10 +98,10 @@ def _worker(connection: Connection) -> tuple[Worker, Observers]:
     from mainspring.cli.observers import Observers
     from mainspring.worker import Worker
 
-    app = connection.needed_application()
-    dsn, schema = connection.address(app), connection.schema_of(app)
-    observers = Observers(app, dsn, schema, json=connection.json)
-    worker = Worker(dsn, app.registry, **app._working() | {"schema": schema, "observers": observers.all})
+    app = connection.running_application()
+    dsn = connection.address(app)
+    observers = Observers(app, dsn, app.schema, json=connection.json)
+    worker = Worker(dsn, app.registry, **app._working() | {"observers": observers.all})
     return worker, observers
 
 

@@ -75,6 +75,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     job_id: UUID
     due_at: datetime
     created_at: datetime
+    reserved_at: datetime | None = None
     title: str | None = None
     text: str | None = None
     html: str | None = None

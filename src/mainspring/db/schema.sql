@@ -45,7 +45,8 @@ begin
   insert into "mainspring".webhook_secret (org_id, endpoint, id, secret, created_at)
   values (p_org, p_id, "mainspring".uuid7(), p_secret, "mainspring".now());
   perform "mainspring".record_endpoint('webhook.endpoint_added', p_org, p_id, p_actor_type, p_actor_id,
-                                   jsonb_build_object('url', p_url, 'events', p_events));
+                                   -- a query may hold a secret
+                                   jsonb_build_object('url', split_part(p_url, '?', 1), 'events', p_events));
 end $$;
 
 CREATE FUNCTION mainspring.add_key(p_org text, p_id uuid, p_wrapped bytea) RETURNS void
@@ -4725,15 +4726,15 @@ CREATE TABLE mainspring.webhook_delivery (
 );
 
 CREATE VIEW mainspring.deliveries WITH (security_invoker='true') AS
- SELECT org_id,
-    id,
-    endpoint,
-    event_id,
-    event_type,
-    aggregate_type,
-    aggregate_id,
+ SELECT d.org_id,
+    d.id,
+    d.endpoint,
+    d.event_id,
+    d.event_type,
+    d.aggregate_type,
+    d.aggregate_id,
         CASE
-            WHEN (delivered_at IS NOT NULL) THEN 'delivered'::text
+            WHEN (d.delivered_at IS NOT NULL) THEN 'delivered'::text
             WHEN ((EXISTS ( SELECT
                FROM mainspring.waiting w
               WHERE (w.id = d.job_id))) OR (EXISTS ( SELECT
@@ -4741,15 +4742,19 @@ CREATE VIEW mainspring.deliveries WITH (security_invoker='true') AS
               WHERE (r.id = d.job_id)))) THEN 'pending'::text
             ELSE 'failed'::text
         END AS status,
-    attempts,
-    attempted_at,
-    http_status,
-    error,
-    response_cut,
-    delivered_at,
-    job_id,
-    created_at
-   FROM mainspring.webhook_delivery d;
+    d.attempts,
+    d.attempted_at,
+    d.http_status,
+        CASE
+            WHEN (d.delivered_at IS NULL) THEN COALESCE(d.error, (f.error ->> 'code'::text))
+            ELSE NULL::text
+        END AS error,
+    d.response_cut,
+    d.delivered_at,
+    d.job_id,
+    d.created_at
+   FROM (mainspring.webhook_delivery d
+     LEFT JOIN mainspring.finished f ON (((f.id = d.job_id) AND (d.delivered_at IS NULL))));
 
 CREATE TABLE mainspring.dependency (
     org_id text NOT NULL,

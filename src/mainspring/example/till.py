@@ -12,8 +12,7 @@ from datetime import timedelta
 
 import mainspring as ms
 from mainspring.block import Block
-from mainspring.contrib.notify import Notify, Template
-from mainspring.contrib.notify.settings import senders
+from mainspring.contrib.notify import Notify, Template, senders
 from mainspring.contrib.stripe import Declined, Money, NotYet, Stripe
 from mainspring.contrib.webhooks import Policy, Webhooks
 

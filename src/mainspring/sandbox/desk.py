@@ -54,9 +54,10 @@ def routes(world: World) -> list[BaseRoute]:
             try:
                 fault = msgspec.json.decode(await request.body(), type=Fault)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                return JSONResponse({"error": str(error)}, 422)
+                what, _, field = str(error).partition(" - at `$.")
+                return JSONResponse({"error": f"{field.rstrip('`')}: {what}" if field else what}, 422)
             if fault.provider not in FAULTY:
-                return JSONResponse({"error": f"provider is one of {', '.join(FAULTY)}"}, 422)
+                return JSONResponse({"error": f"provider: is not one of {', '.join(FAULTY)}"}, 422)
             world.faults.set(fault)
         elif request.method == "DELETE":
             world.faults.clear(request.query_params.get("provider"))

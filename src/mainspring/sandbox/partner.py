@@ -16,8 +16,10 @@ def routes(world: World) -> list[BaseRoute]:
 
     async def receive(request: Request) -> Response:
         headers = {name: value for name, value in request.headers.items() if name in KEPT or name.startswith("x-")}
-        body = {"to": str(request.url), "headers": headers, "body": (await request.body()).decode(errors="replace")}
-        world.ledger.add("webhook", world.new_id("hook"), body)
+        kind = next((value for name, value in headers.items() if name.endswith("-event-type")), None)
+        text = (await request.body()).decode(errors="replace")
+        told = {"to": str(request.url), "type": kind, "headers": headers, "body": text}
+        world.ledger.add("webhook", world.new_id("hook"), told)
         return Response(status_code=204)
 
     return [Route("/{path:path}", receive, methods=["POST"])]

@@ -15,6 +15,6 @@ try:
 except ModuleNotFoundError as missing:
     if (missing.name or "").partition(".")[0] not in {"starlette", "uvicorn", "httpx2"}:
         raise
-    raise ConfigurationError("web: a library is missing: install mainspring[web]") from None
+    raise ConfigurationError("serving over HTTP needs an extra: pip install 'mainspring[web]'") from None
 
 __all__ = ["Kick", "Run", "Server", "create", "serve"]

@@ -17,7 +17,6 @@ from mainspring.block import Inbound, Received, SignatureRefused
 from mainspring.db.bound import async_bound
 from mainspring.db.connect import AsyncConnection
 from mainspring.db.inbound import receive
-from mainspring.db.jobs import now as engine_now
 from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.envelope import complete
 from mainspring.errors import ConfigurationError
@@ -49,10 +48,11 @@ class Receiver:
             raise HTTPException(404)
         body = await self._body(request)
         headers = {name: ", ".join(request.headers.getlist(name)) for name in request.headers}
+        received = self._verified(source, headers, body, await self._surface.now())
+        job = self._job(source, received)
+        if job is not None and job.org_id is not None:
+            received = replace(received, org_id=job.org_id)  # where the job looks for it
         async with self._surface.connection() as conn:
-            now = await run_async(async_psycopg_door(conn), engine_now(self._surface.sql))
-            received = self._verified(source, headers, body, now)
-            job = self._job(source, received)
             told = await self._keep(conn, source.name, received, job)
         tell(self._surface.observers, told)  # after the commit
         return Json({"received": True})

@@ -64,6 +64,8 @@ class Target:
             return Answer(f"no answer within {limit:g} s", late=True)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, RuntimeError) as error:
             return Answer(str(error) or type(error).__name__)
+        if status == 404:
+            return Answer("answered 404: no run endpoint is there; without CRON_SECRET a server has none")
         if not 200 <= status < 300:
             return Answer(f"answered {status}")
         try:

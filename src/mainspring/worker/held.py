@@ -58,7 +58,7 @@ def inside_db() -> Iterator[None]:
 def refuse_inside_db(what: str) -> None:
     """Refuse what needs a second connection: as many jobs as there are connections would wait for each other."""
     if _in_db.get():
-        raise MainspringError(f"{what} comes before or after, not inside the block of ctx.db(), which holds a connection")
+        raise MainspringError(f"{what} comes before or after, not inside the block of ctx.db(): it holds a connection")
 
 
 def encode_result(result: Any, seal: Seal | None = None) -> str | None:

@@ -72,7 +72,7 @@ class How(Where, total=False):
     channels: Sequence[Channel] | None  # the template's
     at: datetime | None  # None: as soon as may be; else no sooner
     event_at: datetime | None  # None: when that happened which the message tells
-    fallback: str | None  # None; who receives it where `to` is None or unknown
+    fallback: str | None  # None; who receives it where `to` is None, or unknown in our own table of recipients
     zone: str | None  # None; where it is said, instants in the data become dates there
     best_effort: bool  # False; True: what is refused is logged, and your transaction goes on
     necessary: bool  # False; True: neither opt-out nor quiet hours count
@@ -175,7 +175,8 @@ def prepared(setup: Setup, to: To, template: str, data: Mapping[str, Any] | None
     if not people:
         raise ValidationError("to: is missing", field="to")
     _check_texts("to", people)
-    _check_texts("fallback", [] if fallback is None else [fallback])
+    for name, value in (("fallback", fallback), ("org", how.get("org"))):
+        _check_texts(name, [] if value is None else [value])
     wanted = how.get("channels") or said.channels
     check_channels(wanted, lambda problem: ValidationError(problem, field="channels"))
     for channel in wanted:

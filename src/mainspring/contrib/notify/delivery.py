@@ -50,10 +50,11 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """It is not sent, and why; what it would have said, where that is known."""
+    """It is not sent, and why; what it would have said, where that is known, and what may be out from before."""
 
     reason: str
     said: Rendered | None = None
+    out: Send | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,8 @@ class Delivery:
             match step:
                 case Over(how):
                     self._tell("skipped", reason=how)
+                case Skip(out=Send() as out) if (receipt := await self._found(note, out)) is not None:
+                    await self._stamp(receipt)
                 case Skip(reason, said):
                     await self._skip(reason, said)
                 case Wait(span):
@@ -122,7 +125,7 @@ class Delivery:
         if who is None:
             return Skip("unknown_recipient")
         if not note.necessary and {note.channel, note.template, f"{note.template}/{note.channel}"} & set(who.opt_out):
-            return Skip("opted_out")
+            return await self._unwanted(conn, note, who, "opted_out")
         if (to := who.address(note.channel)) is None:
             return Skip("no_address")
         until = waits_until(note.channel, note.class_, note.necessary, who, now)
@@ -130,7 +133,7 @@ class Delivery:
             await self._do(conn, db.put_off(setup.sql, job, note.id, until))
             return Wait(until - now)
         if template.still is not None and not await template.still(conn, note):
-            return Skip("no_longer_holds")
+            return await self._unwanted(conn, note, who, "no_longer_holds")
         said = await self._said(conn, template, note)
         if note.channel in setup.dry:
             return Skip("dry_run", said)
@@ -142,12 +145,23 @@ class Delivery:
             case "reserved":
                 if found.since is None or note.channel == "in_app":
                     return Send(said, to, found.since)
-                others = await self._do(conn, db.alike(setup.sql, note, said.text, found.since))
-                return Send(said, to, found.since, frozenset(others))
+                return await self._maybe_out(conn, note, said, to, found.since)
             case "wait":
                 return Wait(timedelta(seconds=max(found.wait or 0.0, 0.001)))
             case how:
                 return Over(f"already_{how}")
+
+    async def _unwanted(self, conn: Any, note: Notification, who: Recipient, reason: str) -> Skip:
+        """It must not be sent any more, and yet may be out since an attempt whose end nobody saw."""
+        to, since = who.address(note.channel), note.reserved_at
+        if to is None or since is None or note.channel not in self._setup.senders:
+            return Skip(reason)
+        said = Rendered(note.title or "", note.text or "", note.html)
+        return Skip(reason, out=await self._maybe_out(conn, note, said, to, since))
+
+    async def _maybe_out(self, conn: Any, note: Notification, said: Rendered, to: str, since: datetime) -> Send:
+        others = await self._do(conn, db.alike(self._setup.sql, note, said.text, since))
+        return Send(said, to, since, frozenset(others))
 
     async def _recipient(self, conn: Any, note: Notification) -> tuple[datetime, Recipient | None]:
         own = self._setup.recipients
@@ -172,14 +186,10 @@ class Delivery:
     # -- the provider
 
     async def _send(self, note: Notification, step: Send) -> Receipt:
-        said, sender = step.said, self._setup.senders[note.channel]
-        message = Outgoing(
-            channel=note.channel, to=step.to, title=said.title, text=said.text, html=said.html, key=note.key,
-            others=step.others,
-        )  # fmt: skip
+        sender = self._setup.senders[note.channel]
         try:
             async with self._ctx.breaker(sender.name):
-                return await self._handed(sender, message, step.since)
+                return await self._handed(sender, _outgoing(note, step), step.since)
         except BreakerOpen:
             await self._unsent(note, None, certain=step.since is None, counted=False)
             raise
@@ -199,6 +209,13 @@ class Delivery:
                 return found
         async with self._limited(sender):
             return await sender.send(message)
+
+    async def _found(self, note: Notification, step: Send) -> Receipt | None:
+        """What the provider has from an attempt whose end nobody saw: it was sent then, whatever is wished now."""
+        assert step.since is not None
+        sender = self._setup.senders[note.channel]
+        async with self._ctx.breaker(sender.name), self._limited(sender):
+            return await sender.find(_outgoing(note, step), step.since)
 
     @asynccontextmanager
     async def _limited(self, sender: Sender) -> AsyncIterator[None]:
@@ -242,3 +259,11 @@ class Delivery:
 
     async def _do(self, conn: Any, flow: Flow[T]) -> T:
         return await run_async(async_psycopg_door(conn), flow)
+
+
+def _outgoing(note: Notification, step: Send) -> Outgoing:
+    said = step.said
+    return Outgoing(
+        channel=note.channel, to=step.to, title=said.title, text=said.text, html=said.html, key=note.key,
+        others=step.others,
+    )  # fmt: skip

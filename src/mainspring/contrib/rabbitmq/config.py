@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from mainspring.config import changes, switch
 from mainspring.errors import ConfigurationError
@@ -39,7 +39,7 @@ class QueueConfig:
         if self.required and not self.enabled:
             raise ConfigurationError("readiness requires the broker, but it is off: set MAINSPRING_QUEUE_ENABLED, too")
         if self.enabled and find_spec("aio_pika") is None:
-            raise ConfigurationError("the broker is switched on: install mainspring[rabbitmq]")
+            raise ConfigurationError("a broker needs an extra: pip install 'mainspring[rabbitmq]'")
 
     @property
     def place(self) -> str:
@@ -51,7 +51,7 @@ class QueueConfig:
     def masked(self, text: str) -> str:
         """A text of somebody else, without our password."""
         secret = urlsplit(self.url).password
-        for form in {secret, unquote(secret)} if secret else ():
+        for form in {secret, unquote(secret), quote(unquote(secret), safe="")} if secret else ():
             text = text.replace(form, "***")
         return text
 

@@ -14,7 +14,6 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from mainspring.contrib.rabbitmq.config import QueueConfig
-from mainspring.errors import MainspringError
 from mainspring.retry import exponential
 
 if TYPE_CHECKING:
@@ -33,10 +32,8 @@ AGAIN = exponential(base=0.2, cap=10)  # pauses before the next try
 _ours: ContextVar[bool] = ContextVar("mainspring_rabbitmq", default=False)
 
 
-class BrokerUnavailable(MainspringError):
+class BrokerUnavailable(ConnectionError):
     """The message broker could not be reached."""
-
-    code = "QUEUE_UNAVAILABLE"
 
 
 class Link:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
-from mainspring.errors import MainspringError
+from mainspring.errors import JobError
 
 Kind = Literal["charge", "transfer", "refund"]
 Status = Literal["pending", "action_required", "failed", "succeeded", "canceled"]
@@ -37,7 +37,7 @@ TRANSITIONS: Final[Mapping[Kind, Mapping[Status, frozenset[Status]]]] = {
 }
 
 
-class IllegalTransition(MainspringError):
+class IllegalTransition(JobError):
     """This status cannot follow that one."""
 
     code = "BUSINESS_RULE"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
@@ -28,6 +29,7 @@ from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.schema import Sql
 from mainspring.db.webhooks import Begun, Endpoint, Kept
 from mainspring.envelope import complete
+from mainspring.errors import UnknownName
 from mainspring.events import EndpointDisabled, Observer, tell
 from mainspring.job import NewJob
 from mainspring.outcome import Failure, Permanent, Snooze
@@ -99,7 +101,8 @@ class Sender:
             door = async_psycopg_door(conn)
             await run_async(door, webhooks.record(self.sql, org, begun.id, kept, delivered=False))
             if gone:
-                was = await run_async(door, webhooks.stand(self.sql, begun.endpoint, Who(org), "disabled", REASON))
+                with suppress(UnknownName):  # it was removed meanwhile
+                    was = await run_async(door, webhooks.stand(self.sql, begun.endpoint, Who(org), "disabled", REASON))
                 if was and self.disabled is not None:
                     await self._notice(ctx, conn, begun.endpoint, self.disabled)
         if was:

@@ -167,6 +167,8 @@ class Webhooks(Block):
             return self.tell(by, told, job, conn)
         if isinstance(by, AsyncClient):
             return self.async_tell(by, told, job, conn)
+        if not isinstance(by, Context | SyncContext):
+            raise ConfigurationError("by: is neither a client nor the context of a handler")
         (job,) = complete([job], NOBODY)  # a follow-up of the handler's
         if isinstance(by, SyncContext):
             return self._in_thread(by, told, job, conn)

@@ -86,7 +86,7 @@ class Transport:
         try:
             from mainspring.contrib.webhooks.exchange import exchange
         except ModuleNotFoundError:
-            raise ConfigurationError("webhooks need h11: install mainspring[webhooks]") from None
+            raise ConfigurationError("webhooks need an extra: pip install 'mainspring[webhooks]'") from None
         request_headers.check(headers)
         began = time.monotonic()
         deadline = asyncio.timeout(timeout)
@@ -163,7 +163,13 @@ class Transport:
             except OSError as error:
                 problem = _cause(error)
                 continue
-            if addresses.parse(sock.getpeername()[0]) == address:
+            try:
+                peer = addresses.parse(sock.getpeername()[0])
+            except OSError as error:  # it was hung up at once
+                sock.close()
+                problem = _cause(error)
+                continue
+            if peer == address:
                 return sock
             sock.close()
             raise TargetRefused("the line leads to another address than the checked one")

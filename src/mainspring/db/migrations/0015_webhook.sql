@@ -59,15 +59,17 @@ create index webhook_delivery_open on {schema}.webhook_delivery (org_id, endpoin
 create index webhook_delivery_age on {schema}.webhook_delivery (created_at);
 
 -- One row a delivery, and where it stands: `pending` while its job waits or runs, `failed` when the job ended otherwise
--- than by delivering.
+-- than by delivering. The error is that of the last call, or the job's where there was none.
 create view {schema}.deliveries with (security_invoker = true) as
 select d.org_id, d.id, d.endpoint, d.event_id, d.event_type, d.aggregate_type, d.aggregate_id,
        case when d.delivered_at is not null then 'delivered'
             when exists (select from {schema}.waiting w where w.id = d.job_id)
               or exists (select from {schema}.running r where r.id = d.job_id) then 'pending'
             else 'failed' end as status,
-       d.attempts, d.attempted_at, d.http_status, d.error, d.response_cut, d.delivered_at, d.job_id, d.created_at
-from {schema}.webhook_delivery d;
+       d.attempts, d.attempted_at, d.http_status,
+       case when d.delivered_at is null then coalesce(d.error, f.error ->> 'code') end as error,
+       d.response_cut, d.delivered_at, d.job_id, d.created_at
+from {schema}.webhook_delivery d left join {schema}.finished f on f.id = d.job_id and d.delivered_at is null;
 
 -- What is done to an endpoint is on the trail.
 create function {schema}.record_endpoint(
@@ -95,7 +97,8 @@ begin
   insert into {schema}.webhook_secret (org_id, endpoint, id, secret, created_at)
   values (p_org, p_id, {schema}.uuid7(), p_secret, {schema}.now());
   perform {schema}.record_endpoint('webhook.endpoint_added', p_org, p_id, p_actor_type, p_actor_id,
-                                   jsonb_build_object('url', p_url, 'events', p_events));
+                                   -- a query may hold a secret
+                                   jsonb_build_object('url', split_part(p_url, '?', 1), 'events', p_events));
 end $$;
 
 -- Who: a person, or a delivery whose receiver said that it is gone. Answers the state before, or null without the endpoint.

@@ -26,7 +26,7 @@ select * from {schema}.request_notifications(%(notes)s::text::json, %(jobs)s::te
 select json_build_object(
   'org_id', n.org_id, 'id', n.id, 'recipient_id', n.recipient_id, 'channel', n.channel, 'template', n.template,
   'class', n.class, 'necessary', n.necessary, 'data', n.data, 'status', n.status, 'resends', n.resends, 'job_id', n.job_id,
-  'due_at', n.due_at, 'title', n.title, 'text', n.text, 'html', n.html, 'created_at', n.created_at)::text
+  'due_at', n.due_at, 'reserved_at', n.reserved_at, 'title', n.title, 'text', n.text, 'html', n.html, 'created_at', n.created_at)::text
 from {schema}.notification n where n.org_id = %(org)s::text and n.id = %(id)s::text::uuid
 
 -- name: reserve_notification
@@ -124,13 +124,15 @@ select {schema}.resend_notification(%(org)s::text, %(id)s::text::uuid, %(job)s::
                                     %(actor_id)s::text, %(reason)s::text)
 
 -- name: prune_notifications
--- Clean-up, every few hours. What is still under way stays. Index: notification_created, inbox_created.
+-- Clean-up, every few hours. What is still under way stays, and what failed as long as its job, whose replay would send it.
+-- Index: notification_created, inbox_created, and by the job's id.
 with gone as (
   delete from {schema}.notification n where n.ctid = any(array(
     select x.ctid from {schema}.notification x
     where x.created_at < {schema}.now() - %(age)s::text::interval
       and not exists (select from {schema}.waiting w where w.id = x.job_id)
       and not exists (select from {schema}.running r where r.id = x.job_id)
+      and not exists (select from {schema}.finished f where f.id = x.job_id and f.state in ('failed', 'dead'))
     order by x.created_at limit %(limit)s for update skip locked))
   returning 1
 ), read as (

@@ -84,13 +84,15 @@ from {schema}.redeliver(%(org)s::text, %(id)s::text::uuid, %(job)s::text::json, 
                         %(reason)s::text) r
 
 -- name: prune_deliveries
--- Clean-up: deliveries that have ended, and secrets that have expired. Index: webhook_delivery_age, webhook_secret_expiry.
+-- Clean-up: deliveries that have ended, and secrets that have expired. What failed stays as long as its job, whose replay
+-- would send it. Index: webhook_delivery_age, webhook_secret_expiry, and by the job's id.
 with gone as (
   delete from {schema}.webhook_delivery d where d.ctid = any(array(
     select x.ctid from {schema}.webhook_delivery x
     where x.created_at < {schema}.now() - %(age)s::text::interval and (x.delivered_at is not null or not (
       exists (select from {schema}.waiting w where w.id = x.job_id)
-      or exists (select from {schema}.running r where r.id = x.job_id)))
+      or exists (select from {schema}.running r where r.id = x.job_id)
+      or exists (select from {schema}.finished f where f.id = x.job_id and f.state in ('failed', 'dead'))))
     order by x.created_at limit %(limit)s for update skip locked))
   returning 1
 ), expired as (
