@@ -23,7 +23,7 @@ FRI MON Rule SAT SUN THU TUE Tick WED cron daily every monthly weekly
 Fair Limit QueueFull concurrency fair in_order rate
 Breaker BreakerOpen breaker
 Batch BatchNotFound Flow NewBatch batch chain chunks group
-by_payload calling debounce exponential fixed keep live register_code replacing reset_failed window
+by_payload calling debounce exponential fixed keep listed live register_code replacing reset_failed window
 """
 PUBLIC = NAMES.split()
 

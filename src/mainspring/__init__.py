@@ -50,7 +50,7 @@ from mainspring.limit import Fair, Limit, concurrency, fair, in_order, rate
 from mainspring.outcome import BreakerOpen, Cancelled, Failure, Permanent, RetryAfter, Snooze
 from mainspring.plans import Plan
 from mainspring.registry import Registry
-from mainspring.retry import Retry, exponential, fixed
+from mainspring.retry import Retry, exponential, fixed, listed
 from mainspring.rule import FRI, MON, SAT, SUN, THU, TUE, WED, Rule, Tick, cron, daily, every, monthly, weekly
 from mainspring.schedule import Schedule
 from mainspring.states import State
@@ -148,6 +148,7 @@ __all__ = [
     "group",
     "in_order",
     "keep",
+    "listed",
     "live",
     "monthly",
     "rate",

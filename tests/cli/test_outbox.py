@@ -17,6 +17,7 @@ import pytest
 from tests.cli.conftest import Answer
 
 from mainspring.cli import main
+from mainspring.cli.sandbox import announced
 from mainspring.sandbox import Sandbox
 
 Outbox = Callable[..., Answer]
@@ -216,3 +217,20 @@ def test_what_is_typed_wrongly_names_the_option_and_changes_nothing(sandbox: San
 def test_an_empty_list_says_of_what(outbox: Outbox) -> None:
     assert outbox("list").out == "The outbox is empty.\n"
     assert outbox("list", "--kind", "carge", "--kind", "sms").out == "The outbox has no carge and no sms.\n"
+
+
+def test_env_prints_what_an_application_in_another_terminal_needs(
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["sandbox", "env"]) == 2
+    assert "no sandbox runs in .data" in capsys.readouterr().err
+
+    with announced(sandbox):
+        assert main(["sandbox", "env"]) == 0
+    printed = capsys.readouterr().out
+    script = f"{printed}printf '%s\n' \"$MAINSPRING_STRIPE_BASE\" \"$MAINSPRING_MAIL_FROM\""
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
+
+    assert said == [f"{sandbox.url}/stripe", "Shop <shop@example.com>"]

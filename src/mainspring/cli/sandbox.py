@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json as documents
 import os
+import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -50,6 +51,31 @@ def run(
         if not 0 <= value <= 65535:
             raise ValidationError(f"{name}: is not between 0 and 65535", field=name)
     asyncio.run(_run(_made(port, smtp_port, data), json))
+
+
+@app.command
+def env(*, data: Path = DATA) -> None:
+    """Print the settings by which an application finds the sandbox that runs here.
+
+    In a second terminal, beside `mainspring up` or `mainspring sandbox run`:
+
+        eval "$(mainspring sandbox env)"
+
+    Args:
+        data: Where the one that runs keeps its data.
+    """
+    from mainspring.cli.providers import environment
+
+    try:
+        known = documents.loads((data / PLACE.name).read_text())
+        found = environment(known["url"], known["smtp_port"], known.get("stripe_webhook_secret") or "")
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigurationError(
+            f"data: no sandbox runs in {data}: start `mainspring up` or `mainspring sandbox run` there"
+        ) from None
+    for name, value in found.items():
+        if value:
+            output.say(f"export {name}={shlex.quote(value)}")
 
 
 @contextmanager
