@@ -69,7 +69,10 @@ def test_stranger_kills_the_worker_and_stops_with_ctrl_c(data: Path) -> None:
     victim = int(read_until(up, r"kill -9 (\d+)")[1])
     read_until(up, WORKED)
     assert "mainspring_gauges_up 1.0" in page(f"{url}/metrics")
-    assert '"kind":"charge"' in page(f"{desk}/sandbox/outbox?kind=charge").replace(" ", "")
+    deadline = time.monotonic() + 40
+    while '"kind":"charge"' not in page(f"{desk}/sandbox/outbox?kind=charge").replace(" ", ""):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     os.kill(victim, signal.SIGKILL)
     read_until(up, f"Worker {victim} was killed by SIGKILL")
     assert int(read_until(up, r"Worker (\d+) starts")[1]) != victim
