@@ -230,7 +230,7 @@ def test_env_prints_what_an_application_in_another_terminal_needs(
     with announced(sandbox):
         assert main(["sandbox", "env"]) == 0
     printed = capsys.readouterr().out
-    script = f"{printed}printf '%s\n' \"$MAINSPRING_STRIPE_BASE\" \"$MAINSPRING_MAIL_FROM\""
+    script = f'{printed}printf \'%s\n\' "$MAINSPRING_STRIPE_BASE" "$MAINSPRING_MAIL_FROM"'
     said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
 
     assert said == [f"{sandbox.url}/stripe", "Shop <shop@example.com>"]
