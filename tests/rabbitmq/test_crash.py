@@ -75,4 +75,5 @@ async def test_killed_and_restarted_under_load_it_loses_no_job_and_rings_again(
 
     assert ran == Counter(range(JOBS + 1))
     assert stage.one("select count(*) from mainspring.finished where state = 'succeeded'") == JOBS + 1
-    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 6
+    said = [record for record in caplog.records if record.levelno >= logging.WARNING and record.name != "asyncio"]
+    assert len(said) == 6  # asyncio may tell of what was sent into the broken line before anybody knew
