@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 
@@ -18,6 +19,16 @@ def pytest_configure() -> None:
     for name in [name for name in os.environ if name.startswith("MAINSPRING_") and name != rule_report.ENV]:
         del os.environ[name]
     os.environ["MAINSPRING_MAINTENANCE"] = "off"  # real workers would fire it between the jobs that a test counts
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """A command that is run in this process takes over its log: given back, or later tests hear of a closed stream."""
+    level = logging.root.level
+    yield
+    logging.root.setLevel(level)
+    for handler in [handler for handler in logging.root.handlers if type(handler) is logging.StreamHandler]:
+        logging.root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")
