@@ -42,7 +42,10 @@ class Providers:
         except ConfigurationError:
             raise ConfigurationError("`mainspring up` needs an extra: pip install 'mainspring[up]'") from None
         self._books.parent.mkdir(parents=True, exist_ok=True)
-        self._sandbox = Sandbox(port=_free(PORT), smtp_port=_free(SMTP_PORT), path=self._books).start()
+        try:
+            self._sandbox = Sandbox(port=_free(PORT), smtp_port=_free(SMTP_PORT), path=self._books).start()
+        except OSError:  # somebody was faster
+            self._sandbox = Sandbox(path=self._books).start()
         url = self._sandbox.url
         about = {"url": url, "smtp_port": self._sandbox.smtp_port, "stripe_webhook_secret": self._secret}
         self._file.write_text(json.dumps(about))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 import shutil
 import signal
@@ -158,6 +159,9 @@ class Up:
         from mainspring.observe import Metrics
         from mainspring.web import Server
 
+        web = logging.getLogger("mainspring.web")  # beside the workers' words, not between the lines that people read
+        web.addHandler(logging.FileHandler(self._log))
+        web.propagate = False
         app = load(self._app)
         app._dsn, app.secured = self._dsn("api"), self._app == EXAMPLE
         if not any(isinstance(observer, Metrics) for observer in app.observers):  # the gauges are for workers' eyes
