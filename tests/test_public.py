@@ -20,8 +20,9 @@ PayloadTooLarge Permanent Plan Registry ResultUnavailable Retry RetryAfter Schem
 TransitionRefused ValidationError WorkerConfig
 Retention Schedule ScheduleNotFound UnknownName
 FRI MON Rule SAT SUN THU TUE Tick WED cron daily every monthly weekly
-Fair Limit QueueFull concurrency fair in_order rate
+Fair Limit Line QueueFull concurrency fair in_order rate
 Breaker BreakerOpen breaker
+AlertRow Measure Measured Watch measure watch watch_dead
 Batch BatchNotFound Flow NewBatch batch chain chunks group
 by_payload calling debounce exponential fixed keep listed live register_code replacing reset_failed window
 """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from cyclopts import App
 from cyclopts.argument import Argument
 
-from mainspring.cli import app
+from mainspring.cli import app, guests
 from mainspring.cli.exits import EXITS, USAGE
 
 INTRO = """\
@@ -43,7 +43,7 @@ def page() -> str:
     assert codes == sorted(MEANING), "an exit code has no meaning"
     parts = [INTRO, "## Options that commands share", ALIKE, _table(_named(_arguments(app["job"]["list"]), SHARED))]
     parts += ["## Exit codes", _rows(("code", "meaning"), ((f"`{code}`", MEANING[code]) for code in codes))]
-    for noun in sorted(name for name in app if not name.startswith("-")):
+    for noun in sorted(name for name in app if not name.startswith("-") and name not in guests):
         parts += _noun(noun, app[noun])
     return "\n\n".join(part.strip() for part in parts) + "\n"
 

@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mainspring.alert import AlertRow
 from mainspring.batch import Batch, NewBatch, batch
 from mainspring.breaker import Breaker, breaker
 from mainspring.caller import Caller, calling
@@ -47,6 +48,7 @@ from mainspring.errors import (
 from mainspring.flow import Flow, chain, group
 from mainspring.job import Claim, Enqueued, Job, NewJob
 from mainspring.limit import Fair, Limit, concurrency, fair, in_order, rate
+from mainspring.measure import Measure, Measured, measure
 from mainspring.outcome import BreakerOpen, Cancelled, Failure, Permanent, RetryAfter, Snooze
 from mainspring.plans import Plan
 from mainspring.registry import Registry
@@ -55,16 +57,23 @@ from mainspring.rule import FRI, MON, SAT, SUN, THU, TUE, WED, Rule, Tick, cron,
 from mainspring.schedule import Schedule
 from mainspring.states import State
 from mainspring.task import Task
+from mainspring.watch import Watch, watch, watch_dead
 
 # These bring the database driver, which takes longest to import: a command line that only shows its help, and a module
 # that only declares tasks, do without.
 if TYPE_CHECKING:
     from mainspring.app import App
     from mainspring.client import AsyncClient, Client
+    from mainspring.db.migrate import Line
 else:
 
     def __getattr__(name: str) -> Any:
-        home = {"App": "mainspring.app", "AsyncClient": "mainspring.client", "Client": "mainspring.client"}.get(name)
+        home = {
+            "App": "mainspring.app",
+            "AsyncClient": "mainspring.client",
+            "Client": "mainspring.client",
+            "Line": "mainspring.db.migrate",
+        }.get(name)
         if home is None:
             raise AttributeError(f"module 'mainspring' has no attribute {name!r}")
         return getattr(import_module(home), name)
@@ -78,6 +87,7 @@ __all__ = [
     "THU",
     "TUE",
     "WED",
+    "AlertRow",
     "App",
     "AsyncClient",
     "Batch",
@@ -104,8 +114,11 @@ __all__ = [
     "KeyReused",
     "LeaseLost",
     "Limit",
+    "Line",
     "MainspringError",
     "MasterKey",
+    "Measure",
+    "Measured",
     "NewBatch",
     "NewJob",
     "NotPermitted",
@@ -130,6 +143,7 @@ __all__ = [
     "TransitionRefused",
     "UnknownName",
     "ValidationError",
+    "Watch",
     "WorkerConfig",
     "batch",
     "breaker",
@@ -150,11 +164,14 @@ __all__ = [
     "keep",
     "listed",
     "live",
+    "measure",
     "monthly",
     "rate",
     "register_code",
     "replacing",
     "reset_failed",
+    "watch",
+    "watch_dead",
     "weekly",
     "window",
 ]

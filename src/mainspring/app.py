@@ -14,14 +14,22 @@ from mainspring.caller import NOBODY, Caller
 from mainspring.cipher import Cipher
 from mainspring.client import AsyncClient, Client
 from mainspring.config import DEFAULT_SCHEMA, Retention, WorkerConfig, database, maintained, retention, worker_config
+from mainspring.db.schema import Sql
 from mainspring.errors import ConfigurationError, DeclarationError
 from mainspring.events import Observer
+from mainspring.job import DEFAULT_ORG
 from mainspring.limit import Declared
 from mainspring.maintenance import HEARTBEAT
 from mainspring.maintenance import maintenance as housekeeping
+from mainspring.measure import Measure, Measured
+from mainspring.measure import declared as declared_measures
 from mainspring.registry import Registry
+from mainspring.watch import Watch
+from mainspring.watch import declared as declared_watches
+from mainspring.watching import Watching
 
 if TYPE_CHECKING:
+    from mainspring.db.migrate import Line
     from mainspring.observe.traces import Spans
     from mainspring.testing.databases import Preparation
     from mainspring.worker import Worker
@@ -57,10 +65,15 @@ class App:
     and `ms.fair`.
     `breakers` say when something that jobs need is no longer called: see `mainspring.breaker`.
     `maintenance` says how long what has ended is kept; False leaves the built-in clean-up out.
-    `prepare` makes your tables and demo data in the scratch database of `mainspring simulate`: migrations, SQL, or
-    functions that take a connection.
+    `migrations` are the lines of your own tables, `ms.Line.of("shop", "shop")`: `mainspring schema migrate --app …`
+    applies them after the engine's, and so do `up`, `simulate` and the fixture for tests.
+    `prepare` makes demo data, for `mainspring up` and in the scratch database of `mainspring simulate`: SQL, or
+    functions that take a connection; run again, it changes nothing.
     `blocks` are ready-made parts, such as `mainspring.contrib.notify`: see `mainspring.block`.
+    `watches` say what is wrong, as alerts that last: see `ms.watch` and `ms.watch_dead`.
+    `measures` are numbers of your own, shown beside the engine's metrics: see `ms.measure`.
     `routes` are pages of your own, which `mainspring serve` serves beside its own: Starlette's routes.
+    `about` is what `mainspring up` says at its start: what to look at, and where, `{url}` being its address.
     """
 
     def __init__(
@@ -76,10 +89,14 @@ class App:
         cipher: Cipher | None = None,
         limits: Sequence[Declared] = (),
         maintenance: Retention | bool = True,
+        migrations: Sequence[Line] = (),
         prepare: Sequence[Preparation] = (),
         breakers: Sequence[Breaker] = (),
         blocks: Sequence[Block] = (),
         routes: Sequence[Any] = (),
+        about: str = "",
+        watches: Sequence[Watch] = (),
+        measures: Sequence[Measure] = (),
     ) -> None:
         for block in blocks:
             if not isinstance(block, Block):
@@ -87,7 +104,7 @@ class App:
         self.registry = Registry("app")
         self.blocks, self.routes = tuple(blocks), tuple(routes)
         self.registry.include(*registries, *(block.registry for block in blocks))
-        self.schema = schema
+        self.schema, self.about = schema, about
         self.caller = caller
         self.config = config
         self.authorize = authorize
@@ -95,13 +112,19 @@ class App:
         self.observers = (*observers, *(observer for block in blocks for observer in block.observers))
         self.cipher = cipher
         self.limits = (*limits, *(limit for block in blocks for limit in block.limits))
-        self.prepare = tuple(prepare)
+        self.migrations, self.prepare = tuple(migrations), tuple(prepare)
         breakers = (*breakers, *(breaker for block in blocks for breaker in block.breakers))
         self.breakers = tuple(declared(breakers, self.registry).values())
+        self.watches, self.measures = declared_watches(watches), declared_measures(measures)
+        self.told = list(self.observers)  # of alerts; the command line adds its own
         self._dsn = dsn
         if maintenance is not False and maintained() and HEARTBEAT not in self.registry:
             keep = retention(maintenance if isinstance(maintenance, Retention) else None)
-            self.registry.include(housekeeping(keep, schema=schema, observers=self.observers))
+            self.registry.include(housekeeping(keep, schema=schema, observers=self.observers, told=self.told))
+        if self.watches:
+            name = registries[0].name if registries else self.registry.name
+            org = DEFAULT_ORG if caller.org_id is None else caller.org_id
+            self.registry.include(Watching(name, self.watches, sql=Sql(schema), org=org, told=self.told))
         for block in blocks:
             block.joined(self)
 
@@ -125,6 +148,12 @@ class App:
     def async_client(self) -> AsyncClient:
         """A client for async code."""
         return AsyncClient(self.dsn, **self._about())
+
+    def measured(self) -> list[Measured]:
+        """What the measures say now."""
+        from mainspring.db.measures import Measures
+
+        return Measures(self.dsn, self.measures, self.schema)()
 
     def worker(self, config: WorkerConfig | None = None) -> Worker:
         """A worker for this process; without a configuration, the environment's."""

@@ -20,7 +20,7 @@ MAX_DETAIL: Final = 16 * 1024
 #: Names of the engine: an application's events have nouns of their own.
 OURS: Final = (
     "job", "batch", "queue", "limit", "breaker", "worker", "schedule", "schema", "audit", "cipher", "dead_letters",
-    "notification", "webhook",
+    "notification", "webhook", "alert",
 )  # fmt: skip
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)+")
 
@@ -107,6 +107,11 @@ def written_event(event: object, detail: Mapping[str, Any]) -> str:
         raise ValidationError("event: is not of the form noun.verb", field="event")
     if event.partition(".")[0] in OURS:
         raise ValidationError("event: is a name of the engine; use a noun of your domain", field="event")
+    return written_detail(detail)
+
+
+def written_detail(detail: Mapping[str, Any]) -> str:
+    """A detail as it is stored: JSON, bounded, without secrets."""
     try:
         plain = msgspec.to_builtins(dict(detail), str_keys=True)
         text = msgspec.json.encode(_masked(plain, 0)).decode()

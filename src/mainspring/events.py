@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
 
+from mainspring.alert import Severity
 from mainspring.job import DEFAULT_ORG, NewJob
 from mainspring.sanitize import sanitize
 
@@ -247,15 +248,20 @@ class EndpointDisabled(Event, frozen=True, gc=False, tag="webhook.endpoint_disab
 
 
 class Alert(Event, frozen=True, gc=False, tag="alert"):
-    """Somebody should look; `runbook` is where it says what to do. `firing` is False when it is over."""
+    """Somebody should look; `runbook` is where it says what to do. `firing` is False when it is over.
+
+    `subject` is what an alert of the application is about, and `org_id` whose it is.
+    """
 
     alert: str
-    severity: Literal["page", "ticket"]
+    severity: Severity
     text: str
     runbook: str
     firing: bool = True
     job_id: UUID | None = None
     queue: str | None = None
+    subject: str = ""
+    org_id: str | None = None
 
 
 # -- telling ----------------------------------------------------------------------------------------------------------

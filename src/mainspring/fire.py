@@ -35,6 +35,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     within: timedelta | None = None
     most: int | None = None
     running: Running = "allow"
+    on_time: timedelta = ON_TIME
 
 
 class Occurrence(NamedTuple):
@@ -60,7 +61,7 @@ def decide(rule: Rule, after: datetime, now: datetime, policy: Policy, *, busy: 
     first = rule.next(after)
     if first is None or first.at > now:
         return []
-    if now - first.at < ON_TIME:
+    if now - first.at < policy.on_time:
         return list(_one_at_a_time(list(rule.ticks(after, now)), policy, busy))
     found = _caught_up(rule, after, now, policy)
     begin = found[0].at - _INSTANT if found else now
@@ -77,7 +78,7 @@ def _caught_up(rule: Rule, after: datetime, now: datetime, policy: Policy) -> li
     if last is None:
         return []
     if policy.catch_up == "skip":
-        return [last] if now - last.at < ON_TIME else []
+        return [last] if now - last.at < policy.on_time else []
     if policy.within is not None:
         after = max(after, now - policy.within - _INSTANT)
     if policy.catch_up == "latest":

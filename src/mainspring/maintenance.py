@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 from mainspring.config import DEFAULT_SCHEMA, Retention
 from mainspring.context import Context
+from mainspring.db.alerts import untold
 from mainspring.db.gauges import Dead, gauges
-from mainspring.db.maintenance import SWEEPS, Sweep, alone
+from mainspring.db.maintenance import SWEEPS, Sweep, alone, begin, end
 from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.schema import Sql
-from mainspring.events import Observer
+from mainspring.events import Alert, Observer, tell
 from mainspring.job import SYSTEM
 from mainspring.registry import ENGINE, Registry
 from mainspring.rule import Rule, every
@@ -37,6 +38,7 @@ EVERY: Final[dict[str, Rule]] = {
     "prune_inbound": every(hours=6),
     "prune_deliveries": every(hours=6),
     "prune_notifications": every(hours=6),
+    "prune_alerts": every(hours=6),
     "forget_workers": every(hours=1),
     "forget_buckets": every(hours=6),
 }
@@ -47,9 +49,16 @@ class Housekeeping(Registry):
 
 
 def maintenance(
-    keep: Retention | None = None, *, schema: str = DEFAULT_SCHEMA, observers: Sequence[Observer] = ()
+    keep: Retention | None = None,
+    *,
+    schema: str = DEFAULT_SCHEMA,
+    observers: Sequence[Observer] = (),
+    told: Sequence[Observer] = (),
 ) -> Registry:
-    """The tasks and schedules that keep the engine's own tables small and its heart beating."""
+    """The tasks and schedules that keep the engine's own tables small and its heart beating.
+
+    `told` hear of the alerts that were opened and closed in transactions of others.
+    """
     tasks, sql, keep = Housekeeping(ENGINE), Sql(schema), keep or Retention()
     for name, sweep in SWEEPS.items():
         _schedule(tasks, EVERY[name], _sweeper(tasks, name, sweep, sql, keep))
@@ -75,6 +84,18 @@ def maintenance(
             ctx.log.warning("%s: %s", name, text)
 
     _schedule(tasks, every(minutes=10), check_tables)
+
+    @tasks.task(name="mainspring.tell_alerts", category="maintenance", encrypt=False)
+    async def tell_alerts(ctx: Context) -> None:
+        """Tell observers of alerts that were opened or closed in a transaction whose commit nobody told."""
+        async with ctx.transaction() as conn:
+            door, events = async_psycopg_door(conn), list[Alert]()
+            if await run_async(door, begin(sql, ctx.job.task)):
+                events = await run_async(door, untold(sql))
+            await run_async(door, end(sql, ctx.job.org_id))
+        tell(told, events)
+
+    _schedule(tasks, every(minutes=1), tell_alerts)
     return tasks
 
 

@@ -24,9 +24,10 @@ from mainspring.zones import EPOCH
 
 #: SQL, or a function (plain or async) that is given a connection, and answers the names of the zones in use.
 Zones: TypeAlias = str | Callable[[Any], Any]
-#: SQL with %(zone)s, %(after)s and %(limit)s, or a function of (connection, zone, after, limit), which answers rows of
-#: (key, payload) or (key, payload, organisation), ordered by key, later than the key `after` (None: from the first).
-Entities: TypeAlias = str | Callable[[Any, str, Any, int], Any]
+#: SQL with %(zone)s, %(after)s, %(limit)s and %(instant)s, or a function of (connection, zone, after, limit), and of
+#: `instant=` where it takes that, which answers rows of (key, payload) or (key, payload, organisation), ordered by key,
+#: later than the key `after` (None: from the first).
+Entities: TypeAlias = str | Callable[..., Any]
 
 #: The fields of a payload that a fire fills in, where the task has them and the schedule does not give them.
 FILLED: Final = ("zone", "instant")

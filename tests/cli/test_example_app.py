@@ -12,8 +12,8 @@ from tests.worker.stage import Stage
 
 import mainspring as ms
 from mainspring import Client, example
+from mainspring.cli.live import words
 from mainspring.cli.providers import environment
-from mainspring.cli.up import words
 from mainspring.contrib.stripe import sign
 from mainspring.db.migrate import migrate
 from mainspring.db.pulse import LAG, pulse

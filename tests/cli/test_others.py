@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.cli.conftest import APP, Cli
@@ -73,11 +74,46 @@ def test_schema_is_installed_and_shown(cli: Cli, empty: Database) -> None:
     at = ("--dsn", empty.dsn, "--schema", "My Jobs")
     missing = cli("schema", "status", *at)
     assert (missing.code, missing.out.count("not yet")) == (6, len(numbers))
-    assert cli("schema", "migrate", *at, "--json").json == {"schema": "My Jobs", "applied": numbers}
+    done = {"schema": "My Jobs", "applied": numbers, "lines": {"mainspring": numbers}}
+    assert cli("schema", "migrate", *at, "--json").json == done
     assert cli("schema", "migrate", *at).out == "schema My Jobs: nothing to do\n"
     migrations = cli("schema", "status", *at, "--json").json["migrations"]
     assert [m["number"] for m in migrations if m["applied_at"]] == numbers
     assert cli("job", "list", *at, "--json").json == []
+
+
+def test_tables_of_an_application_are_migrated_after_the_engines(
+    cli: Cli, empty: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "guesthouse"
+    (package / "migrations").mkdir(parents=True)
+    (package / "migrations" / "0001_rooms.sql").write_text(
+        "create table public.room (id int primary key, at timestamptz default {schema}.now());"
+    )
+    (package / "__init__.py").write_text(
+        "import mainspring as ms\napp = ms.App(None, migrations=[ms.Line.of('guesthouse', 'guesthouse')])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    at = ("--dsn", empty.dsn, "--app", "guesthouse:app")
+    assert cli("schema", "migrate", *at).out.endswith("guesthouse: applied 1\n")
+    assert cli("schema", "migrate", *at).out.endswith("guesthouse: nothing to do\n")
+    assert cli("schema", "status", *at, "--json").json["lines"]["guesthouse"][0]["name"] == "rooms"
+    with empty.connect() as conn:
+        assert conn.execute("insert into public.room values (1) returning at is not null").fetchone() == (True,)
+    assert "create table public.room" in cli("schema", "print", "--app", "guesthouse:app").out
+
+
+def test_application_is_found_by_the_name_that_its_package_gives_it(cli: Cli) -> None:
+    assert "charge_week" in cli("task", "list", "--app", "staffing").out
+    answer = cli("task", "list", "--app", "stafing")
+    assert (answer.code, "module:name" in answer.err) == (2, True)
+
+
+def test_application_brings_commands_of_its_own(cli: Cli, empty: Database) -> None:
+    assert "staffing" in cli("--help").out
+    assert "show" in cli("staffing", "booking", "--help").out
+    answer = cli("staffing", "booking", "show", "7", "--dsn", empty.dsn)
+    assert (answer.code, "mainspring schema migrate --app staffing" in answer.err) == (2, True)
 
 
 def test_printed_schema_can_be_run_by_an_administrator(cli: Cli, empty: Database) -> None:

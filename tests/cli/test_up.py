@@ -9,7 +9,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -17,9 +18,48 @@ import psycopg
 import pytest
 from tests.cli.conftest import command
 
+from mainspring.cli import main
 from mainspring.embedded import SUPERUSER, Cluster
 
 WORKED = r"succeeded +[1-9]"
+
+#: An application of somebody's own: it makes its client when it is imported, and has people who come by themselves.
+OWN = """
+import mainspring as ms
+from mainspring.db.migrate import Migration
+
+tasks = ms.Registry("own")
+
+
+@tasks.task(subject="name")
+async def tick(*, name: str = "first") -> None: ...
+
+
+@tasks.task
+async def wreck() -> None:
+    raise ms.Permanent("not this one")
+
+
+@tasks.task
+async def crowd() -> None: ...
+
+
+def open_shop(conn):
+    conn.execute("insert into mainspring.own_row values (1, 0) on conflict do nothing")
+    conn.execute("update mainspring.own_row set rounds = rounds + 1")
+    if conn.execute("select rounds from mainspring.own_row").fetchone() == (1,):
+        with app.client() as client:
+            client.enqueue_many([wreck.job(), *(crowd.job() for _ in range(40))], conn=conn)
+
+
+tables = "create table {schema}.own_row (id int primary key, rounds int not null, org_id text not null default '')"
+tasks.schedule("each-10", ms.cron("*/10 * * * *", zone="Europe/Berlin"), tick)
+app = ms.App(
+    None, tasks, prepare=[open_shop], about="Own pages: {url}/own",
+    migrations=[ms.Line("own", (Migration(1, "rows", tables),))],
+)
+client = app.client()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +68,18 @@ def data() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="mainspring-up-") as folder:
         Path(folder).chmod(0o755)  # for the account that runs PostgreSQL when we are root
         yield Path(folder)
-        Cluster(Path(folder) / "postgres").remove()
+        for place in ("postgres", "speed/postgres"):
+            if (Path(folder) / place).exists():
+                Cluster(Path(folder) / place).remove()
 
 
 def read_until(process: subprocess.Popen[str], pattern: str, seconds: float = 40) -> re.Match[str]:
-    """Read lines until one matches."""
+    """Read until a line matches; the match's string is all that was read."""
     assert process.stdout is not None
     deadline, seen = time.monotonic() + seconds, ""
     for line in process.stdout:
         seen += line
-        if found := re.search(pattern, line):
+        if found := re.search(pattern, seen):
             return found
         if time.monotonic() > deadline:
             break
@@ -51,28 +93,43 @@ def page(url: str) -> str:
     return text
 
 
-def count(data: Path, query: str) -> int:
+@contextmanager
+def looking_into(data: Path) -> Iterator[Callable[[str], float]]:
+    """Counts what is in the data."""
     cluster = Cluster(data / "postgres")
     started = cluster.start()
-    with psycopg.connect(cluster.dsn(user=SUPERUSER)) as conn:  # its schema is secured
-        row = conn.execute(query.encode()).fetchone()
+    with psycopg.connect(cluster.dsn(user=SUPERUSER)) as conn:  # its schema may be secured
+
+        def count(query: str) -> float:
+            row = conn.execute(query.encode()).fetchone()
+            assert row is not None
+            return float(row[0])
+
+        yield count
     if started:
         cluster.stop()
-    assert row is not None
-    return int(row[0])
 
 
-def test_stranger_kills_the_worker_and_stops_with_ctrl_c(data: Path) -> None:
+def test_stranger_kills_everything_then_a_worker_and_stops_with_ctrl_c(data: Path) -> None:
     up = command("up", "--data", str(data), "--rate", "30")
     desk = read_until(up, r"outbox list --sandbox (\S+)")[1]
     url = read_until(up, r"curl (\S+)/v1/health/ready")[1]
-    victim = int(read_until(up, r"kill -9 (\d+)")[1])
     read_until(up, WORKED)
+    twice = command("up", "--data", str(data))
+    assert "`mainspring up` is already running on" in twice.communicate(timeout=30)[1]
+    assert twice.returncode == 2
     assert "mainspring_gauges_up 1.0" in page(f"{url}/metrics")
     deadline = time.monotonic() + 40
     while '"kind":"charge"' not in page(f"{desk}/sandbox/outbox?kind=charge").replace(" ", ""):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+    Cluster(data / "postgres").kill()
+    up.kill()
+    up.communicate()
+
+    up = command("up", "--data", str(data), "--rate", "30")
+    victim = int(read_until(up, r"kill -9 (\d+)")[1])
+    read_until(up, WORKED)
     os.kill(victim, signal.SIGKILL)
     read_until(up, f"Worker {victim} was killed by SIGKILL")
     assert int(read_until(up, r"Worker (\d+) starts")[1]) != victim
@@ -82,26 +139,15 @@ def test_stranger_kills_the_worker_and_stops_with_ctrl_c(data: Path) -> None:
     assert (up.returncode, err) == (0, "")
     assert out.splitlines()[-2:] == ["Stopping: running jobs finish …", "PostgreSQL has stopped; the data are kept."]
     assert not Cluster(data / "postgres").running
-    assert count(data, "select count(*) from mainspring.finished where state = 'succeeded'") > 0
-    assert count(data, "select relforcerowsecurity::int from pg_class where oid = 'mainspring.job'::regclass") == 1
-    assert count(data, "select count(*) from mainspring.running where worker not like '%:" + f"{victim}:%'") == 0
+    with looking_into(data) as count:
+        assert count("select count(*) from mainspring.finished where state = 'succeeded'") > 0
+        assert count("select relforcerowsecurity::int from pg_class where oid = 'mainspring.job'::regclass") == 1
+        assert count("select count(*) from mainspring.running where worker not like '%:" + f"{victim}:%'") == 0
 
-
-def test_next_start_recovers_when_everything_was_killed(data: Path) -> None:
-    up = command("up", "--data", str(data))
-    read_until(up, WORKED)
-    twice = command("up", "--data", str(data))
-    assert "`mainspring up` is already running on" in twice.communicate(timeout=30)[1]
-    assert twice.returncode == 2
-    Cluster(data / "postgres").kill()
-    up.kill()
-    up.communicate()
-    again = command("up", "--data", str(data), "--seconds", "6", "--json")
-    out, err = again.communicate(timeout=90)
-    assert (again.returncode, err) == (0, "")
-    moments = [json.loads(line) for line in out.splitlines()]
-    assert sum(moment["succeeded"] for moment in moments) > 0
-    assert not Cluster(data / "postgres").running
+    up = command("up", "--data", str(data), "--speed", "60")
+    err, place = up.communicate(timeout=60)[1], re.escape(str(data))
+    assert re.fullmatch(f"mainspring: speed: in {place} time is real; keep it apart, .*--data {place}/speed\n", err)
+    assert up.returncode == 2
 
 
 def test_worker_that_cannot_run_is_the_end_and_says_why(data: Path) -> None:
@@ -112,26 +158,66 @@ def test_worker_that_cannot_run_is_the_end_and_says_why(data: Path) -> None:
     assert out.splitlines()[-1] == "PostgreSQL has stopped; the data are kept."
 
 
-def test_an_application_may_make_its_clients_when_it_is_imported(data: Path, tmp_path: Path) -> None:
-    made = "import mainspring as ms\napp = ms.App(None, ms.Registry('own'))\nclient = app.client()\n"
-    (tmp_path / "own_shop.py").write_text(made)
+def test_an_application_lives_through_hours_in_seconds_and_goes_on_where_it_stood(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "own_shop.py").write_text(OWN)
     own = {"PYTHONPATH": str(tmp_path), "MAINSPRING_DSN": "postgresql://127.0.0.1:1/elsewhere"}
-    up = command("up", "--data", str(data), "--app", "own_shop:app", "--seconds", "3", **own)
+    fast = ["up", "--data", str(data / "speed"), "--app", "own_shop:app", "--speed", "600"]
+    up = command(*fast, "--from", "2026-03-02", **own)
+    out = read_until(up, "each-10: tick").string
+    up.send_signal(signal.SIGINT)
+    rest, err = up.communicate(timeout=60)
+    assert (up.returncode, err) == (0, "")
+    out += rest
+    assert "Its clock shows 2026-03-02 00:0" in out
+    assert "and runs 600 times as fast as yours." in out
+    assert re.search(r"\nOwn pages: http://127.0.0.1:\d+/own\n", out)
+    local = r"2026-03-02 00:(\d)0:\d\dZ  Mon 01:\1\d:\d\d\+01:00 Europe/Berlin  "
+    assert re.search(local + "each-10: tick  default  name=first  succeeded", out)
+    assert re.search(r"UTC  wreck  default  failed: BUSINESS_RULE: not this one", out)
+    assert re.search(r"\n… and [1-9]\d* more\n", out)
+    assert re.search(r"\n2026-03-02 00:\d\dZ  enqueued +\d+ · ", out)
+
+    up = command(*fast, "--seconds", "4", "--json", **own)
     out, err = up.communicate(timeout=60)
     assert (up.returncode, err) == (0, "")
-    assert "enqueued   0" in out
+    moments = [json.loads(line) for line in out.splitlines()]
+    assert "2026-03-02T00:1" < moments[0]["since"] <= moments[0]["until"] < moments[-1]["until"] < "2026-03-02T04"
+    assert {entry["task"] for moment in moments for entry in moment["entries"]} <= {"tick", "crowd"}
+    assert {moment["more"] for moment in moments} == {0}
 
-
-@pytest.mark.parametrize("option", [["--processes", "0"], ["--rate", "-1"], ["--seconds", "-1"]])
-def test_option_out_of_range_is_refused_before_anything_starts(tmp_path: Path, option: list[str]) -> None:
-    up = command("up", "--data", str(tmp_path / "new"), *option)
-    assert f"mainspring: {option[0][2:]}: " in up.communicate(timeout=30)[1]
+    up = command(*fast, "--from", "2026-04-01", "--seconds", "4", **own)
+    again = up.communicate(timeout=60)[1]
+    assert re.fullmatch(
+        r"mainspring: from: time has begun before, and stands at 2026-03-02 .*--data \S+/speed\n", again
+    )
     assert up.returncode == 2
+    with looking_into(data / "speed") as count:
+        assert count("select sum(rounds) from mainspring.own_row") == 2  # prepared at each start that came so far
+        late = "extract(epoch from percentile_cont(0.95) within group (order by f.at - f.instant))"
+        assert count(f"select {late} from mainspring.fire f where f.schedule = 'each-10'") < 120
+
+
+def test_demo_data_that_cannot_be_made_are_told_in_one_line(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "own_shop.py").write_text(OWN.replace("prepare=[", "prepare=['select 1 / 0', "))
+    up = command("up", "--data", str(data), "--app", "own_shop:app", PYTHONPATH=str(tmp_path))
+    out, err = up.communicate(timeout=60)
+    assert re.fullmatch(r"mainspring: app: its prepare failed: DivisionByZero: division by zero .*\n", err)
+    assert up.returncode == 2
+    assert out.splitlines()[-1] == "PostgreSQL has stopped; the data are kept."
+
+
+@pytest.mark.parametrize(
+    "option", [["--processes", "0"], ["--rate", "-1"], ["--seconds", "-1"], ["--speed", "0.5"], ["--from", "later"]]
+)
+def test_option_out_of_range_is_refused_before_anything_starts(
+    tmp_path: Path, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["up", "--data", str(tmp_path / "new"), *option]) == 2
+    assert capsys.readouterr().err.startswith(f"mainspring: {option[0][2:]}: ")
     assert not (tmp_path / "new").exists()
 
 
-def test_data_that_cannot_be_kept_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_data_that_cannot_be_kept_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
-    up = command("up", "--data", str(tmp_path / "file"))
-    assert up.communicate(timeout=30)[1] == f"mainspring: data: cannot be kept in {tmp_path}/file: File exists\n"
-    assert up.returncode == 2
+    assert main(["up", "--data", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err == f"mainspring: data: cannot be kept in {tmp_path}/file: File exists\n"

@@ -90,7 +90,7 @@ def test_alerts_are_listed_and_printed_as_rules(
     client.enqueue(greet.job(name="Ada"))
     assert main(["alert", "list", "--dsn", database.dsn, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
-    assert (found["alert"], found["severity"]) == ("no-worker", "page")
+    assert (found["alert"], found["severity"]) == ("no-worker", "critical")
 
     assert main(["alert", "list", "--dsn", database.dsn]) == 0
     assert "no-worker" in capsys.readouterr().out

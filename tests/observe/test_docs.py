@@ -10,8 +10,8 @@ import pytest
 from tests.docs.pages import ROOT, table
 from tests.observe.test_alerts import state
 
-from mainspring import Registry, events
-from mainspring.db.gauges import Behind, Fuse, Holder, Table
+from mainspring import Measured, Registry, events, measure
+from mainspring.db.gauges import Alarm, Behind, Fuse, Holder, Table
 from mainspring.events import Event, JobEvent, JobFailed
 from mainspring.observe import Metrics
 from mainspring.observe.metrics import STATE
@@ -55,9 +55,12 @@ def test_the_page_of_metrics_names_each_with_its_labels() -> None:
     tables = [Table(name="waiting", live=1, dead=1, bytes=1, vacuumed_s=1)]
     breakers = [Fuse(name="stripe", open=True, open_s=1, keys=1)]
     limits = [Behind(name="rate:mail", waiting=1)]
+    alerts = [Alarm(name="needs-a-person", severity="warning", open=1)]
+    number = measure("mine", "Mine", "select 1")
     metrics = Metrics(
         tasks,
-        gauges=lambda: state(horizon=horizon, tables=tables, breakers=breakers, limits=limits),
+        gauges=lambda: state(horizon=horizon, tables=tables, breakers=breakers, limits=limits, alerts=alerts),
+        measures=lambda: [Measured(number, error="away", errors=1)],
         state=lambda: dict.fromkeys(STATE, 1.0),
     )
     job = (UUID(int=1), "work", "q:default", "o", None, "r", "c", 1, None)
@@ -66,7 +69,7 @@ def test_the_page_of_metrics_names_each_with_its_labels() -> None:
         [
             *(kind(*job) for kind in kinds),
             JobFailed(*job),
-            events.Alert("a", "page", "t", "r"),
+            events.Alert("a", "critical", "t", "r"),
             events.SweepFound("s", 1, job[0]),
         ]
     )
@@ -76,9 +79,10 @@ def test_the_page_of_metrics_names_each_with_its_labels() -> None:
         }
         for family in metrics.collect()
     }
+    headings = ("## Jobs", "## The state of the database", "## Measures of an application", "## A worker process")
     said = {
         row[0].strip("`"): set(re.findall(r"\w+", row[1].replace("-", "")))
-        for heading in ("## Jobs", "## The state of the database", "## A worker process")
+        for heading in headings
         for row in table(METRICS, heading)
     }
 

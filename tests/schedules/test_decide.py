@@ -37,6 +37,13 @@ def test_half_an_hour_down_of_a_rule_of_minutes(policy: dict[str, Any], expected
     assert outcome(MINUTELY, timedelta(minutes=30), **policy) == expected
 
 
+def test_what_counts_as_on_time_where_the_clock_runs_fast_fires_one_by_one() -> None:
+    fast: dict[str, Any] = {"catch_up": "skip", "on_time": timedelta(minutes=10)}
+    late = [("01 11:58", "fired", 1), ("01 11:59", "fired", 1), ("01 12:00", "fired", 1)]
+    assert outcome(MINUTELY, timedelta(minutes=3), **fast) == late
+    assert outcome(MINUTELY, timedelta(minutes=11), **fast)[0] == ("01 11:59", "missed", 10)
+
+
 def test_all_of_them_fire_if_that_is_asked_for() -> None:
     found = outcome(MINUTELY, timedelta(minutes=30), catch_up="all")
     assert len(found) == 30

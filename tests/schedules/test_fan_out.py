@@ -143,6 +143,31 @@ def test_sources_may_be_sql_async_or_plain_functions(
     assert town.execute(told).fetchall() == [("Asia/Tokyo", 5, 0, True), ("UTC", 4, 0, True)]
 
 
+@pytest.mark.parametrize("kind", ["sql", "async", "plain"])
+def test_sources_that_ask_for_the_instant_are_told_the_fires_and_not_the_clocks(
+    mainspring: Harness, tasks: Registry, town: Any, ran: list[Any], kind: str
+) -> None:
+    @tasks.task
+    async def note(*, said: datetime) -> None:
+        ran.append((f"{said:%d %H:%M}",))
+
+    async def entities(conn: Any, zone: str, after: Any, limit: int, *, instant: datetime) -> list[Any]:
+        return plain(conn, zone, after, limit, instant=instant)
+
+    def plain(conn: Any, zone: str, after: Any, limit: int, *, instant: datetime) -> list[Any]:
+        return [] if after else [(1, {"said": instant})]
+
+    sql = (
+        "select 1, jsonb_build_object('said', %(instant)s::timestamptz) where %(after)s::int is null and %(limit)s > 0"
+    )
+    sources: dict[str, Any] = {"sql": sql, "async": entities, "plain": plain}
+    tasks.schedule("note", ms.daily("10:00", zone="Asia/Tokyo"), "note", entities=sources[kind])
+    mainspring.drain()
+    mainspring.clock.advance(hours=3)  # two hours late
+    mainspring.drain()
+    assert ran == [("23 01:00",)]
+
+
 @pytest.mark.rule("STAFF-0.01")
 def test_fire_only_enqueues_one_job_an_entity(mainspring: Harness, tasks: Registry, town: Any, ran: list[Any]) -> None:
     tasks.schedule("pay", ms.weekly("wed", "10:00"), "charge", entities=BOOKINGS, page=10)

@@ -23,6 +23,8 @@ PLAIN: dict[str, Any] = {
     "reset": "true",
     "p_event": "order.paid",
     "p_name": "another step",
+    "p_severity": "warning",
+    "p_subject": "",
     "p_dry": "false",
     "p_best_effort": "false",
     "p_becomes": "paused",

@@ -112,6 +112,7 @@ def settle_in(engine: Engine, org: str) -> Org:
     here.jobs = [*(claim.id for claim in ended), running.id, *(job.id for job in waiting)]
     here.epoch = running.epoch
     engine.rows("select mainspring.receive(%s, 'stripe', %s, 'paid', %s, null)", org, secret, secret)
+    engine.rows("select mainspring.open_alert(%s, %s, '', %s)", org, PLAIN["p_name"], secret)
     plan(engine, org, secret)
     gather(engine, here, secret)
     shut(engine, here)

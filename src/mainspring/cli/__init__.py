@@ -112,11 +112,16 @@ app.command("mainspring.cli.top:top", name="top", help=TOP)
 app.command("mainspring.cli.doctor:doctor", name="doctor", help=DOCTOR)
 app.command("mainspring.cli.audit:app", name="audit", help="See who did what, and check that nobody changed it.")
 app.command("mainspring.cli.alert:app", name="alert", help="See what somebody should look at.")
+app.command("mainspring.cli.measure:app", name="measure", help="See an application's own numbers.")
 app.command("mainspring.cli.outbox:app", name="outbox", help="See what the sandbox received, and break things there.")
 app.command("mainspring.cli.sandbox:app", name="sandbox", help="Run stand-ins for Stripe, SMS, mail and the rest.")
 app.command("mainspring.cli.org:app", name="org", help="Rotate and erase the keys of organisations.")
 app.command("mainspring.cli.schema:app", name="schema", help="Install and update the database schema.")
 app.command("mainspring.cli.completion:completion", name="completion", help=COMPLETION)
+
+
+#: Commands that installed applications have brought.
+guests: set[str] = set()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -125,6 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
+        _invite(sys.argv[1:] if arguments is None else arguments)
         code = app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
@@ -147,3 +153,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(file=sys.stderr)  # the terminal wrote ^C into the line
         return 130
     return code if isinstance(code, int) else 0
+
+
+def _invite(arguments: Sequence[str]) -> None:
+    """Know the commands that installed applications bring by the group `mainspring.commands`: `mainspring staffing …`.
+
+    Looking for them reads the metadata of every package, so it is done only for whoever asks for what is not ours.
+    """
+    if arguments and arguments[0] in app and not arguments[0].startswith("-"):
+        return
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group="mainspring.commands"):
+        if point.name not in app:
+            app.command(point.value, name=point.name, help=f"What the application {point.name} brings.")
+            guests.add(point.name)

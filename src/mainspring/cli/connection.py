@@ -126,9 +126,18 @@ class Connection:
 UNSAID = Connection()
 
 
+def place_of(app: str) -> str:
+    """Where an application is: `module:name`, or what an installed package calls it by the group `mainspring.apps`."""
+    if ":" in app:
+        return app
+    from importlib.metadata import entry_points
+
+    return next((point.value for point in entry_points(group="mainspring.apps", name=app)), app)
+
+
 def load(place: str) -> App:
-    """Import an application, `module:name`, from the current directory or the installed packages."""
-    module, _, name = place.partition(":")
+    """Import an application, `module:name` or its name, from the current directory or the installed packages."""
+    module, _, name = place_of(place).partition(":")
     if not module or not name:
         raise ConfigurationError(f"app: {place!r} is not of the form module:name")
     if os.getcwd() not in sys.path:

@@ -24,14 +24,17 @@ class Observers:
 
     def __init__(self, app: App, dsn: str, schema: str, *, json: bool) -> None:
         from mainspring.db.gauges import Reader
+        from mainspring.db.measures import Measures
         from mainspring.observe import Alerts, Log, Metrics
 
         self._reader = Reader(dsn, schema)
-        self._metrics = Metrics(app.registry, gauges=self._reader)
+        measures = Measures(dsn, app.measures, schema) if app.measures else None
+        self._metrics = Metrics(app.registry, gauges=self._reader, measures=measures)
         log = Log(sys.stderr, app.registry, plain=not speaks_json(json))
         told: list[Observer] = [log, self._metrics, *app.observers]
         self._alerts = Alerts(told)
         self.all: list[Observer] = [*told, self._alerts]
+        app.told[:] = told
 
     def serve(self, worker: Worker, host: str, port: int) -> None:
         """Show metrics to Prometheus, by a thread of its own."""

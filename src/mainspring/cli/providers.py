@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import ConfigurationError
+from mainspring.sandbox.environment import REAL
+from mainspring.sandbox.environment import environment as environment
 
 if TYPE_CHECKING:
     from mainspring.sandbox import Sandbox
 
 PORT, SMTP_PORT = 8025, 1025  # where they are free
 FILE = "sandbox.json"  # where other commands find it
-#: Real providers, which an application that is tried out must not reach.
-REAL = ("RESEND_API_KEY", "MAINSPRING_RESEND_BASE")
 
 
 class Providers:
@@ -66,29 +66,6 @@ class Providers:
         if self._sandbox is not None:
             self._sandbox.stop()
             self._file.unlink(missing_ok=True)
-
-
-def environment(url: str, smtp_port: int, webhook_secret: str) -> dict[str, str]:
-    """The settings by which an application finds the sandbox in place of real providers.
-
-    >>> environment("http://127.0.0.1:8025", 1025, "whsec_1")["MAINSPRING_SMTP_URL"]
-    'smtp://127.0.0.1:1025?tls=none'
-    """
-    return {
-        "MAINSPRING_SANDBOX": url,
-        "MAINSPRING_SMTP_URL": f"smtp://127.0.0.1:{smtp_port}?tls=none",
-        "MAINSPRING_MAIL_FROM": "Shop <shop@example.com>",
-        "SEND_EMAILS": "true",
-        "TWILIO_ACCOUNT_SID": "ACsandbox",
-        "TWILIO_AUTH_TOKEN": "sandbox",
-        "TWILIO_FROM": "+15005550006",
-        "MAINSPRING_TWILIO_BASE": f"{url}/twilio",
-        "MAINSPRING_PUSH_BASE": f"{url}/push",
-        "MAINSPRING_PUSH_TOKEN": "sandbox",
-        "STRIPE_API_KEY": "sk_test_sandbox",
-        "MAINSPRING_STRIPE_BASE": f"{url}/stripe",
-        "STRIPE_WEBHOOK_SECRET": webhook_secret,
-    }
 
 
 def _known(file: Path) -> dict[str, Any]:

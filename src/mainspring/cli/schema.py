@@ -19,37 +19,49 @@ app = App(name="schema", help="Install and update the database schema.", help_fo
 
 @app.command
 def migrate(*, connection: Connection = UNSAID) -> None:
-    """Apply the migrations that are missing; a second run changes nothing."""
-    from mainspring.db.migrate import migrate
+    """Apply the migrations that are missing, with --app those of the application too; a second run changes nothing."""
+    from mainspring.db.migrate import ENGINE, migrate_all
     from mainspring.db.secure import is_secured, secure
 
+    app = connection.application()
     with connection.connect() as (conn, schema):
-        done = migrate(conn, schema=schema)
-        if done and is_secured(conn, schema=schema):  # what is new is to be secured as well
+        done = migrate_all(conn, app.migrations if app else (), schema=schema)
+        if done[ENGINE] and is_secured(conn, schema=schema):  # what is new is to be secured as well
             secure(conn, schema=schema)
     if connection.json:
-        output.as_json({"schema": schema, "applied": done})
-    else:
-        print(f"schema {schema}:", f"applied {', '.join(map(str, done))}" if done else "nothing to do")
+        output.as_json({"schema": schema, "applied": done[ENGINE], "lines": done})
+        return
+    for line, numbers in done.items():
+        name = f"schema {schema}" if line == ENGINE else line
+        print(f"{name}:", f"applied {', '.join(map(str, numbers))}" if numbers else "nothing to do")
 
 
 @app.command
 def status(*, connection: Connection = UNSAID) -> None:
     """Show every migration, and whether the schema is secured; fails if it does not fit this version."""
-    from mainspring.db.migrate import check, status
+    from mainspring.db.migrate import check, engine_line, status
     from mainspring.db.secure import cover
 
+    app = connection.application()
+    lines = [engine_line(), *(app.migrations if app else ())]
     with connection.connect() as (conn, schema):
-        found, covered = status(conn, schema=schema), cover(conn, schema=schema)
+        by_line = {line.name: status(conn, schema=schema, line=line) for line in lines}
+        covered = cover(conn, schema=schema)
+    found = [one for statuses in by_line.values() for one in statuses]
     if connection.json:
-        output.as_json({"migrations": found, "secured": covered.secured, "gaps": covered.gaps})
+        output.as_json({"migrations": found, "lines": by_line, "secured": covered.secured, "gaps": covered.gaps})
     else:
-        rows = ((s.number, s.name, s.applied_at or "not yet", s.breaking, s.known) for s in found)
-        output.table(("NUMBER", "NAME", "APPLIED", "BREAKING", "KNOWN"), rows, "There are no migrations.")
+        rows = (
+            (line, s.number, s.name, s.applied_at or "not yet", s.breaking, s.known)
+            for line, statuses in by_line.items()
+            for s in statuses
+        )
+        output.table(("LINE", "NUMBER", "NAME", "APPLIED", "BREAKING", "KNOWN"), rows, "There are no migrations.")
         print("It is secured." if covered.secured else "It is not secured: every role with access sees everything.")
         for gap in covered.gaps:
             print(f"But {gap}: run `mainspring schema secure`.")
-    check(found)
+    for statuses in by_line.values():
+        check(statuses)
 
 
 @app.command
@@ -93,6 +105,7 @@ def print_sql(*, connection: Connection = UNSAID) -> None:
     """Print the SQL of all migrations, for a database administrator to read or to run; needs no database."""
     from mainspring.db.script import script
 
-    schema = connection.schema_of(connection.application())
-    sql = script(schema)
+    app = connection.application()
+    schema = connection.schema_of(app)
+    sql = "\n".join([script(schema), *(script(schema, line) for line in (app.migrations if app else ()))])
     output.as_json({"schema": schema, "sql": sql}, secrets=False) if connection.json else print(sql)

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from cyclopts import Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, load
+from mainspring.cli.connection import UNSAID, load, place_of
 from mainspring.errors import ValidationError
 from mainspring.span import span
 
@@ -43,7 +43,7 @@ def simulate(
     """Run an application's schedules and jobs on a virtual clock, in a scratch database.
 
     Args:
-        app: The application, as module:name.
+        app: The application, as module:name, or the name of an installed one.
         start: Where time begins, such as 2026-03-25 or 2026-03-25T10:00; else today.
         length: How long it lasts, such as 8d or 36h.
         zone: The zone of --from, and of the local times of what no schedule with a zone of its own has caused.
@@ -59,7 +59,7 @@ def simulate(
     check_zone(zone)
     if not timedelta(0) < length <= LONGEST:
         raise ValidationError("for: is not a length of time up to 10 years", field="for")
-    begin = _instant(start, zone)
+    begin = instant(start, zone)
     if keep and dsn is None:
         dsn = UNSAID.address(None)
     _find(app)
@@ -78,7 +78,7 @@ def simulate(
     teller.end(done, keep)
 
 
-def _instant(text: str | None, zone: str) -> datetime:
+def instant(text: str | None, zone: str) -> datetime:
     """A date or time that somebody typed, in a zone unless it says its own."""
     try:
         here = ZoneInfo(zone)
@@ -95,7 +95,7 @@ def _instant(text: str | None, zone: str) -> datetime:
 
 def _find(app: str) -> None:
     """Complain about an application that is not there before a database is made for it."""
-    module, _, name = app.partition(":")
+    module, _, name = place_of(app).partition(":")
     top = module.partition(".")[0]
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

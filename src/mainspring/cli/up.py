@@ -1,4 +1,4 @@
-"""`mainspring up`: Mainspring with an example application on the embedded PostgreSQL, to see it work."""
+"""`mainspring up`: an application on the embedded PostgreSQL, with all it needs, to see it work."""
 
 from __future__ import annotations
 
@@ -9,35 +9,41 @@ import os
 import shutil
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import msgspec
 from cyclopts import Parameter
 
 from mainspring.cli.connection import load
 from mainspring.cli.exits import complain
+from mainspring.cli.live import Live
 from mainspring.cli.providers import Providers
-from mainspring.config import DATA
-from mainspring.errors import ConfigurationError, DatabaseUnavailable, ValidationError
+from mainspring.cli.simulate import instant
+from mainspring.config import DATA, DEFAULT_SCHEMA
+from mainspring.errors import ConfigurationError, ValidationError
 
 if TYPE_CHECKING:
     import psycopg
 
-    from mainspring.db.pulse import Pulse
+    from mainspring.app import App
     from mainspring.embedded import Cluster
+    from mainspring.testing.speed import Course
     from mainspring.web import Server
 
-TICK = 0.1  # seconds between two enqueues of the example
 EXAMPLE = "mainspring.example:app"
 LOGINS = {"worker": "shop_worker", "api": "shop_web"}  # what the example's parts connect as, on a secured schema
+FASTEST = 3600
+#: Short leases, so that the jobs of a killed worker come back within seconds while you watch; the default is a minute.
+LEASES = {"MAINSPRING_LEASE_SECONDS": "6", "MAINSPRING_LEASE_RENEW_SECONDS": "2", "MAINSPRING_RESCUE_SECONDS": "1"}
 
 BANNER = """
 Mainspring runs on a PostgreSQL of its own; its data are in {data}.
-Every second, a line of what happened. Ctrl-C stops it. In another terminal, from this directory:
+{time}Every second, what happened. Ctrl-C stops it. In another terminal, from this directory:
 
   look at jobs    {mainspring} job list{elsewhere}
   see what left   {mainspring} outbox list{sandbox}    every mail, SMS, charge and webhook, in a sandbox
@@ -45,33 +51,61 @@ Every second, a line of what happened. Ctrl-C stops it. In another terminal, fro
   look with SQL   {psql} "{dsn}" -c "select * from mainspring.jobs limit 5"
   read its log    tail -f {log}
   kill a worker   kill -9 {pid}    and watch: another takes over, and nothing is lost
-"""
+{about}"""
+
+CLOCK = "Its clock shows {now:%Y-%m-%d %H:%M}Z, and runs {speed} as yours.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody wants to see."""
+
+    app: str
+    processes: int
+    rate: float
+    port: int
+    speed: float
+    start: datetime | None  # of virtual time
+    jobs: bool
+    json: bool
+
+    @property
+    def virtual(self) -> bool:
+        """Whether time is not to be the real one."""
+        return self.speed != 1 or self.start is not None
 
 
 def up(
     *,
     app: str = EXAMPLE,
-    data: Path = DATA,
+    data: Annotated[Path | None, Parameter(show_default=False)] = None,
+    speed: float = 1.0,
+    start: Annotated[str | None, Parameter(name="--from", show_default=False)] = None,
     processes: int = 1,
     rate: float = 20.0,
     port: int = 8080,
     seconds: float | None = None,
+    watch: Annotated[Literal["jobs", "pulse"] | None, Parameter(show_default=False)] = None,
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
     """Run an application, or an example that keeps enqueueing, and say every second what happens.
 
     Args:
-        app: Your application, as module:name, in place of the example.
-        data: Where the data are kept; they survive restarts.
+        app: Your application, as module:name or the name of an installed one, in place of the example.
+        data: Where the data are kept; they survive restarts. Else .data, or .data/speed where time is not real.
+        speed: How many times as fast as real time all clocks run, up to 3600; they stand still while nothing runs.
+        start: Where the time of new data begins, such as 2026-03-02 or 2026-03-02T10:00Z; else now.
         processes: How many worker processes.
         rate: How many jobs the example enqueues per second.
         port: Where it is served over HTTP; if somebody has that port, at a free one.
         seconds: Stop after so long; else run until Ctrl-C.
+        watch: What is shown: each job that ends, or one line a second; else jobs, and of the example one line.
         json: Print one JSON object a second and nothing else.
     """
     from mainspring.embedded import Cluster
 
     for name, fits, must in (
+        ("speed", 1 <= speed <= FASTEST, "is not between 1 and 3600"),
         ("processes", processes >= 1, "must be at least 1"),
         ("rate", 0 <= rate <= 10_000, "is not between 0 and 10,000"),
         ("port", 0 <= port <= 65_535, "is not between 0 and 65,535"),
@@ -79,18 +113,23 @@ def up(
     ):
         if not fits:
             raise ValidationError(f"{name}: {must}", field=name)
-    with _alone(data):
-        return asyncio.run(Up(Cluster(data / "postgres"), app, processes, rate, port, json).run(seconds))
+    jobs = watch == "jobs" or (watch is None and app != EXAMPLE)
+    wish = Wish(app, processes, rate, port, speed, instant(start, "UTC") if start else None, jobs, json)
+    place = data or (DATA / "speed" if wish.virtual else DATA)
+    with _alone(place):
+        return asyncio.run(Up(Cluster(place / "postgres"), wish).run(seconds))
 
 
 class Up:
     """PostgreSQL, the sandbox, worker processes, a server, and an application that keeps them busy."""
 
-    def __init__(self, cluster: Cluster, app: str, processes: int, rate: float, port: int, json: bool) -> None:
-        self._cluster, self._app, self._processes, self._rate, self._json = cluster, app, processes, rate, json
+    def __init__(self, cluster: Cluster, wish: Wish) -> None:
+        self._cluster, self._wish = cluster, wish
         self._log = cluster.path.parent / "worker.log"
         self._providers = Providers(cluster.path.parent)
-        self._port, self._url = port, ""
+        self._course: Course | None = None
+        self._schema = DEFAULT_SCHEMA
+        self._url = ""
         self._introduced = False
 
     async def run(self, seconds: float | None) -> int:
@@ -103,11 +142,14 @@ class Up:
             self._say("Starting PostgreSQL …")
             await asyncio.to_thread(self._cluster.start)
             os.environ["MAINSPRING_DSN"] = self._dsn("api")
-            load(self._app)  # it finds both; a name that leads nowhere is told before anything is written
+            if not any(name.endswith(("_LEASE_SECONDS", "_LEASE_RENEW_SECONDS")) for name in os.environ):
+                os.environ |= LEASES | dict(os.environ)
+            app = load(self._wish.app)  # it finds all; a name that leads nowhere is told before anything is written
+            self._schema = app.schema
             with suppress(FileNotFoundError):
                 self._log.unlink()  # of the last time
-            await asyncio.to_thread(self._migrate)
-            return await self._work(stop, seconds)
+            await asyncio.to_thread(self._migrate, app)
+            return await self._work(app, stop, seconds)
         finally:
             if await asyncio.to_thread(self._stop):
                 self._say("PostgreSQL has stopped; the data are kept.")
@@ -115,29 +157,36 @@ class Up:
     def _stop(self) -> bool:
         self._providers.stop()
         running = self._cluster.running
+        if running and self._course is not None:
+            self._tend(lambda conn: self._drive(conn, 1))
         self._cluster.stop()
         return running
 
-    async def _work(self, stop: asyncio.Event, seconds: float | None) -> int:
+    async def _work(self, app: App, stop: asyncio.Event, seconds: float | None) -> int:
         from mainspring.cli.supervisor import Supervisor
 
-        command = ["worker", "run", "--app", self._app, "--dsn", self._dsn("worker")]
+        command = ["worker", "run", "--app", self._wish.app, "--dsn", self._dsn("worker")]
         supervisor = Supervisor(
             command,
-            self._processes,
+            self._wish.processes,
             log_file=self._log,
-            started=self._worker_started,
+            started=lambda pid: self._worker_started(app, pid),
             ended=self._worker_ended,
         )
-        server = self._server()
+        server = self._server(app)
         serving = asyncio.create_task(server.run(signals=False))
         workers = asyncio.create_task(supervisor.run())
-        busy = [self._shop()] if self._app == EXAMPLE else []
-        others: list[asyncio.Task[Any]] = [asyncio.create_task(work) for work in (stop.wait(), self._watch(), *busy)]
+        others: list[asyncio.Task[Any]] = [asyncio.create_task(work) for work in (stop.wait(), self._live(app).run())]
+        if self._wish.app == EXAMPLE:
+            others.append(asyncio.create_task(self._shop()))
+        if self._course is not None:
+            others.append(asyncio.create_task(self._keep_time(self._course)))
         running = [workers, serving, *others]
         done, _ = await asyncio.wait(running, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for other in others:
             other.cancel()
+        if self._course is not None:  # what becomes due while the others stop would be late
+            await asyncio.to_thread(self._tend, lambda conn: self._drive(conn, 1))
         server.stop()
         if workers in done:
             complain(f"a worker cannot run: {self._last_words()}")
@@ -153,7 +202,7 @@ class Up:
             finished.result()  # raises what broke it
         return code
 
-    def _server(self) -> Server:
+    def _server(self, app: App) -> Server:
         """Serve the application, where somebody else has the port at a free one."""
         from mainspring.db.gauges import Reader
         from mainspring.observe import Metrics
@@ -162,11 +211,10 @@ class Up:
         web = logging.getLogger("mainspring.web")  # beside the workers' words, not between the lines that people read
         web.addHandler(logging.FileHandler(self._log))
         web.propagate = False
-        app = load(self._app)
-        app._dsn, app.secured = self._dsn("api"), self._app == EXAMPLE
+        app._dsn, app.secured = self._dsn("api"), self._wish.app == EXAMPLE
         if not any(isinstance(observer, Metrics) for observer in app.observers):  # the gauges are for workers' eyes
             app.observers = (*app.observers, Metrics(app.registry, gauges=Reader(self._dsn("worker"), app.schema)))
-        server = Server(app, port=self._port)
+        server = Server(app, port=self._wish.port)
         try:
             self._url = server.listen()
         except ConfigurationError:
@@ -175,19 +223,72 @@ class Up:
         self._providers.tell(self._url)
         return server
 
-    def _migrate(self) -> None:
+    # -- the database
+
+    def _migrate(self, app: App) -> None:
         import psycopg
 
-        from mainspring.db.migrate import migrate
+        from mainspring.db.migrate import migrate, migrate_all
         from mainspring.embedded import SUPERUSER
-        from mainspring.example import MIGRATIONS
 
-        with psycopg.connect(self._cluster.dsn(), autocommit=True) as conn:
-            migrate(conn)
-            if self._app == EXAMPLE:
-                migrate(conn, line=MIGRATIONS)
-        with psycopg.connect(self._cluster.dsn(user=SUPERUSER), autocommit=True) as conn:
-            self._secure(conn)
+        with (
+            psycopg.connect(self._cluster.dsn(), autocommit=True) as conn,
+            psycopg.connect(self._cluster.dsn(user=SUPERUSER), autocommit=True) as top,
+        ):
+            self._set_clock(top, again=True)  # before anything asks what time it is
+            migrate(conn, schema=app.schema)
+            self._set_clock(conn, again=False)  # its table belongs to whom the others belong
+            migrate_all(conn, app.migrations, schema=app.schema)
+            self._secure(top)
+            _prepare(conn, app)
+
+    def _set_clock(self, conn: psycopg.Connection[Any], *, again: bool) -> None:
+        """Let virtual time go on where there is some, or begin where it is wished for."""
+        from mainspring.testing.speed import begin, stood
+
+        wish, data = self._wish, self._cluster.path.parent
+        known = stood(conn, schema=self._schema) is not None
+        if self._course is None and known is again and (again or wish.virtual):
+            try:
+                self._course = begin(conn, wish.speed, wish.start, schema=self._schema)
+            except ConfigurationError as error:
+                why = str(error) if again else f"speed: in {data} time is real"
+                raise ConfigurationError(f"{why}; keep it apart, such as by --data {data / 'speed'}") from None
+            self._providers.sandbox.ledger.clock = self._now
+
+    def _tend(self, act: Callable[[psycopg.Connection[Any]], object]) -> None:
+        """Do something with virtual time; whatever role it needs, and if the database is away it must do without."""
+        import psycopg
+
+        from mainspring.embedded import SUPERUSER
+
+        with suppress(psycopg.Error), psycopg.connect(self._cluster.dsn(user=SUPERUSER), autocommit=True) as conn:
+            act(conn)
+
+    async def _keep_time(self, course: Course) -> None:
+        """Let time run once a worker is there, and write down every second where it stands, should we be killed."""
+        from mainspring.testing.speed import mark, staffed
+
+        def begin(conn: psycopg.Connection[Any]) -> None:
+            if staffed(conn, course.base, schema=self._schema):
+                self._drive(conn, self._wish.speed)
+
+        while self._course is course:
+            await asyncio.sleep(0.1)
+            await asyncio.to_thread(self._tend, begin)
+        while True:
+            await asyncio.to_thread(self._tend, lambda conn: mark(conn, schema=self._schema))
+            await asyncio.sleep(1)
+
+    def _drive(self, conn: psycopg.Connection[Any], pace: float) -> None:
+        from mainspring.testing.speed import drive, mark
+
+        assert self._course is not None
+        self._course = drive(conn, self._course, pace, schema=self._schema)
+        mark(conn, schema=self._schema)
+
+    def _now(self) -> datetime:
+        return self._course.now() if self._course is not None else datetime.now(UTC)
 
     def _secure(self, conn: psycopg.Connection[Any]) -> None:
         """Run the example as it should be in production; an application of yours by its one role, to begin with."""
@@ -195,7 +296,7 @@ class Up:
 
         from mainspring.db.secure import is_secured, secure, unsecure
 
-        if self._app != EXAMPLE:
+        if self._wish.app != EXAMPLE:
             if is_secured(conn):
                 unsecure(conn)
             return
@@ -204,59 +305,24 @@ class Up:
             with suppress(errors.DuplicateObject):
                 conn.execute(sql.SQL("create role {} login").format(sql.Identifier(login)))
             conn.execute(sql.SQL("grant {} to {}").format(sql.Identifier(f"mainspring_{role}"), sql.Identifier(login)))
-        conn.execute(
-            "grant select, insert, update on mainspring.shop_order, mainspring.shop_payment to mainspring_worker"
-        )
 
     def _dsn(self, role: str) -> str:
-        return self._cluster.dsn(user=LOGINS[role]) if self._app == EXAMPLE else self._cluster.dsn()
+        return self._cluster.dsn(user=LOGINS[role]) if self._wish.app == EXAMPLE else self._cluster.dsn()
+
+    # -- what happens, and what is said of it
 
     async def _shop(self) -> None:
-        """Enqueue what the example's customers do."""
-        from mainspring.client import AsyncClient, Client
-        from mainspring.example import customers, till
+        """Let the example's customers come."""
+        from mainspring.example import busy
 
-        assert till is not None
-        with Client(self._dsn("api"), secured=True) as office:
-            await asyncio.to_thread(till.settle_in, office, self._providers.sandbox.url)
-        jobs, owed = customers(), 0.0
-        async with AsyncClient(self._dsn("api"), secured=True) as client:
-            while True:
-                owed += self._rate * TICK
-                batch = list(islice(jobs, int(owed)))
-                owed -= len(batch)
-                if batch:
-                    with suppress(DatabaseUnavailable):  # customers come again
-                        await client.enqueue_many(batch)
-                await asyncio.sleep(TICK)
+        await busy(self._dsn("api"), self._wish.rate, self._providers.sandbox.url)
 
-    async def _watch(self) -> None:
-        """Say every second what happened."""
-        from mainspring.db.connect import async_pool
-        from mainspring.db.jobs import now
-        from mainspring.db.pulse import LAG, pulse
-        from mainspring.db.run import async_psycopg_door, run_async
-        from mainspring.db.schema import Sql
-        from mainspring.db.translate import unavailable
+    def _live(self, app: App) -> Live:
+        subjects = {task.name: task.subject for task in app.registry if task.subject is not None}
+        fast = self._course is not None
+        return Live(self._dsn("worker"), app.schema, subjects, jobs=self._wish.jobs, json=self._wish.json, fast=fast)
 
-        sql, since = Sql(), None
-        async with async_pool(self._dsn("worker"), size=1, name="mainspring up") as pool:
-            while True:
-                try:
-                    with unavailable():
-                        async with pool.connection() as conn:
-                            door = async_psycopg_door(conn)
-                            if since is None:
-                                since = await run_async(door, now(sql)) - LAG
-                            else:
-                                moment = await run_async(door, pulse(sql, since))
-                                since = moment.until
-                                print(msgspec.json.encode(moment).decode() if self._json else words(moment), flush=True)
-                except DatabaseUnavailable as error:
-                    self._say(str(error))
-                await asyncio.sleep(1)
-
-    def _worker_started(self, pid: int) -> None:
+    def _worker_started(self, app: App, pid: int) -> None:
         if self._introduced:
             return self._say(f"Worker {pid} starts.")
         from mainspring.embedded import find_binaries
@@ -267,9 +333,13 @@ class Up:
         psql = "psql" if shutil.which("psql") else os.path.relpath(find_binaries(18) / "psql")
         dsn, data, log = at_home(self._cluster), self._cluster.path.parent, os.path.relpath(self._log)
         here = data == DATA.resolve()
-        where = {"data": data, "dsn": dsn, "log": log, "pid": pid, "url": self._url}
+        where = {"data": data, "dsn": dsn, "log": log, "pid": pid, "url": self._url, "time": ""}
         where["elsewhere"] = "" if here else f' --dsn "{dsn}"'
         where["sandbox"] = "" if here else f" --sandbox {self._providers.sandbox.url}"
+        if self._course is not None:
+            speed = "as fast" if self._wish.speed == 1 else f"{self._wish.speed:g} times as fast"
+            where["time"] = CLOCK.format(speed=speed, now=self._now().astimezone(UTC))
+        where["about"] = f"\n{app.about.strip()}\n".replace("{url}", self._url) if app.about else ""
         return self._say(BANNER.format(mainspring=mainspring, psql=psql, **where))
 
     def _worker_ended(self, pid: int, how: str, pause: float) -> None:
@@ -281,19 +351,23 @@ class Up:
         return (lines[-1] if lines else "it said nothing").removeprefix("mainspring: ")
 
     def _say(self, text: str) -> None:
-        if not self._json:
+        if not self._wish.json:
             print(text, flush=True)
 
 
-def words(p: Pulse) -> str:
-    """A moment in one line."""
-    troubles = {"retried": p.retried, "rescued": p.rescued, "failed": p.failed, "dead": p.dead}
-    parts = [f"enqueued {p.enqueued:3}", f"started {p.started:3}", f"succeeded {p.succeeded:3}"]
-    parts += [f"{name} {count}" for name, count in troubles.items() if count or name in ("retried", "dead")]
-    parts += [f"waiting {p.ready} (+{p.later} later)", f"running {p.running}"]
-    if p.pickup_ms is not None:
-        parts.append(f"picked up after {p.pickup_ms:.0f} ms")
-    return f"{p.until.astimezone():%H:%M:%S}  {' · '.join(parts)}"
+def _prepare(conn: psycopg.Connection[Any], app: App) -> None:
+    """Make the demo data of an application, all of them or none."""
+    from mainspring.testing.databases import take
+
+    try:
+        with conn.transaction():
+            take(conn, app.prepare, schema=app.schema)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        what = " ".join(str(error).split())
+        raise ConfigurationError(
+            f"app: its prepare failed: {type(error).__name__}: {what} ({where.filename}:{where.lineno})"
+        ) from error
 
 
 async def _then(event: asyncio.Event, *acts: Callable[[], None]) -> None:

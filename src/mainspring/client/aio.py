@@ -14,6 +14,7 @@ from psycopg_pool import PoolTimeout
 
 from mainspring.caller import NOBODY, Caller
 from mainspring.cipher import Cipher, Keys
+from mainspring.client.alerts import AsyncAlerts
 from mainspring.client.audit import AsyncAudit
 from mainspring.client.batches import AsyncBatches
 from mainspring.client.breakers import AsyncBreakers
@@ -73,6 +74,7 @@ class AsyncClient(Common):
     ) -> None:
         super().__init__(dsn, schema=schema, caller=caller, secured=secured, observers=observers, cipher=cipher)
         self.dead = AsyncDeadLetters(self)
+        self.alerts = AsyncAlerts(self)
         self.audit = AsyncAudit(self)
         self.batches = AsyncBatches(self)
         self.breakers = AsyncBreakers(self)

@@ -14,6 +14,7 @@ from psycopg_pool import PoolTimeout
 
 from mainspring.caller import NOBODY, Caller
 from mainspring.cipher import Cipher, Keys
+from mainspring.client.alerts import Alerts
 from mainspring.client.audit import Audit
 from mainspring.client.batches import Batches
 from mainspring.client.breakers import Breakers
@@ -73,6 +74,7 @@ class Client(Common):
     ) -> None:
         super().__init__(dsn, schema=schema, caller=caller, secured=secured, observers=observers, cipher=cipher)
         self.dead = DeadLetters(self)
+        self.alerts = Alerts(self)
         self.audit = Audit(self)
         self.batches = Batches(self)
         self.breakers = Breakers(self)

@@ -75,6 +75,14 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     vacuumed_s: float | None
 
 
+class Alarm(msgspec.Struct, frozen=True, kw_only=True):
+    """How many alerts of a name are open; at most the cap is counted for all names together."""
+
+    name: str
+    severity: str
+    open: int
+
+
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the engine at one moment."""
 
@@ -85,6 +93,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     tables: list[Table]
     breakers: list[Fuse] = []
     limits: list[Behind] = []
+    alerts: list[Alarm] = []
     heartbeat_s: float | None = None  # since the last heartbeat job succeeded; None: there is none
 
 

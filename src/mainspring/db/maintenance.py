@@ -57,6 +57,12 @@ def prune_notifications(sql: Sql, keep: Retention) -> Flow[int]:
     return (yield from _count(Statement(sql["prune_notifications"], params, scalar)))
 
 
+def prune_alerts(sql: Sql, keep: Retention) -> Flow[int]:
+    """Remove alerts that are closed."""
+    params: dict[str, str | int | None] = {"age": _interval(keep.alerts), "limit": keep.batch}
+    return (yield from _count(Statement(sql["prune_alerts"], params, scalar)))
+
+
 def forget_workers(sql: Sql, keep: Retention) -> Flow[int]:
     """Remove workers whose heartbeat has stopped."""
     return (yield from _count(Statement(sql["forget_workers"], {"age": _interval(keep.workers)}, scalar)))
@@ -69,10 +75,21 @@ def forget_buckets(sql: Sql, keep: Retention) -> Flow[int]:
 
 def alone(sql: Sql, name: str, org: str, sweep: Flow[int]) -> Flow[int]:
     """Sweep in all organisations, in a transaction that belongs to one; 0 while somebody else does."""
-    free: bool = yield from ask(Statement(sql["begin_sweep"], {"name": name}, scalar))
+    free = yield from begin(sql, name)
     count = (yield from sweep) if free else 0
-    yield from ask(Statement(sql["end_sweep"], {"org": org}, nothing))
+    yield from end(sql, org)
     return count
+
+
+def begin(sql: Sql, name: str) -> Flow[bool]:
+    """Let the transaction concern all organisations; False: somebody else does the same."""
+    free: bool | None = yield from ask(Statement(sql["begin_sweep"], {"name": name}, scalar))
+    return bool(free)
+
+
+def end(sql: Sql, org: str) -> Flow[None]:
+    """Let the transaction belong to its organisation again."""
+    yield from ask(Statement(sql["end_sweep"], {"org": org}, nothing))
 
 
 SWEEPS: Final[dict[str, Sweep]] = {
@@ -82,6 +99,7 @@ SWEEPS: Final[dict[str, Sweep]] = {
     "prune_inbound": prune_inbound,
     "prune_deliveries": prune_deliveries,
     "prune_notifications": prune_notifications,
+    "prune_alerts": prune_alerts,
     "forget_workers": forget_workers,
     "forget_buckets": forget_buckets,
 }

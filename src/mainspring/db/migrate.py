@@ -61,7 +61,12 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The migrations of the engine or of one application."""
+    """The migrations of the engine or of one application.
+
+    ::
+
+        app = ms.App(None, tasks, migrations=[ms.Line.of("shop", "shop")])  # the files of shop/migrations/*.sql
+    """
 
     name: str
     migrations: tuple[Migration, ...]
@@ -77,6 +82,18 @@ class Line:
         if [m.number for m in found] != list(range(1, len(found) + 1)):
             raise DeclarationError(f"migrations of {name} are not numbered from 0001 on without gaps")
         return cls(name, tuple(found))
+
+    @classmethod
+    def of(cls, name: str, package: str) -> Line:
+        """The folder `migrations` of a package; its files may say `{schema}` for the engine's."""
+        return cls.read(name, files(package) / "migrations")
+
+
+def migrate_all(
+    conn: psycopg.Connection[Any], lines: Sequence[Line] = (), *, schema: str = DEFAULT_SCHEMA
+) -> dict[str, list[int]]:
+    """Apply what is missing of the engine's line and then of these; what was applied, by the line's name."""
+    return {line.name: migrate(conn, schema=schema, line=line) for line in (engine_line(), *lines)}
 
 
 def engine_line() -> Line:

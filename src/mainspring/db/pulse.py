@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -95,6 +96,17 @@ def pulse(sql: Sql, since: datetime) -> Flow[Pulse]:
     params = {"since": since.isoformat(), "lag": f"{LAG.total_seconds()} s"}
     text: str = yield from ask(Statement(sql["pulse"], params, scalar))
     return _pulse(text)
+
+
+def ended(sql: Sql, since: datetime, until: datetime, subjects: Mapping[str, str], most: int) -> Flow[bytes]:
+    """The newest attempts that ended between two instants, as JSON: how many, and `entries` as time lines have them.
+
+    `subjects` are the fields by which tasks say whom a job is about.
+    """
+    params: dict[str, str | int | None] = {"since": since.isoformat(), "until": until.isoformat()}
+    params |= {"subjects": msgspec.json.encode(subjects).decode(), "most": most}
+    text: str = yield from ask(Statement(sql["ended"], params, scalar))
+    return text.encode()
 
 
 def board(sql: Sql, gone_after: timedelta) -> Flow[Board]:

@@ -57,6 +57,7 @@ TABLES: Final[dict[str, tuple[str, str, str]]] = {
     "webhook_endpoint": ("select", f"select ({ENDPOINT})", f"select ({ENDPOINT})"),
     "webhook_secret": ("select, delete", "", ""),  # for who signs with them; to rotate them nobody need read them
     "webhook_delivery": ("select, update, delete", "select", "select"),
+    "alert": ("select, insert, update, delete", "select", "select"),
     "worker": ("select, insert, update, delete", "", "select"),
     "migration": ("select", "select", "select"),
     "clock": ("select", "select", "select"),  # of test databases
@@ -150,12 +151,15 @@ VERBS: Final[dict[str, tuple[Role, ...]]] = {
     "rotate_secret": EVERYBODY,
     "publish": EVERYBODY,
     "redeliver": OPERATOR,
+    "open_alert": EVERYBODY,
+    "close_alert": EVERYBODY,
 }
 
 #: These run by the rights of who calls them: readers of everybody, and what workers do, across organisations.
 CALLS: Final[dict[str, tuple[Role, ...]]] = {
     "now": EVERYBODY,
     "instant": EVERYBODY,
+    "speed": EVERYBODY,
     "state_of": EVERYBODY,
     "readable": EVERYBODY,
     "job_of": EVERYBODY,

@@ -28,6 +28,14 @@ def render(text: str, schema: str) -> LiteralString:
     return text.replace("{claim_lock}", f"({lock})")
 
 
+def bounded(text: str, schema: str, most: int) -> bytes:
+    """A query of an application, with the schema's name filled in, and one row more than is looked at.
+
+    As a part of another it is one query, whatever stands at its end.
+    """
+    return f"select * from (\n{render(text.strip().rstrip(';'), schema)}\n) asked limit {most + 1}".encode()  # noqa: S608 (the application's own text)
+
+
 def named(text: str) -> dict[str, str]:
     """Split a file into its statements by their `-- name:` lines, without the comments.
 

@@ -1053,6 +1053,29 @@ CREATE FUNCTION mainspring.claims_seen() RETURNS void
   select pg_advisory_xact_lock((864492496828913283))
 $$;
 
+CREATE FUNCTION mainspring.close_alert(p_org text, p_name text, p_subject text DEFAULT ''::text, p_actor_type text DEFAULT 'system'::text, p_actor_id text DEFAULT 'SYSTEM'::text, p_reason text DEFAULT NULL::text, p_told boolean DEFAULT false) RETURNS json
+    LANGUAGE plpgsql
+    AS $$
+declare
+  a "mainspring".alert;
+begin
+  perform "mainspring".check_actor(p_actor_type, p_actor_id, p_reason);
+  update "mainspring".alert x
+  set closed_at = "mainspring".now(), closed_by = p_actor_id, told = case when p_told then 'closed' else x.told end
+  where x.org_id = p_org and x.name = p_name and x.subject = coalesce(p_subject, '') and x.closed_at is null
+  returning x.* into a;
+  if not found then
+    return null;
+  end if;
+  if p_reason is not null then
+    insert into "mainspring".audit (org_id, at, event, actor_type, actor_id, detail)
+    values (a.org_id, a.closed_at, 'alert.closed', p_actor_type, p_actor_id, jsonb_build_object(
+      'alert', a.name, 'subject', a.subject, 'opened_at', a.opened_at, 'by', p_actor_id, 'by_type', p_actor_type,
+      'reason', p_reason));
+  end if;
+  return row_to_json(a);
+end $$;
+
 CREATE FUNCTION mainspring.close_batch(p_id uuid, p_org text) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -2640,6 +2663,27 @@ begin
   select array_agg(distinct x.child) into children from x;
 end $$;
 
+CREATE FUNCTION mainspring.open_alert(p_org text, p_name text, p_subject text DEFAULT ''::text, p_text text DEFAULT ''::text, p_severity text DEFAULT 'warning'::text, p_detail jsonb DEFAULT '{}'::jsonb, p_told boolean DEFAULT false) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  opened boolean;
+begin
+  perform "mainspring".check_text('org', p_org, 200);
+  perform "mainspring".check_text('name', p_name, 100);
+  perform "mainspring".check_text('subject', coalesce(nullif(p_subject, ''), '-'), 200);
+  if p_severity is null or p_severity not in ('critical', 'warning') then
+    perform "mainspring".refuse('severity', 'is not critical or warning');
+  end if;
+  insert into "mainspring".alert as a (org_id, id, name, subject, severity, text, detail, opened_at, last_at, told)
+  values (p_org, "mainspring".uuid7(), p_name, coalesce(p_subject, ''), p_severity, coalesce(p_text, ''),
+          coalesce(p_detail, '{}'), "mainspring".now(), "mainspring".now(), case when p_told then 'opened' end)
+  on conflict (org_id, name, subject) where closed_at is null
+  do update set count = a.count + 1, last_at = excluded.last_at
+  returning a.count = 1 into opened;
+  return opened;
+end $$;
+
 CREATE FUNCTION mainspring.open_breaker(p_name text, p_actor_type text, p_actor_id text, p_reason text, p_key text DEFAULT ''::text, p_org text DEFAULT 'default'::text) RETURNS boolean
     LANGUAGE sql
     AS $$
@@ -3131,7 +3175,7 @@ begin
   if p_event !~ '^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+$' then
     perform "mainspring".refuse('event', 'is not of the form noun.verb');
   end if;
-  if p_event ~ '^(job|batch|queue|limit|breaker|worker|schedule|schema|audit|cipher|dead_letters|notification|webhook)\.' then
+  if p_event ~ '^(job|batch|queue|limit|breaker|worker|schedule|schema|audit|cipher|dead_letters|notification|webhook|alert)\.' then
     perform "mainspring".refuse('event', 'is a name of the engine');
   end if;
   if p_detail is null or jsonb_typeof(p_detail) <> 'object' then
@@ -4294,6 +4338,10 @@ begin
   end loop;
 end $$;
 
+CREATE FUNCTION mainspring.speed() RETURNS double precision
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN 1;
+
 CREATE FUNCTION mainspring.split(p_worker text, p_epoch bigint, p_ids uuid[], p_detail jsonb) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -4600,6 +4648,33 @@ begin
     left join lateral "mainspring".state_of(n.job_id) s on true
     order by o.ord;
 end $$;
+
+CREATE TABLE mainspring.alert (
+    org_id text NOT NULL,
+    id uuid NOT NULL,
+    name text NOT NULL,
+    subject text DEFAULT ''::text NOT NULL,
+    severity text NOT NULL,
+    text text DEFAULT ''::text NOT NULL,
+    detail jsonb DEFAULT '{}'::jsonb NOT NULL,
+    opened_at timestamp with time zone NOT NULL,
+    last_at timestamp with time zone NOT NULL,
+    count integer DEFAULT 1 NOT NULL,
+    closed_at timestamp with time zone,
+    closed_by text,
+    told text,
+    CONSTRAINT alert_check CHECK (((closed_at IS NULL) = (closed_by IS NULL))),
+    CONSTRAINT alert_check1 CHECK (((told IS DISTINCT FROM 'closed'::text) OR (closed_at IS NOT NULL))),
+    CONSTRAINT alert_count_check CHECK ((count > 0)),
+    CONSTRAINT alert_detail_check CHECK (((jsonb_typeof(detail) = 'object'::text) AND (octet_length((detail)::text) <= 65536))),
+    CONSTRAINT alert_detail_check1 CHECK ((NOT jsonb_path_exists(detail, 'strict $.**{64}?(@.type() == "object" || @.type() == "array")'::jsonpath))),
+    CONSTRAINT alert_name_check CHECK (((length(name) >= 1) AND (length(name) <= 100))),
+    CONSTRAINT alert_severity_check CHECK ((severity = ANY (ARRAY['critical'::text, 'warning'::text]))),
+    CONSTRAINT alert_subject_check CHECK ((length(subject) <= 200)),
+    CONSTRAINT alert_text_check CHECK ((octet_length(text) <= 2000)),
+    CONSTRAINT alert_told_check CHECK ((told = ANY (ARRAY['opened'::text, 'closed'::text])))
+)
+WITH (fillfactor='70');
 
 CREATE VIEW mainspring.attempts WITH (security_invoker='true') AS
  SELECT a.org_id,
@@ -5136,6 +5211,9 @@ CREATE TABLE mainspring.worker (
 )
 WITH (fillfactor='50');
 
+ALTER TABLE ONLY mainspring.alert
+    ADD CONSTRAINT alert_pkey PRIMARY KEY (org_id, id);
+
 ALTER TABLE ONLY mainspring.attempt
     ADD CONSTRAINT attempt_pkey PRIMARY KEY (org_id, job_id, epoch);
 
@@ -5249,6 +5327,20 @@ ALTER TABLE ONLY mainspring.webhook_secret
 
 ALTER TABLE ONLY mainspring.worker
     ADD CONSTRAINT worker_pkey PRIMARY KEY (org_id, id);
+
+CREATE INDEX alert_closed ON mainspring.alert USING btree (closed_at) WHERE (closed_at IS NOT NULL);
+
+CREATE INDEX alert_name ON mainspring.alert USING btree (name) WHERE (closed_at IS NULL);
+
+CREATE UNIQUE INDEX alert_open ON mainspring.alert USING btree (org_id, name, subject) WHERE (closed_at IS NULL);
+
+CREATE INDEX alert_opened ON mainspring.alert USING btree (opened_at);
+
+CREATE INDEX alert_untold ON mainspring.alert USING btree (opened_at) WHERE (told IS DISTINCT FROM
+CASE
+    WHEN (closed_at IS NULL) THEN 'opened'::text
+    ELSE 'closed'::text
+END);
 
 CREATE INDEX attempt_ended ON mainspring.attempt USING btree (ended_at);
 

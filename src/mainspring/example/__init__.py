@@ -11,15 +11,22 @@ import hashlib
 import random
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+import psycopg
 
 import mainspring as ms
 from mainspring.db.migrate import Line, Migration
+from mainspring.db.secure import is_secured
 from mainspring.example.till import open_till
 
 tasks = ms.Registry("shop")
 till = open_till()
 dice = random.SystemRandom()
+TICK = 0.1  # seconds between two crowds of customers
 
 #: The shop's own tables, applied by the same runner as the engine's.
 MIGRATIONS = Line(
@@ -124,13 +131,35 @@ def customers() -> Iterator[ms.NewJob]:
             yield ask_supplier.job(article_id=order)
 
 
-# Short leases, so that the jobs of a killed worker come back within seconds while you watch; the default is a minute.
+async def busy(dsn: str, rate: float, sandbox: str) -> None:
+    """Let customers come, so many jobs a second, until cancelled."""
+    if till is not None:
+        with ms.Client(dsn, secured=True) as office:
+            await asyncio.to_thread(till.settle_in, office, sandbox)
+    jobs, owed = customers(), 0.0
+    async with ms.AsyncClient(dsn, secured=True) as client:
+        while True:
+            owed += rate * TICK
+            batch = list(islice(jobs, int(owed)))
+            owed -= len(batch)
+            if batch:
+                with suppress(ms.DatabaseUnavailable):  # customers come again
+                    await client.enqueue_many(batch)
+            await asyncio.sleep(TICK)
+
+
+def grant(conn: psycopg.Connection[Any]) -> None:
+    """Let workers use the shop's own tables, where the schema is secured."""
+    if is_secured(conn):
+        tables = "mainspring.shop_order, mainspring.shop_payment"
+        conn.execute(f"grant select, insert, update on {tables} to mainspring_worker".encode())
+
+
 app = ms.App(
     None,
     tasks,
     *([till.tasks] if till else []),
     blocks=till.blocks if till else [],
-    config=ms.WorkerConfig(
-        lease=timedelta(seconds=6), renew_every=timedelta(seconds=2), rescue_every=timedelta(seconds=1)
-    ),
+    migrations=[MIGRATIONS],
+    prepare=[grant],
 )

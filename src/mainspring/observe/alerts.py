@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 from uuid import UUID
 
+from mainspring.alert import RUNBOOK, Severity
 from mainspring.db.gauges import Gauges
 from mainspring.events import Alert, Event, JobDeadlettered, JobLeaseExpired, Observer, tell
-
-RUNBOOK = "docs/operations/alerts.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +17,7 @@ class Rule:
     """When an alert fires: `check` names what is wrong in the gauges, `expr` says the same to Prometheus."""
 
     name: str
-    severity: Literal["page", "ticket"]
+    severity: Severity
     text: str
     expr: str
     wait: str = "1m"  # how long Prometheus lets it last first
@@ -71,54 +69,54 @@ def _bloat(found: Gauges) -> Iterable[tuple[str | None, str]]:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "dead-letter-entry", "ticket", "a job entered the dead letter",
+        "dead-letter-entry", "warning", "a job entered the dead letter",
         "increase(deadletter_total[5m]) > 0", wait="0m",
     ),
     Rule(
-        "dead-letter-old", "ticket", "a dead letter has waited for more than a day",
+        "dead-letter-old", "warning", "a dead letter has waited for more than a day",
         "mainspring_deadletter_oldest_age_seconds > 86400", check=_old_letters,
     ),
     Rule(
-        "queue-late", "page", "a queue starts its jobs later than its target",
+        "queue-late", "critical", "a queue starts its jobs later than its target",
         "mainspring_oldest_due_age_seconds > mainspring_start_target_seconds unless mainspring_queue_paused == 1",
         wait="2m", check=_late,
     ),
     Rule(
-        "no-worker", "page", "no worker is alive",
+        "no-worker", "critical", "no worker is alive",
         "mainspring_workers_alive == 0 or absent(mainspring_workers_alive)", wait="1m", check=_nobody,
     ),
     Rule(
-        "heartbeat-silent", "page", "no heartbeat job has succeeded for more than five minutes",
+        "heartbeat-silent", "critical", "no heartbeat job has succeeded for more than five minutes",
         "mainspring_heartbeat_age_seconds > 300", check=_silent,
     ),
     Rule(
-        "breaker-open", "ticket", "jobs wait because a dependency does not answer, or somebody holds its breaker open",
+        "breaker-open", "warning", "jobs wait because a dependency does not answer, or somebody holds its breaker open",
         "mainspring_breaker_open == 1", wait="10m", check=_broken,
     ),
     Rule(
-        "lease-rescues", "ticket", "workers die or freeze while they run jobs",
+        "lease-rescues", "warning", "workers die or freeze while they run jobs",
         "sum(increase(mainspring_lease_rescues_total[10m])) > 10", wait="0m",
     ),
     Rule(
-        "lease-losses", "ticket", "a worker lost leases: it froze, or the database was away",
+        "lease-losses", "warning", "a worker lost leases: it froze, or the database was away",
         "sum(increase(mainspring_lease_losses_total[10m])) + sum(increase(mainspring_stale_outcomes_total[10m])) > 10",
         wait="0m",
     ),
     Rule(
-        "horizon-held", "ticket", "something keeps dead rows from being removed, which slows claims",
+        "horizon-held", "warning", "something keeps dead rows from being removed, which slows claims",
         "mainspring_xmin_age_seconds > 600", check=_horizon,
     ),
     Rule(
-        "tickets-bloated", "ticket", "dead rows pile up in the hot tables",
+        "tickets-bloated", "warning", "dead rows pile up in the hot tables",
         'mainspring_table_dead_rows{table=~"waiting|running"} > 100000 + mainspring_table_live_rows', wait="10m",
         check=_bloat,
     ),
     Rule(
-        "wakeups-lost", "ticket", "a worker hears no hints: jobs start up to a poll interval later",
+        "wakeups-lost", "warning", "a worker hears no hints: jobs start up to a poll interval later",
         "mainspring_wakeups_up == 0", wait="5m",
     ),
     Rule(
-        "database-away", "page", "a worker cannot reach the database",
+        "database-away", "critical", "a worker cannot reach the database",
         "mainspring_database_up == 0 or mainspring_gauges_up == 0", wait="1m",
     ),
 )  # fmt: skip

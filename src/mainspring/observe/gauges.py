@@ -47,6 +47,10 @@ def shown(found: Gauges) -> Iterable[Metric]:
     behind = GaugeMetricFamily("mainspring_jobs_limited", "Jobs that a limit has put off", labels=("limit",))
     for limit in found.limits:
         behind.add_metric((limit.name,), limit.waiting)
+    alerts = GaugeMetricFamily("mainspring_alerts_open", "Alerts that are open", labels=("name", "severity"))
+    for alarm in found.alerts:
+        alerts.add_metric((alarm.name, alarm.severity), alarm.open)
+    yield alerts
     yield from (ready, later, oldest, target, paused, held, keys, behind, seconds, transactions, live, dead, size)
     yield GaugeMetricFamily("mainspring_workers_alive", "Workers with a heartbeat", value=found.workers)
     text = "Since the last heartbeat job succeeded"

@@ -39,7 +39,9 @@ from mainspring.events import (
     WakeupsLost,
     WakeupsRestored,
 )
+from mainspring.measure import Measured
 from mainspring.observe.gauges import shown
+from mainspring.observe.measures import measured
 from mainspring.registry import Registry
 
 OTHER = "other"
@@ -133,7 +135,8 @@ class Metrics(Collector):
         app = ms.App(dsn, tasks, observers=[metrics])
         prometheus_client.REGISTRY.register(metrics)
 
-    With `gauges`, a function that reads them, it also shows the state of the database.
+    With `gauges`, a function that reads them, it also shows the state of the database; with `measures` the
+    application's own numbers.
     """
 
     def __init__(
@@ -142,6 +145,7 @@ class Metrics(Collector):
         *,
         gauges: Callable[[], Gauges | None] | None = None,
         state: Callable[[], dict[str, float]] | None = None,
+        measures: Callable[[], Sequence[Measured]] | None = None,
     ) -> None:
         self._tasks = None if tasks is None else set(tasks.names())
         self._queues = {*QUEUES, *(task.queue for task in tasks or ())}
@@ -154,7 +158,7 @@ class Metrics(Collector):
         self._alerts: Counter[str] = Counter()
         self._swept: Counter[str] = Counter()
         self._database_away = self._wakeups_lost = False
-        self.gauges, self.state = gauges, state
+        self.gauges, self.state, self.measures = gauges, state, measures
 
     def __call__(self, batch: Sequence[Event]) -> None:
         """Count a batch."""
@@ -197,6 +201,8 @@ class Metrics(Collector):
             text = "Whether the state of the database could be read"
             yield GaugeMetricFamily("mainspring_gauges_up", text, value=float(found is not None))
             yield from shown(found) if found is not None else ()
+        if self.measures is not None:
+            yield from measured(self.measures())
 
     def _counted(self) -> Iterator[Metric]:
         cells = list(self._shared.values())

@@ -1,16 +1,32 @@
 """Local stand-ins for Stripe, SMS, mail, push and invoicing, which speak the real protocols on loopback.
 
-`mainspring up` and the tests use them; the code that calls them is the one that calls the real providers.
+`mainspring up`, `mainspring simulate` and the tests use them; the code that calls them is the one that calls the real
+providers.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import ConfigurationError
 
-try:
-    from mainspring.sandbox.faults import Fault as Fault
-    from mainspring.sandbox.server import Sandbox as Sandbox
-except ModuleNotFoundError as missing:
-    if (missing.name or "").partition(".")[0] not in {"starlette", "uvicorn", "httpx2", "aiosmtpd"}:
-        raise
-    raise ConfigurationError("the sandbox needs an extra: pip install 'mainspring[sandbox]'") from None
+# Its settings are asked for where it is not installed, too: what listens waits until it is needed.
+if TYPE_CHECKING:
+    from mainspring.sandbox.courier import Courier
+    from mainspring.sandbox.faults import Fault
+    from mainspring.sandbox.server import Sandbox
+else:
+    _HOMES = {"Courier": "courier", "Fault": "faults", "Sandbox": "server"}
+    _EXTRA = {"starlette", "uvicorn", "httpx2", "aiosmtpd"}
 
-__all__ = ["Fault", "Sandbox"]
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'mainspring.sandbox' has no attribute {name!r}")
+        try:
+            return getattr(import_module(f"mainspring.sandbox.{_HOMES[name]}"), name)
+        except ModuleNotFoundError as missing:
+            if (missing.name or "").partition(".")[0] not in _EXTRA:
+                raise
+            raise ConfigurationError("the sandbox needs an extra: pip install 'mainspring[sandbox]'") from None
+
+
+__all__ = ["Courier", "Fault", "Sandbox"]

@@ -38,6 +38,7 @@ class Faults:
     """The faults that are on; the first that fits a request strikes."""
 
     def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
         self._chance = random.Random(seed)  # noqa: S311 (repeatable, no secret)
         self._lock = threading.Lock()
         self.on: list[Fault] = []
@@ -52,6 +53,13 @@ class Faults:
         """Switch off, all or those of a provider."""
         with self._lock:
             self.on = [fault for fault in self.on if provider not in (None, fault.provider)]
+
+    def reset(self) -> None:
+        """As at the beginning: none, and the same chance again."""
+        with self._lock:
+            self.on.clear()
+            self.struck.clear()
+            self._chance.seed(self._seed)
 
     def strike(
         self,

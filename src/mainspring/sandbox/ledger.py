@@ -166,6 +166,13 @@ class Ledger:
         with self._lock:
             self._db.executescript("delete from entry; delete from answer")
 
+    def reset(self) -> None:
+        """Forget everything, and give numbers from 1 again."""
+        with self._lock:
+            self.clear()
+            self._number = 0
+            self._db.execute("update number set n = 0")
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:

@@ -7,9 +7,9 @@ import contextlib
 import functools
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
@@ -21,11 +21,14 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mainspring.sandbox import desk
+from mainspring.sandbox.environment import WEBHOOK_SECRET, applied, environment
 from mainspring.sandbox.faults import Faults
 from mainspring.sandbox.ledger import Clock, Ledger, real_time
 from mainspring.sandbox.providers import PROVIDERS, smtp_server
 from mainspring.sandbox.stripe import Stripe
 from mainspring.sandbox.world import World
+
+T = TypeVar("T")
 
 HOST = "127.0.0.1"
 ENDLESS = 3600.0  # how long `timeout` stays silent; whoever waits gives up sooner
@@ -56,6 +59,12 @@ class Faulty:
         headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
         error = {"type": "api_error", "message": "a fault of the sandbox", "code": fault.code}
         return await JSONResponse({"error": error}, fault.status, headers)(scope, receive, send)
+
+
+def _listening(port: int) -> socket.socket:
+    """A socket that says it is TCP's: on others asyncio lets the second part of an answer wait, 40 ms."""
+    with socket.create_server((HOST, port)) as made:
+        return socket.socket(made.family, made.type, socket.IPPROTO_TCP, made.detach())
 
 
 async def _closed(server: uvicorn.Server) -> None:
@@ -127,6 +136,8 @@ class Sandbox:
         self._ready = threading.Event()
         self._thread: threading.Thread | None = None
         self._hang_up: Callable[[], object] = lambda: None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.closing: list[Callable[[], object]] = []  # called before it stops or is reset
         self._failed: BaseException | None = None
         self.smtp_port = smtp_port
 
@@ -150,6 +161,29 @@ class Sandbox:
         """What makes things happen at Stripe: late outcomes, webhooks in disorder, forgotten keys."""
         return self.world.part(Stripe)
 
+    def environment(self, webhook_secret: str = WEBHOOK_SECRET) -> dict[str, str]:
+        """The settings by which an application finds it in place of real providers."""
+        return environment(self.url, self.smtp_port, webhook_secret)
+
+    def standing_in(self) -> contextlib.AbstractContextManager[None]:
+        """Inside the block the environment leads to it: `Stripe.from_env()` and `senders()` find no real provider."""
+        return applied(self.environment())
+
+    def reset(self, clock: Clock | None = None) -> None:
+        """Forget everything and behave as at the beginning, from now on by this clock; its addresses stay."""
+        self._close()
+        self.ledger.reset()
+        self.ledger.clock = clock or self.ledger.clock
+        self.faults.reset()
+        self.stripe.reset()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine where the sandbox runs, and wait for it, from another thread."""
+        if self._loop is None:
+            work.close()
+            raise RuntimeError("the sandbox does not run: with Sandbox() as sandbox")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
     def start(self) -> Self:
         """Listen, in a thread."""
         self._thread = threading.Thread(target=self._run, name="sandbox", daemon=True)
@@ -161,6 +195,7 @@ class Sandbox:
 
     def stop(self) -> None:
         """Hang up."""
+        self._close()
         self._hang_up()
         if self._thread is not None:
             self._thread.join(10)
@@ -171,6 +206,10 @@ class Sandbox:
 
     def __exit__(self, *error: object) -> None:
         self.stop()
+
+    def _close(self) -> None:
+        while self.closing:
+            self.closing.pop()()
 
     def _run(self) -> None:
         try:
@@ -184,17 +223,18 @@ class Sandbox:
         """Listen until stopped, in the caller's event loop."""
         server = uvicorn.Server(uvicorn.Config(application(self.world), log_level="critical", lifespan="off"))
         async with self._mailbox(), self._post():
-            with socket.create_server((HOST, self._ports[0])) as listening:
+            with _listening(self._ports[0]) as listening:
                 self.world.url = f"http://{HOST}:{listening.getsockname()[1]}"
                 task, loop = asyncio.create_task(server.serve(sockets=[listening])), asyncio.get_running_loop()
                 while not server.started and not task.done():  # noqa: ASYNC110 (uvicorn has no event for it)
                     await asyncio.sleep(0.005)
                 self._hang_up = functools.partial(loop.call_soon_threadsafe, task.cancel)
+                self._loop = loop
                 self._ready.set()
                 try:
                     await asyncio.wait([task])
                 finally:
-                    self._hang_up = lambda: None
+                    self._hang_up, self._loop = lambda: None, None
                     await _closed(server)
                 if not task.cancelled():
                     task.result()  # it ended by itself: on a signal, or because it could not start

@@ -162,16 +162,19 @@ class Handler:
         parsed = message_from_bytes(content if isinstance(content, bytes) else b"", policy=policy.default)
         assert isinstance(parsed, EmailMessage)
         id = self._world.new_id("mail")
+        headers: dict[str, str] = {}  # each is parsed when it is asked for, which takes most of the time
+        for name, value in parsed.items():
+            headers.setdefault(name.lower(), str(value))
         body = {
             "provider": "smtp",
-            "from": str(parsed.get("from", "")),
+            "from": headers.get("from", ""),
             "to": list(envelope.rcpt_tos),
-            "subject": str(parsed.get("subject", "")),
+            "subject": headers.get("subject", ""),
             "text": _part(parsed, "plain"),
             "html": _part(parsed, "html"),
-            "message_id": str(parsed.get("message-id", "")).strip(),
+            "message_id": headers.get("message-id", "").strip(),
             "mail_from": envelope.mail_from,
-            "headers": {name.lower(): str(value) for name, value in parsed.items()},
+            "headers": headers,
         }
         self._world.ledger.add("mail", id, body)
         return id

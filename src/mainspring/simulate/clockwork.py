@@ -15,8 +15,11 @@ from mainspring.errors import MainspringError
 from mainspring.events import subject_of
 from mainspring.job import Claim, Enqueued, NewJob
 from mainspring.outcome import Move
+from mainspring.registry import ENGINE
+from mainspring.schedule import Schedule
 from mainspring.simulate.chance import Chance
 from mainspring.simulate.messages import Messages
+from mainspring.simulate.providers import Watch
 from mainspring.simulate.scratch import MOVE, TIDY
 from mainspring.simulate.timeline import Entry, Fired, Ran
 from mainspring.testing.ran import Crash
@@ -48,9 +51,9 @@ STATES: Final = {
 class Clockwork(Runner):
     """A runner that also fires schedules, and says what happened. Its clock is the scratch database's."""
 
-    def begin(self, chance: Chance, own: Conn, start: datetime, *, zone: str, maintenance: bool) -> None:
+    def begin(self, chance: Chance, watch: Watch, own: Conn, start: datetime, *, zone: str, maintenance: bool) -> None:
         """Know what else it needs: where chance comes from, and a connection that is whole, for others' code."""
-        self._chance, self._own, self._zone = chance, own, zone
+        self._chance, self._watch, self._own, self._zone = chance, watch, own, zone
         self._messages = cast(Messages, self._view)
         self._now = self._zones_at = start
         self._firing = self._keeping = _Firing(self._sql, self._registry, self._ring, housekeeping=maintenance)
@@ -60,7 +63,7 @@ class Clockwork(Runner):
         self._paged = any(schedule.entities is not None for schedule in self._firing.schedules())
         self._due = self._expiring = True
         self._filled: set[str] = set()  # the queues in which jobs wait
-        self._claimed = 0  # at this instant
+        self._claimed = self._visits = 0  # at this instant
         self._busy = True  # something happened at it; else what seems due still is somebody else's
         self._moves = 0
         self._crashed = False  # some attempt has; rescued jobs are looked for only then
@@ -80,14 +83,22 @@ class Clockwork(Runner):
     async def next(self) -> datetime | None:
         """Write how the last attempts ended, and find the next instant at which something is due: now, if more is."""
         self._write()
-        cursor = await self._view.execute(self._sql["next_simulated"], self._tasks)
-        ((queues, ready, job, lease, schedule),) = await cursor.fetchall()
-        self._filled = set(queues)
-        if ready and self._claimed:  # what ran has enqueued more; what cannot be claimed waits for the next instant
-            return self._now
+        came = False
+        while True:
+            cursor = await self._view.execute(self._sql["next_simulated"], self._tasks)
+            ((queues, ready, job, lease, schedule),) = await cursor.fetchall()
+            self._filled = set(queues)
+            # Who ran or came has enqueued more; what cannot be claimed waits for the next instant.
+            if ready and (self._claimed or came):
+                return self._now
+            if not await self._visited():
+                break
+            came = True
         known: list[datetime] = [
             at for at in (job, lease, schedule) if at is not None and (at > self._now or self._busy)
         ]
+        if (visit := self.visitors.next_at()) is not None:
+            known.append(visit)
         if self._zoned:
             known.append(self._zones_at + ZONES_EVERY)
         if not known:
@@ -99,7 +110,8 @@ class Clockwork(Runner):
     async def move(self, to: datetime) -> None:
         """Set the clock."""
         if to > self._now:
-            self._now, self._claimed = to, 0
+            self._now = self._watch.at = to
+            self._claimed = self._visits = 0
             self._chance.move(to)
             await self._view.execute(self._move, [to])
             self._moves += 1
@@ -120,6 +132,19 @@ class Clockwork(Runner):
             await self._fan_out.zones(self._own, timedelta(0))
         self._busy = bool(fired or ran or asks)
         return [*fired, *ran]
+
+    async def _visited(self) -> bool:
+        """Whether others came whose time it is, when everything that was due is done; what they bring may be due."""
+        at = self.visitors.next_at()
+        if at is None or at > self._now:
+            return False
+        self._visits += 1
+        if self._visits > MOST:
+            raise MainspringError(f"more than {MOST} visits at {self._now}: a visitor wants to come again at once")
+        self._messages.send()  # they see what is so now
+        self._chance.shake("visit", self._now, self._visits)
+        self._busy = await self.visitors.visit()
+        return self._busy
 
     async def _fire(self) -> list[Fired]:
         looked = BATCH
@@ -207,6 +232,11 @@ class _Firing(Firing):
     """The scheduler's, which also keeps what it has written."""
 
     written: Sequence[tuple[Plan, dict[str, Any]]] = ()
+
+    def schedules(self) -> list[Schedule]:
+        """Where the built-in schedules rest, watches do: they would fill the time line."""
+        found = super().schedules()
+        return [one for one in found if self._housekeeping or self._registry.get(one.task).app != ENGINE]
 
     async def bind(self, conn: Any, org: str) -> None:
         if not isinstance(conn, Messages):  # where others' code runs; a scratch database is not secured

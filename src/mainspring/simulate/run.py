@@ -17,7 +17,9 @@ from mainspring.db.schema import Sql, render
 from mainspring.errors import ConfigurationError
 from mainspring.simulate.chance import Chance
 from mainspring.simulate.clockwork import SAME, Clockwork
+from mainspring.simulate.here import only_here
 from mainspring.simulate.messages import Messages
+from mainspring.simulate.providers import Providers, Watch, providers
 from mainspring.simulate.scratch import QUICKEN, scratch
 from mainspring.simulate.timeline import Entry, Tally, Totals
 from mainspring.testing.clock import Clock
@@ -25,6 +27,7 @@ from mainspring.testing.databases import Database, install, take
 from mainspring.testing.here import run_here
 from mainspring.testing.runner import running
 from mainspring.testing.tasks import Declared
+from mainspring.testing.visitor import Visitors
 
 NAME = "mainspring simulate"
 MOMENT = timedelta(microseconds=1)
@@ -61,14 +64,23 @@ def simulate(
 ) -> Simulated:
     """Run an application's schedules and jobs from one instant up to another, in a scratch database.
 
-    `load` is called when the scratch database is there: an application that reads its address from the environment
-    finds that one. The same seed gives the same time line.
+    `load` is called when the scratch database and the sandbox are there: an application that reads their addresses from
+    the environment finds those. The same seed gives the same time line.
     """
     chance = Chance(seed)
-    with scratch(dsn, keep=keep) as database, chance.ruling(), _quiet():
+    with (
+        scratch(dsn, keep=keep) as database,
+        only_here(database.dsn),
+        providers(Watch(start), seed) as others,
+        chance.ruling(),
+        _quiet(),
+    ):
         app = load()
+        others.meet(app)
         _prepare(app, database, chance, start)
-        totals = run_here(lambda threads: _move(threads, app, database, chance, start, end, tell, zone, maintenance))
+        totals = run_here(
+            lambda threads: _move(threads, app, database, chance, others, start, end, tell, zone, maintenance)
+        )
         return Simulated(totals, database.dsn)
 
 
@@ -82,12 +94,12 @@ def _prepare(app: App, database: Database, chance: Chance, start: datetime) -> N
         chance.shake("prepare")
         if app.limits:
             run(psycopg_door(conn), Declared.by(app).declare(Sql(app.schema)))
-        take(conn, app.prepare, schema=app.schema)
+        take(conn, (*app.migrations, *app.prepare), schema=app.schema)
 
 
 async def _move(
-    threads: Executor, app: App, database: Database, chance: Chance, start: datetime, end: datetime, tell: Tell,
-    zone: str, maintenance: bool,
+    threads: Executor, app: App, database: Database, chance: Chance, others: Providers, start: datetime, end: datetime,
+    tell: Tell, zone: str, maintenance: bool,
 ) -> Totals:  # fmt: skip
     tasks, tally = Declared.by(app), Tally()
     sql = Sql(tasks.schema)
@@ -95,9 +107,11 @@ async def _move(
     given = options(database.dsn, NAME)
     with Connection.connect(database.dsn, **given) as plain:
         conn, own = Messages(plain, {sql[name] for name in SAME}), await AsyncConnection.connect(database.dsn, **given)
-        async with own, running(Clockwork, database.dsn, tasks, conn, ring, threads) as clockwork:
+        visitors = Visitors(others.visitors, others.watch, threads)
+        work = running(Clockwork, database.dsn, tasks, conn, ring, threads, visitors=visitors)
+        async with own, work as clockwork:
             # Schedules are declared a moment before time begins, so that an instant exactly then is one of theirs.
-            clockwork.begin(chance, own, start - MOMENT, zone=zone, maintenance=maintenance)
+            clockwork.begin(chance, others.watch, own, start - MOMENT, zone=zone, maintenance=maintenance)
             await clockwork.sync()
             at: datetime | None = start
             while at is not None and at < end:
@@ -110,7 +124,7 @@ async def _move(
                     raise ConfigurationError(NOTHING)
             ((waiting,),) = await (await conn.execute(sql["left_waiting"])).fetchall()
             ring.close()
-            return tally.totals(end, waiting)
+            return tally.totals(end, waiting, others.asked())
 
 
 @contextmanager

@@ -48,13 +48,17 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True, tag="attempt", tag_field="k
 Entry = Fired | Ran
 
 
-class Totals(msgspec.Struct, frozen=True, kw_only=True, tag="totals", tag_field="kind"):
-    """What it comes to: attempts by task and where they left their job, fires by schedule and what became of them."""
+class Totals(msgspec.Struct, frozen=True, kw_only=True, tag="totals", tag_field="kind", omit_defaults=True):
+    """What it comes to: attempts by task and where they left their job, fires by schedule and what became of them.
+
+    `sandbox` is what the stand-ins for providers were asked, by its kind: charges, mails.
+    """
 
     until: datetime
     attempts: dict[str, dict[str, int]]
     fires: dict[str, dict[str, int]]
     waiting: int  # jobs that are due later than the end
+    sandbox: dict[str, int] = {}
 
     def lines(self) -> Iterator[str]:
         """The same for people."""
@@ -64,6 +68,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, tag="totals", tag_field=
             width = max(map(len, counts), default=0)
             for name, by in counts.items():
                 yield f"  {name:{width}}  " + ", ".join(f"{count} {what}" for what, count in by.items())
+        if self.sandbox:
+            yield "sandbox: " + ", ".join(f"{count} {kind}" for kind, count in self.sandbox.items())
         yield f"waiting at the end: {self.waiting}"
 
 
@@ -85,9 +91,11 @@ class Tally:
             else:
                 self._fires[entry.schedule][entry.how] += 1
 
-    def totals(self, until: datetime, waiting: int) -> Totals:
+    def totals(self, until: datetime, waiting: int, sandbox: dict[str, int]) -> Totals:
         """What it has come to."""
-        return Totals(until=until, attempts=_sorted(self._attempts), fires=_sorted(self._fires), waiting=waiting)
+        return Totals(
+            until=until, attempts=_sorted(self._attempts), fires=_sorted(self._fires), waiting=waiting, sandbox=sandbox
+        )
 
 
 def _sorted(counts: dict[str, Counter[str]]) -> dict[str, dict[str, int]]:

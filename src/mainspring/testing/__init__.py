@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mainspring.testing.guest import Guest, adrain, drain
     from mainspring.testing.harness import Harness
     from mainspring.testing.ran import Crash, Drained, Ran
+    from mainspring.testing.visitor import Visitor
 else:
     _HOMES = {
         "Clock": "clock",
@@ -24,6 +25,7 @@ else:
         "Harness": "harness",
         "Ran": "ran",
         "Server": "databases",
+        "Visitor": "visitor",
         "adrain": "guest",
         "drain": "guest",
         "install": "databases",
@@ -44,6 +46,7 @@ __all__ = [
     "Harness",
     "Ran",
     "Server",
+    "Visitor",
     "adrain",
     "drain",
     "install",

@@ -61,6 +61,7 @@ class Clock:
         self._conn = conn if isinstance(conn, psycopg.Connection) else View(join(conn))
         self._now = render("select {schema}.now()", schema)
         self._set = render("update {schema}.clock set at = %s", schema)
+        self._at: datetime | None = None
 
     def now(self) -> datetime:
         """What the clock shows."""
@@ -69,9 +70,17 @@ class Clock:
         now: datetime = row[0]
         return now
 
+    @property
+    def at(self) -> datetime:
+        """Where it was stopped last by this object: it is not asked, so any thread may look."""
+        if self._at is None:
+            raise RuntimeError("the clock was not set yet")
+        return self._at
+
     def set(self, at: datetime) -> datetime:
         """Stop the clock at an instant."""
         psycopg.Cursor(self._conn).execute(self._set, [at])
+        self._at = at
         return at
 
     def advance(self, delta: timedelta | None = None, **units: float) -> datetime:

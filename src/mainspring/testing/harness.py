@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -33,6 +34,7 @@ from mainspring.testing.joined import AsyncView
 from mainspring.testing.ran import Drained, Ran
 from mainspring.testing.runner import LIMIT, Runner, running
 from mainspring.testing.tasks import Declared, Tasks
+from mainspring.testing.visitor import Visitor, Visitors
 from mainspring.testing.working import Working
 
 T = TypeVar("T")
@@ -54,6 +56,7 @@ class Harness(Enqueued):
             assert status(mainspring.conn, 9) == "verified"
 
     Verbs that run jobs have async twins, which run them in the test's own event loop: `await mainspring.adrain()`.
+    `visitors` are others who act while time passes; see `Visitor`.
     """
 
     def __init__(self, dsn: str, app: Tasks | None = None, *, schema: str = DEFAULT_SCHEMA) -> None:
@@ -71,6 +74,8 @@ class Harness(Enqueued):
         if known.limits:
             self._ask(known.declare(self._sql))
         self._working: Working | None = None
+        self._thread = threading.get_ident()
+        self.visitors: list[Visitor] = []
 
     def close(self) -> None:
         """Hang up."""
@@ -86,6 +91,10 @@ class Harness(Enqueued):
 
     # -- time ---------------------------------------------------------------------------------------------------
 
+    def now(self) -> datetime:
+        """What the database's clock shows; in other threads, such as the sandbox's, where the test has stopped it."""
+        return super().now() if threading.get_ident() == self._thread else self.clock.at
+
     def advance(
         self,
         delta: timedelta | None = None,
@@ -97,7 +106,8 @@ class Harness(Enqueued):
     ) -> Drained:
         """Let time pass, `advance(hours=4)`, and run what becomes due on the way, each job at its exact instant.
 
-        A lease that ends on the way is rescued. While a worker is `working`, time moves at once and the worker runs.
+        A lease that ends on the way is rescued, and visitors come when they want to. While a worker is `working`, time
+        moves at once and the worker runs.
         """
         target = self._target(delta, to, units)
         return self._in_thread(lambda runner: self._advance(runner, target, raise_errors, limit))
@@ -130,6 +140,9 @@ class Harness(Enqueued):
             if instant is None or instant > target:
                 break
             self.clock.set(instant)
+        while self._working is not None and (instant := runner.visitors.next_at()) is not None and instant <= target:
+            self.clock.set(max(instant, self.clock.at))
+            await runner.visitors.visit()
         self.clock.set(target)
         return Drained(runs)
 
@@ -143,8 +156,8 @@ class Harness(Enqueued):
     ) -> Drained:
         """Let time pass up to an instant, or until something is so, `run_until(lambda: status(conn, 9) == "verified")`.
 
-        A condition is looked at before each job and at each due instant, and time stops where it holds. If it does not
-        hold `within` so much virtual time, or nothing is due any more, the test fails.
+        A condition is looked at before each job and each visit and at each due instant, and time stops where it holds.
+        If it does not hold `within` so much virtual time, or nothing is due any more, the test fails.
         """
         if isinstance(until, datetime):
             return self.advance(to=until, raise_errors=raise_errors, limit=limit)
@@ -185,6 +198,7 @@ class Harness(Enqueued):
         if self._working is not None:
             raise RuntimeError("a worker works: wait for what it tells, mainspring.wait_for(...)")
         runs: list[Ran] = []
+        visits = 0
         await runner.fire()
         while not await so(runner):
             if (claim := await runner.claim()) is not None:
@@ -192,11 +206,17 @@ class Harness(Enqueued):
                     raise AssertionError(f"{limit} jobs ran, and it is still not so")
                 runs.append(await runner.run(claim, raise_errors=raise_errors))
                 continue
+            if await runner.visitors.visit():
+                visits += 1
+                if visits > limit:
+                    raise AssertionError(f"visitors came {limit} times at {self.clock.at}, and it is still not so")
+                continue
             instant = await runner.next_instant()
             if instant is None or instant > target:
                 why = "nothing else is due" if instant is None else f"the next is due {instant}, not before {target}"
                 raise AssertionError(f"it is not so, and {why}; it is {self.now()}, and {len(runs)} jobs ran")
             self.clock.set(instant)
+            visits = 0
             await runner.rescue()
             await runner.fire()
         return Drained(runs)
@@ -333,5 +353,6 @@ class Harness(Enqueued):
         if self.conn.info.transaction_status != TransactionStatus.IDLE:
             raise RuntimeError("leave the transaction of mainspring.conn first: the jobs in it are not committed yet")
         view = AsyncView(self.conn.pgconn, autocommit=True)
-        async with running(Runner, self.dsn, tasks, view, self._ring, threads, queue) as runner:
+        visitors = Visitors(self.visitors, lambda: self.clock.at, threads)
+        async with running(Runner, self.dsn, tasks, view, self._ring, threads, queue, visitors) as runner:
             yield runner

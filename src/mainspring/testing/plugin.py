@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mainspring.testing.harness import Harness
     from mainspring.testing.run import Run
 
+#: Fixtures for who tests against the sandbox. By its name: the kit itself does not need it.
+pytest_plugins = ("mainspring.sandbox.plugin",)
+
 DSN = "MAINSPRING_TEST_DSN"
 _RUN = pytest.StashKey["Run"]()
 
@@ -89,7 +92,8 @@ def mainspring(
     from mainspring.testing.tasks import Declared
 
     schema = Declared.by(mainspring_app).schema if mainspring_app is not None else "mainspring"
-    with mainspring_server.fresh(schema=schema, prepare=mainspring_migrations) as database:
+    lines = mainspring_app.migrations if isinstance(mainspring_app, App) else ()
+    with mainspring_server.fresh(schema=schema, prepare=(*lines, *mainspring_migrations)) as database:
         monkeypatch.setenv("MAINSPRING_DSN", database.dsn)
         if isinstance(mainspring_app, App):
             monkeypatch.setattr(mainspring_app, "_dsn", database.dsn)

@@ -29,6 +29,7 @@ from mainspring.task import Task
 from mainspring.testing.joined import AsyncView, View
 from mainspring.testing.ran import Crash, Drained, Ran
 from mainspring.testing.tasks import Declared, shown
+from mainspring.testing.visitor import Visitors
 from mainspring.worker.breakers import Breakers
 from mainspring.worker.crew import Crew
 from mainspring.worker.executor import Executor
@@ -62,6 +63,7 @@ class Runner:
         queue: str | None = None,
         attempt: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         fires: bool = False,  # schedules: where time is the test's
+        visitors: Visitors | None = None,
     ) -> None:
         self._registry, self._view, self._attempt = tasks.registry, view, attempt
         self._sql = sql = Sql(tasks.schema)
@@ -79,20 +81,29 @@ class Runner:
         self._firing = Firing(sql, tasks.registry, ring, Bus(tasks.observers), housekeeping=False)
         self._fan_out = FanOut(sql, self._firing, pool, threads)
         self._fires, self._synced = fires, False
+        self.visitors = visitors or Visitors()
         if rules := declared(tasks.breakers, tasks.registry):
             self._executor.breakers = Breakers(self._use, sql, rules, Bus(tasks.observers), lambda: None)
 
     async def drain(self, *, raise_errors: bool = True, limit: int = LIMIT) -> Drained:
         """Run everything that is due, and what becomes due by it."""
         runs: list[Ran] = []
+        visits = 0
         await self.rescue()
         await self.fire()
-        while (claim := await self.claim()) is not None:
+        while True:
+            claim = await self.claim()
+            if claim is None:
+                if not await self.visitors.visit():
+                    return Drained(runs)
+                visits += 1
+                if visits > limit:
+                    raise AssertionError(f"visitors came {limit} times and want to come again, at the same instant")
+                continue
             if len(runs) >= limit:
                 last = Counter(run.task for run in runs[-10:]).most_common()
                 raise AssertionError(f"{limit} jobs ran and more are due; of the last: {last}")
             runs.append(await self.run(claim, raise_errors=raise_errors))
-        return Drained(runs)
 
     async def claim(self, task: str | None = None, queue: str | None = None) -> Claim | None:
         """Take one due job, if there is one."""
@@ -161,10 +172,11 @@ class Runner:
         return [row[0] for row in rows]
 
     async def next_instant(self) -> datetime | None:
-        """When something becomes due, a schedule fires, or a lease ends."""
+        """When something becomes due, a schedule fires, a lease ends, or a visitor comes."""
         await self.fire()  # what ran meanwhile may have brought a new zone or a new schedule
         row = await (await self._view.execute(self._sql["next_instant"], [self._registry.names()])).fetchone()
-        return row[0] if row else None
+        found = [at for at in (row[0] if row else None, self.visitors.next_at()) if at is not None]
+        return min(found, default=None)
 
     async def job(self, job: UUID) -> Job:
         """A job as it stands."""
@@ -204,13 +216,23 @@ class _Held(Run):
 
 @asynccontextmanager
 async def running(
-    kind: type[R], dsn: str, tasks: Declared, view: Any, ring: Keyring, threads: Threads, queue: str | None = None
+    kind: type[R],
+    dsn: str,
+    tasks: Declared,
+    view: Any,
+    ring: Keyring,
+    threads: Threads,
+    queue: str | None = None,
+    visitors: Visitors | None = None,
 ) -> AsyncIterator[R]:
     """A runner whose handlers have transactions of their own, as in production."""
     transactions = Transactions(dsn, WORKER, size=4, prepare=False)
     own = pool(dsn, size=4, name=WORKER, prepare=False)
     try:
-        yield kind(tasks, view, ring, transactions=transactions, pool=own, threads=threads, queue=queue, fires=True)
+        yield kind(
+            tasks, view, ring, transactions=transactions, pool=own, threads=threads, queue=queue, fires=True,
+            visitors=visitors,
+        )  # fmt: skip
     finally:
         await transactions.close()
         own.close()

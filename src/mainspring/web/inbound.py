@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -43,11 +43,15 @@ class Receiver:
 
     async def answer(self, request: Request) -> Response:
         """Answer 200 once the event is recorded, whether now or before; 503 makes the provider send it again."""
-        source = self._sources.get(request.path_params["provider"])
-        if source is None:
-            raise HTTPException(404)
-        body = await self._body(request)
+        provider = request.path_params["provider"]
+        self._source(provider)  # before a body is read for nobody
         headers = {name: ", ".join(request.headers.getlist(name)) for name in request.headers}
+        await self.receive(provider, headers, await self._body(request))
+        return Json({"received": True})
+
+    async def receive(self, provider: str, headers: Mapping[str, str], body: bytes) -> None:
+        """Verify an event by the database's time, and record it once with its job; `headers` have lower-case names."""
+        source = self._source(provider)
         received = self._verified(source, headers, body, await self._surface.now())
         job = self._job(source, received)
         if job is not None and job.org_id is not None:
@@ -55,7 +59,12 @@ class Receiver:
         async with self._surface.connection() as conn:
             told = await self._keep(conn, source.name, received, job)
         tell(self._surface.observers, told)  # after the commit
-        return Json({"received": True})
+
+    def _source(self, provider: str) -> Inbound:
+        source = self._sources.get(provider)
+        if source is None:
+            raise HTTPException(404)
+        return source
 
     async def _body(self, request: Request) -> bytes:
         body = bytearray()
@@ -69,7 +78,7 @@ class Receiver:
             raise HTTPException(408, "The body did not arrive in time") from None
         return bytes(body)
 
-    def _verified(self, source: Inbound, headers: dict[str, str], body: bytes, now: datetime) -> Received:
+    def _verified(self, source: Inbound, headers: Mapping[str, str], body: bytes, now: datetime) -> Received:
         try:
             received = source.verify(headers, body, now)
         except SignatureRefused as refused:

@@ -16,6 +16,7 @@ from mainspring.client import AsyncClient
 from mainspring.db.connect import AsyncConnection, answered_within, async_pool
 from mainspring.db.gauges import Reader
 from mainspring.db.jobs import now
+from mainspring.db.measures import Measures
 from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.schema import Sql
 from mainspring.db.translate import unavailable
@@ -39,6 +40,8 @@ class Surface:
         self.metrics = found or Metrics(app.registry)
         if self.metrics.gauges is None:
             self.metrics.gauges = Reader(app.dsn, app.schema)
+        if self.metrics.measures is None and app.measures:
+            self.metrics.measures = Measures(app.dsn, app.measures, app.schema)
         self.observers: tuple[Observer, ...] = app.observers if found else (*app.observers, self.metrics)
         self._client: AsyncClient | None = None
         self._pool: AsyncConnectionPool[AsyncConnection] | None = None

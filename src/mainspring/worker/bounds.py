@@ -23,6 +23,7 @@ class Bounds:
     """The lower bounds that one worker keeps. Times are the loop's, except due times, which are the database's."""
 
     def __init__(self) -> None:
+        self.margin = MARGIN  # of the database's time
         self._low: dict[tuple[str, int], datetime] = {}
         self._floor = BEGINNING  # for lanes that no claim has come from since the last scan
         self.scan_at = 0.0  # from then on a claim starts at the beginning
@@ -47,11 +48,11 @@ class Bounds:
         rest = min((ended - started) * DUTY, RESCAN)
         if not bounded:
             self._low.clear()
-            self._floor = BEGINNING if full or now is None else now - MARGIN
+            self._floor = BEGINNING if full or now is None else now - self.margin
             self.scan_at = ended + (RESCAN if full else rest)
             self._affordable = ended if full else ended + rest
         elif self._low and not full:
             self.scan_at = min(self.scan_at, max(ended, self._affordable))
         if full:
             for claim in claims:  # in due order within a lane, so the last one of each counts
-                self._low[claim.queue, claim.priority] = claim.due_at - MARGIN
+                self._low[claim.queue, claim.priority] = claim.due_at - self.margin

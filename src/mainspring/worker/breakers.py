@@ -42,10 +42,14 @@ Use: TypeAlias = Callable[[Callable[[psycopg.AsyncConnection[Any]], Awaitable[An
 class Breakers(Service):
     """Every process decides by what it last saw; what it does not know costs a few calls, never a wrong state."""
 
-    def __init__(self, use: Use, sql: Sql, rules: Mapping[str, Breaker], bus: Bus, woke: Callable[[], None]) -> None:
+    def __init__(
+        self, use: Use, sql: Sql, rules: Mapping[str, Breaker], bus: Bus, woke: Callable[[], None],
+        speed: float = 1.0,
+    ) -> None:  # fmt: skip
         super().__init__(EVERY)
         self._use, self._sql, self._rules, self._bus, self._woke = use, sql, rules, bus, woke
         self._event_loop = asyncio.get_running_loop()
+        self._speed = speed  # of the database's clock, which the windows and pauses of breakers are counted by
         self._gates: dict[Id, Gate] = {}
         self._freeing: dict[Id, float] = {}  # what has closed, and until when jobs of it are fetched
         self._declared = False
@@ -69,7 +73,7 @@ class Breakers(Service):
         """The passes for one call; of a key, the dependency itself must be closed as well."""
         if name not in self._rules:
             raise DeclarationError(f"no breaker is called {name!r}{did_you_mean(name, self._rules)}")
-        clock, last = self._event_loop.time, Id(job.org_id, name, key) if key else whole(name)
+        clock, last = self._clock, Id(job.org_id, name, key) if key else whole(name)
         above = self._gates.get(whole(name)) if key else None
         passes: list[Pass] = []
         try:
@@ -87,7 +91,7 @@ class Breakers(Service):
 
     async def _may_try(self, gate: Gate, job: Claim) -> bool:
         """Whether this call is a probe; False: the breaker has closed meanwhile."""
-        now = self._event_loop.time()
+        now = self._clock()
         if not gate.may_ask(now, job.claimed_at):
             raise gate.put_off(now, job.claimed_at)
         gate.asking += 1
@@ -98,8 +102,8 @@ class Breakers(Service):
         finally:
             gate.asking -= 1
         if answer == "open":
-            gate.refused(self._event_loop.time(), wait, at)
-            raise gate.put_off(self._event_loop.time(), at or job.claimed_at)
+            gate.refused(self._clock(), wait, at)
+            raise gate.put_off(self._clock(), at or job.claimed_at)
         self.wake()
         return bool(answer == "probe")
 
@@ -114,7 +118,7 @@ class Breakers(Service):
 
     def leave(self, passes: list[Pass], failed: bool | None) -> None:
         """Calls ended."""
-        now = self._event_loop.time()
+        now = self._clock()
         for call in passes:
             if call.gate.leave(call, failed, now):
                 at_once = call.probe is not None or not call.gate.closed
@@ -167,8 +171,8 @@ class Breakers(Service):
         """Report, look, and fetch the jobs of what has closed. `thorough`: also what may wait, before we go."""
         if not self._rules:
             return
-        began = self._event_loop.time()
-        calls = [call for gate in self._gates.values() if gate.unsaid(thorough) for call in gate.take(began)]
+        began, now = self._event_loop.time(), self._clock()
+        calls = [call for gate in self._gates.values() if gate.unsaid(thorough) for call in gate.take(now)]
         try:
             if not self._declared:
                 await self._do(breakers.declare(self._sql, self._rules.values()))
@@ -176,7 +180,7 @@ class Breakers(Service):
             changes: list[Change] = await self._do(breakers.report(self._sql, calls)) if calls else []
         except BaseException:
             for call in calls:
-                self._gate(Id(call.org_id, call.name, call.key)).put_back(call, began)
+                self._gate(Id(call.org_id, call.name, call.key)).put_back(call, now)
             raise
         self._told(changes)
         self._learn(await self._do(breakers.look(self._sql, list(self._rules))))
@@ -194,14 +198,14 @@ class Breakers(Service):
                 await self.tick(thorough=True)
 
     def _learn(self, rows: list[Seen]) -> None:
-        now = self._event_loop.time()
+        now = self._clock()
         seen = {Id(*row[:3]): row for row in rows}
         self._declared = all(whole(name) in seen for name in self._rules)
         for id in seen.keys() - self._gates.keys():
             self._gate(id)
         for id, gate in self._gates.items():
             if gate.learn(seen.get(id), now):
-                self._freeing[id] = now + FREEING
+                self._freeing[id] = self._event_loop.time() + FREEING
 
     async def _free(self) -> None:
         """Fetch what waits for breakers that have closed, in bounded portions."""
@@ -218,7 +222,7 @@ class Breakers(Service):
         if await self._do(breakers.free_all(self._sql, BATCH)):
             self._woke()
         await self._do(breakers.forget(self._sql))
-        now = self._event_loop.time()
+        now = self._clock()
         self._gates = {id: gate for id, gate in self._gates.items() if not gate.idle(now)}
 
     def _told(self, changes: list[Change]) -> None:
@@ -231,6 +235,10 @@ class Breakers(Service):
         if gate is None:
             gate = self._gates[id] = Gate(id, self._rules[id.name])
         return gate
+
+    def _clock(self) -> float:
+        """Ours, in seconds of the database's."""
+        return self._event_loop.time() * self._speed
 
     async def _do(self, flow: Flow[Any]) -> Any:
         async def talk(conn: psycopg.AsyncConnection[Any]) -> Any:

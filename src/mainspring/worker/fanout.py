@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
-from inspect import iscoroutinefunction
+from functools import partial
+from inspect import iscoroutinefunction, signature
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
@@ -155,23 +156,34 @@ class FanOut:
     async def _ask(self, conn: Conn, source: Any, params: dict[str, Any]) -> list[Sequence[Any]]:
         """The rows that a source answers: SQL, or a function of the application."""
         arguments = [params[name] for name in ("zone", "after", "limit") if name in params]
+        named = {name: params[name] for name in ("instant",) if name in params and takes(source, name)}
         try:
             async with asyncio.timeout(PATIENCE) as limit:
                 if isinstance(source, str):
                     cursor = await psycopg.AsyncCursor(conn).execute(cast(Any, source), params or None)
                     return await cursor.fetchall()
                 if iscoroutinefunction(source) or iscoroutinefunction(getattr(source, "__call__", None)):  # noqa: B004 (which?)
-                    return list(await source(conn, *arguments))
-                return await asyncio.get_running_loop().run_in_executor(self._threads, self._call, source, arguments)
+                    return list(await source(conn, *arguments, **named))
+                call = partial(self._call, source, arguments, named)
+                return await asyncio.get_running_loop().run_in_executor(self._threads, call)
         except TimeoutError:
             if limit.expired():
                 raise TimeoutError(f"no answer within {PATIENCE:g} s") from None
             raise
 
-    def _call(self, source: Callable[..., Any], arguments: list[Any]) -> list[Any]:
+    def _call(self, source: Callable[..., Any], arguments: list[Any], named: dict[str, Any]) -> list[Any]:
         self._pool.open()
         with self._pool.connection() as conn:
-            return list(source(conn, *arguments))
+            return list(source(conn, *arguments, **named))
+
+
+def takes(source: Any, name: str) -> bool:
+    """Whether a source asks for something by its name.
+
+    >>> takes(lambda conn, zone, after, limit, *, instant: [], "instant"), takes("select 1", "instant")
+    (True, False)
+    """
+    return callable(source) and name in signature(source).parameters
 
 
 def _jobs(

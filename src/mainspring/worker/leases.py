@@ -52,7 +52,7 @@ class Renewer(Service):
             # Losing a renewal costs nothing but the renewal: it need not wait for the disk.
             async with conn.transaction():
                 await conn.execute("set local synchronous_commit = off")
-                cursor = await conn.execute(self._sql["renew"], [self._worker, self._config.lease, epochs])
+                cursor = await conn.execute(self._sql["renew"], [self._worker, self._config.lease_there, epochs])
                 return await cursor.fetchall()
 
         alive = dict(await self._line.use(renew))

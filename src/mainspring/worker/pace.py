@@ -26,6 +26,7 @@ class Pace:
 
     def __init__(self, config: WorkerConfig, crews: Sequence[Crew]) -> None:
         self._batch, self._longest = config.batch, config.poll_interval.total_seconds()
+        self._speed = config.speed
         self._crews = list(crews)
         self.poll = SHORTEST_POLL
         self.poll_at = 0.0
@@ -91,7 +92,7 @@ class Pace:
         self.poll = min(SHORTEST_POLL if any_found else self.poll * 2, self._longest)
         pause = self.poll * random.uniform(0.8, 1.2)  # noqa: S311 (spreads polls, no secret)
         if due is not None and due[0] is not None:
-            pause = min(pause, max(due[0].total_seconds(), SOONEST_TIMER))
+            pause = min(pause, max(due[0].total_seconds() / self._speed, SOONEST_TIMER))
         self.poll_at = min(self.poll_at, now + pause)
 
     def look_idle(self, found: Sequence[Found], due: Due, *, still: bool) -> None:

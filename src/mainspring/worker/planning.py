@@ -9,11 +9,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from mainspring.expression import parse
-from mainspring.fire import CatchUp, Occurrence, Policy, Running, decide, jitter, label
+from mainspring.fire import ON_TIME, CatchUp, Occurrence, Policy, Running, decide, jitter, label
 from mainspring.job import NewJob
 from mainspring.rule import Rule
 from mainspring.schedule import make
 from mainspring.uuid7 import uuid7
+
+#: Where the clock runs fast, a scheduler that comes so much later in real time is on time, too.
+MOMENT = timedelta(seconds=1)
 
 read_job = msgspec.json.Decoder(NewJob).decode
 
@@ -40,6 +43,7 @@ class Due(NamedTuple):
     busy: bool
     undeclared: bool
     now: datetime
+    speed: float
 
 
 class Plan(NamedTuple):
@@ -64,7 +68,8 @@ def plan(due: Due, tzdata: str) -> Plan:
     It raises where the stored definition is wrong.
     """
     rule = rule_of(due.rule, due.zone)
-    policy = Policy(catch_up=due.catch_up, within=due.within, most=due.most, running=due.running)
+    on_time = max(ON_TIME, MOMENT * due.speed)
+    policy = Policy(catch_up=due.catch_up, within=due.within, most=due.most, running=due.running, on_time=on_time)
     found = [_anew(one, due, rule, tzdata) for one in decide(rule, due.after, due.now, policy, busy=due.busy)]
     template = read_job(due.job)
     fires, jobs = list[dict[str, Any]](), list[NewJob | None]()

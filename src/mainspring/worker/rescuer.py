@@ -49,7 +49,9 @@ class Rescuer(Service):
         self._line, self._sql, self._counts, self._woke = line, sql, counts, woke
         self._news, self._renew = news, renew
         self._mercy = config.renew_every.total_seconds()
-        self._harmless = (config.lease - config.renew_every) / 2  # a jump that no lease of a living worker ends by
+        self._speed = config.speed
+        # A jump that no lease of a living worker ends by.
+        self._harmless = (config.lease - config.renew_every) * self._speed / 2
         self._ahead: timedelta | None = None  # of the database's clock, seen from ours that counts from anywhere
         self._not_before = 0.0
 
@@ -74,7 +76,7 @@ class Rescuer(Service):
 
     def _jumped(self, now: datetime) -> bool:
         """Whether the database's clock has gone ahead since the last look by more than time has passed here."""
-        before, self._ahead = self._ahead, now - START - timedelta(seconds=_loop_time())
+        before, self._ahead = self._ahead, now - START - timedelta(seconds=_loop_time()) * self._speed
         jumped = before is not None and self._ahead - before > self._harmless
         if jumped:
             log.warning("the database's clock jumped ahead to %s: leases are renewed before any is taken back", now)

@@ -27,7 +27,7 @@ class Scheduler(Service):
 
     def __init__(self, line: Line, own: Line, sql: Sql, config: WorkerConfig, firing: Firing, fan_out: FanOut) -> None:
         super().__init__(min(config.poll_interval.total_seconds(), LOOK))
-        self._line, self._own, self._sql = line, own, sql
+        self._line, self._own, self._sql, self._speed = line, own, sql, config.speed
         self._firing, self._fan_out = firing, fan_out
         self._synced = False
         self._vain = 0  # turns in a row that found nothing
@@ -65,8 +65,7 @@ class Scheduler(Service):
     async def _wait(self, conn: Conn) -> float | None:
         """Seconds until something is due; None: nothing is to come."""
         row = await (await conn.execute(self._sql["next_fire"], self._firing.mine())).fetchone()
-        wait: float | None = row[0] if row else None
-        return wait
+        return row[0] / self._speed if row and row[0] is not None else None
 
     async def _turn(self, conn: Conn) -> int:
         return await turn(conn, self._firing, self._fan_out)

@@ -45,7 +45,7 @@ class Talk:
     """Puts a turn into statements, and its answers into values."""
 
     def __init__(self, sql: Sql, worker: str, config: WorkerConfig) -> None:
-        self._sql, self._worker, self._config = sql, worker, config
+        self._sql, self._worker, self._lease = sql, worker, config.lease_there
 
     async def turn(
         self,
@@ -79,7 +79,7 @@ class Talk:
             crew.claims += 1
             oldest, rescued = crew.claims % EVERY_OLDEST == 0, crew is rescuer
             asked.append(Found(crew, want, queues, limits, bounded))
-            say.append(("claim", [worker, self._config.lease, want, queues, limits, *low, crew.tasks, oldest, rescued]))
+            say.append(("claim", [worker, self._lease, want, queues, limits, *low, crew.tasks, oldest, rescued]))
         if polling:
             say.append(("next_due", [asked[0].queues]))
 

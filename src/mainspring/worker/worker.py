@@ -20,7 +20,7 @@ from mainspring.block import Trigger
 from mainspring.breaker import Breaker, declared
 from mainspring.category import DEAD_LETTER, QUEUES
 from mainspring.cipher import Cipher
-from mainspring.config import DEFAULT_SCHEMA, WorkerConfig
+from mainspring.config import DEFAULT_SCHEMA, WorkerConfig, at_speed
 from mainspring.db.cipher import Keyring
 from mainspring.db.connect import Connection, options, pool
 from mainspring.db.limits import declare
@@ -225,7 +225,7 @@ class Worker:
             Sealer(self._line, sql, config),
             self._heartbeat,
         ]
-        breakers = Breakers(self._line.use, sql, self._breakers, self._bus, self._exchange.wake)
+        breakers = Breakers(self._line.use, sql, self._breakers, self._bus, self._exchange.wake, config.speed)
         if self._breakers:
             self._executor.breakers = breakers
             self._services.append(breakers)
@@ -343,7 +343,8 @@ class Worker:
             names = [name for name in self._registry.names() if self._registry.get(name).runs == kind]
             if names or kind == "async":
                 most = config.batch * config.exchanges
-                self._executor.crews[kind] = Crew(names, size, queues, self._executor.begin, most)
+                crew = self._executor.crews[kind] = Crew(names, size, queues, self._executor.begin, most)
+                crew.bounds.margin *= config.speed
         return self._executor.crews
 
     def _accept(self, claims: list[Claim], crew: Crew, asked_at: float) -> None:
@@ -447,6 +448,9 @@ class Worker:
             check(status(conn, schema=self._schema))
             if self._limits is not None:
                 say(psycopg_door(conn), declare(Sql(self._schema), owner(self._registry.origins()), self._limits))
+            row = conn.execute(Sql(self._schema)["speed"]).fetchone()
+            assert row is not None
+            self._config = at_speed(self._config, row[0])
 
     async def _check_schema(self) -> None:
         failures = 0

@@ -13,6 +13,10 @@ create function {schema}.now() returns timestamptz language sql stable parallel 
 create function {schema}.instant() returns timestamptz language sql volatile
   return clock_timestamp();
 
+-- How many times as fast as real time that clock runs; other than 1 only where `mainspring up --speed` made it so.
+create function {schema}.speed() returns float8 language sql immutable parallel safe
+  return 1;
+
 -- The fencing token is (worker, epoch). The epoch alone is not enough: a crash can issue a sequence value twice.
 create sequence {schema}.epoch as bigint;
 

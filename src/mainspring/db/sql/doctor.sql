@@ -48,7 +48,7 @@ with recursive lane(name) as (
   from lane where lane.name is not null
 ), living as materialized (
   select w.id, w.queues, w.tasks from {schema}.worker w
-  where w.seen_at >= {schema}.now() - %(gone_after)s::text::interval and not w.stopping
+  where w.seen_at >= {schema}.now() - %(gone_after)s::text::interval * {schema}.speed() and not w.stopping
 ), heads as materialized (
   select l.name, w.task, w.due_at
   from lane l cross join generate_series(0, 3) p(priority)
@@ -65,8 +65,9 @@ select json_build_object(
   'superuser_owns', (
     select r.rolsuper from pg_class c join pg_roles r on r.oid = c.relowner where c.oid = '{schema}.job'::regclass),
   'workers', (select count(*) from living),
-  'gone', (select count(*) from {schema}.worker w where w.seen_at < {schema}.now() - %(gone_after)s::text::interval),
-  'heartbeat_s', (select extract(epoch from {schema}.now() - coalesce((
+  'gone', (select count(*) from {schema}.worker w
+           where w.seen_at < {schema}.now() - %(gone_after)s::text::interval * {schema}.speed()),
+  'heartbeat_s', (select 1 / {schema}.speed() * extract(epoch from {schema}.now() - coalesce((
        select f.finished_at from {schema}.fire r join {schema}.finished f on f.id = r.job_id and f.state = 'succeeded'
        where r.org_id = s.org_id and r.schedule = s.name order by r.at desc limit 1), s.created_at))
      from {schema}.schedule s
@@ -75,7 +76,7 @@ select json_build_object(
     select coalesce(json_agg(x order by x.name), '[]')
     from (
       select h.name, extract(epoch from {schema}.now() - min(h.due_at)) as oldest_s,
-             (select extract(epoch from q.start_target) from {schema}.queue q
+             (select extract(epoch from q.start_target) * {schema}.speed() from {schema}.queue q
               where q.org_id = 'SYSTEM' and q.name = h.name) as target_s,
              exists (select from living v where h.name = any(v.queues)) as served,
              coalesce(json_agg(distinct h.task) filter (where not exists (

@@ -2,7 +2,7 @@
 
 -- name: virtual_clock
 -- When a caller brings a time: the engine's own, and whether this is a test database, whose clock can be moved.
-select {schema}.now(), to_regclass('{schema}.clock') is not null
+select {schema}.now(), to_regclass('{schema}.clock') is not null and {schema}.speed() = 1
 
 -- name: move_clock
 -- In test databases only; the others have no such table.

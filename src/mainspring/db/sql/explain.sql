@@ -23,7 +23,7 @@ with job as materialized (
          t.queue = any(w.queues) as serves, t.task = any(w.tasks) as knows,
          w.id in (select worker from rescuing) as rescuing
   from {schema}.worker w, ticket t
-  where w.seen_at >= {schema}.now() - %(gone_after)s::text::interval and not w.stopping
+  where w.seen_at >= {schema}.now() - %(gone_after)s::text::interval * {schema}.speed() and not w.stopping
 )
 select json_build_object(
   'now', {schema}.now(),
@@ -111,6 +111,6 @@ select json_build_object(
     where r.id = (select id from job)),
   'rescuers', (
     select count(*) from {schema}.worker w
-    where w.seen_at >= {schema}.now() - %(gone_after)s::text::interval and not w.stopping)
+    where w.seen_at >= {schema}.now() - %(gone_after)s::text::interval * {schema}.speed() and not w.stopping)
 )::text
 from job j

@@ -13,7 +13,7 @@ with recursive lane(name) as (
   select q.name from {schema}.queue q where q.name <> 'q:deadletter'
   union (select l.name from lane l where l.name is not null limit 100)
 ), lanes as (
-  select n.name, q.paused_at is not null as paused, extract(epoch from q.start_target) as target_s,
+  select n.name, q.paused_at is not null as paused, extract(epoch from q.start_target) * {schema}.speed() as target_s,
          (select count(*) from (
             select from generate_series(0, 3) p(priority)
             cross join lateral (
@@ -54,8 +54,8 @@ with recursive lane(name) as (
 select json_build_object(
   'lanes', (select coalesce(json_agg(l order by l.name), '[]') from lanes l),
   'workers', (select count(*) from {schema}.worker w
-              where w.seen_at >= {schema}.now() - %(gone_after)s::text::interval and not w.stopping),
-  'heartbeat_s', (select extract(epoch from {schema}.now() - coalesce((
+              where w.seen_at >= {schema}.now() - %(gone_after)s::text::interval * {schema}.speed() and not w.stopping),
+  'heartbeat_s', (select 1 / {schema}.speed() * extract(epoch from {schema}.now() - coalesce((
        select f.finished_at from {schema}.fire r join {schema}.finished f on f.id = r.job_id and f.state = 'succeeded'
        where r.org_id = s.org_id and r.schedule = s.name order by r.at desc limit 1), s.created_at))
      from {schema}.schedule s
@@ -70,6 +70,11 @@ select json_build_object(
           select from {schema}.breaker k where k.name = b.name and k.key <> '' and {schema}.breaker_state(k) <> 'closed'
           limit %(cap)s::text::bigint) k)) order by b.name), '[]')
      from {schema}.breaker b where b.org_id = 'SYSTEM' and b.key = ''),
+  'alerts', (select coalesce(json_agg(n order by n.name, n.severity), '[]') from (
+       select a.name, a.severity, count(*) as open
+       from (select x.name, x.severity from {schema}.alert x where x.closed_at is null order by x.name
+             limit %(cap)s::text::bigint) a
+       group by a.name, a.severity limit 1000) n),
   'limits', (select coalesce(json_agg(json_build_object('name', l.name, 'waiting', coalesce(w.n, 0)) order by l.name), '[]')
      from (select name from {schema}.limit where org_id = 'SYSTEM' order by name limit 1000) l
      left join (select split_part(x.gate, '/', 1) as name, count(*) as n

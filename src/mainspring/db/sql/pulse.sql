@@ -5,7 +5,12 @@
 
 -- name: pulse
 with recursive span as materialized (
-  select %(since)s::text::timestamptz as since, {schema}.now() - %(lag)s::text::interval as until
+  select x.since, greatest(x.since, {schema}.now() - %(lag)s::text::interval * {schema}.speed()) as until
+  from (select %(since)s::text::timestamptz as since) x
+), made as materialized (  -- the ids of jobs are of real time, whatever the engine's clock shows
+  select statement_timestamp() - ({schema}.now() - s.since) / {schema}.speed() as since,
+         statement_timestamp() - ({schema}.now() - s.until) / {schema}.speed() as until
+  from span s
 ), lane(name) as (
   (select w.queue from {schema}.waiting w order by w.queue limit 1)
   union all
@@ -30,7 +35,7 @@ with recursive span as materialized (
   where a.ended_at > (select since from span) and a.ended_at <= (select until from span)
 ), pickup as materialized (
   select percentile_cont(array[0.5, 0.95]) within group (
-    order by extract(epoch from b.started_at - greatest(j.created_at, j.scheduled_for)) * 1000) as ms
+    order by extract(epoch from b.started_at - greatest(j.created_at, j.scheduled_for)) * 1000 / {schema}.speed()) as ms
   from (select * from begun where attempt = 1 limit 1000) b
   cross join lateral (select j.created_at, j.scheduled_for from {schema}.job j where j.id = b.id limit 1) j
 )
@@ -38,8 +43,8 @@ select json_build_object(
   'since', s.since,
   'until', s.until,
   'enqueued', (select count(*) from {schema}.job j
-               where j.id >= (lpad(to_hex((extract(epoch from s.since) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
-                 and j.id < (lpad(to_hex((extract(epoch from s.until) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid),
+               where j.id >= (lpad(to_hex((extract(epoch from m.since) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+                 and j.id < (lpad(to_hex((extract(epoch from m.until) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid),
   'started', (select count(*) from begun),
   'succeeded', (select count(*) from ended where state = 'succeeded'),
   'retried', (select count(*) from again where outcome = 'retried'),
@@ -64,7 +69,53 @@ select json_build_object(
   'pickup_ms', (select ms[1] from pickup),
   'pickup_p95_ms', (select ms[2] from pickup)
 )::text
-from span s
+from span s cross join made m
+
+-- name: ended
+-- With each pulse of `up`: the newest attempts that ended between two instants, and of those that went wrong more. The
+-- engine's own only if they went wrong. A job that a schedule caused says which, and in which zone; a notification goes by
+-- its template. Index: finished_age, attempt_ended, the primary keys.
+with ended as materialized (
+  select f.id, f.org_id, f.state, f.attempt, f.finished_at as at, null::jsonb as error, false as wrong
+  from {schema}.finished f
+  where f.finished_at > %(since)s::text::timestamptz and f.finished_at <= %(until)s::text::timestamptz
+    and f.state in ('succeeded', 'cancelled') and f.org_id <> 'SYSTEM'
+  union all
+  select a.job_id, a.org_id, case a.outcome when 'retried' then 'retrying' when 'expired' then 'rescued' else a.outcome end,
+         a.attempt, a.ended_at, a.error, a.outcome <> 'retried'
+  from {schema}.attempt a
+  where a.ended_at > %(since)s::text::timestamptz and a.ended_at <= %(until)s::text::timestamptz
+    and a.outcome in ('retried', 'failed', 'dead', 'expired')
+), shown as materialized (
+  select e.* from (select e.*, row_number() over (partition by e.wrong order by e.at desc) as place from ended e) e
+  where e.place <= case when e.wrong then 50 else %(most)s end
+)
+select json_build_object(
+  'count', (select count(*) from ended),
+  'entries', (select coalesce(json_agg(json_strip_nulls(json_build_object(
+      'kind', 'attempt', 'at', e.at, 'zone', coalesce(nullif(c.zone, ''), c.own_zone, 'UTC'),
+      'task', coalesce(n.template || ' by ' || n.channel, j.task), 'org', e.org_id, 'job_id', e.id,
+      'attempt', e.attempt, 'state', e.state, 'schedule', c.schedule,
+      'subject', case when n.template is not null then json_build_object('to', n.recipient_id)
+        when j.payload ? (%(subjects)s::text::jsonb ->> j.task) then json_build_object(
+        %(subjects)s::text::jsonb ->> j.task, j.payload -> (%(subjects)s::text::jsonb ->> j.task)) end,
+      'key', j.key, 'error', (e.error ->> 'code') || ': ' || (e.error ->> 'message'),
+      'due_at', case when e.state = 'retrying' then (
+        select w.due_at from {schema}.waiting w where w.id = e.id and w.due_at < 'infinity') end)) order by e.at, e.id), '[]')
+    from shown e
+    cross join (select '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' as pattern) i
+    cross join lateral (select * from {schema}.job j where j.id = e.id limit 1) j
+    left join lateral (
+      select f.schedule, f.zone, s.zone as own_zone
+      from {schema}.schedule s join {schema}.fire f on f.org_id = s.org_id and f.schedule = s.name
+      where f.id = case when j.correlation_id ~ i.pattern then j.correlation_id::uuid end
+      limit 1) c on true
+    left join lateral (
+      select n.template, n.channel, n.recipient_id from {schema}.notification n
+      where n.org_id = e.org_id and n.id = case when j.payload ->> 'notification_id' ~ i.pattern
+                                                then (j.payload ->> 'notification_id')::uuid end
+      limit 1) n on true)
+)::text
 
 -- name: board
 -- With each pulse of `top`. Failures of the last five minutes, the thousand newest, by task and code.
@@ -87,7 +138,8 @@ select json_build_object(
   'queues', (
     select coalesce(json_agg(json_build_object(
              'name', n.name, 'ready', d.ready, 'running', coalesce(b.running, 0),
-             'oldest_s', extract(epoch from {schema}.now() - d.oldest), 'target_s', extract(epoch from q.start_target),
+             'oldest_s', extract(epoch from {schema}.now() - d.oldest),
+             'target_s', extract(epoch from q.start_target) * {schema}.speed(),
              'paused_by', case when q.paused_at is not null then coalesce(q.paused_by, '') end) order by n.name), '[]')
     from named n
     left join {schema}.queue q on q.org_id = 'SYSTEM' and q.name = n.name
@@ -103,7 +155,8 @@ select json_build_object(
     select coalesce(json_agg(json_build_object(
              'id', w.id, 'host', w.host, 'running', w.running, 'concurrency', w.concurrency, 'stopping', w.stopping,
              'seen_s', extract(epoch from {schema}.now() - w.seen_at),
-             'gone', w.seen_at < {schema}.now() - %(gone_after)s::text::interval) order by w.started_at, w.id), '[]')
+             'gone', w.seen_at < {schema}.now() - %(gone_after)s::text::interval * {schema}.speed())
+             order by w.started_at, w.id), '[]')
     from {schema}.worker w),
   'failures', (
     select coalesce(json_agg(x order by x.ago_s), '[]')

@@ -115,7 +115,7 @@ select s.org_id, s.name, z.zone, s.rule::text, s.job::text, s.fill, s.catch_up, 
        s.by_zone, s.by_entity, z.after, z.local, z.tzdata,
        s.running = 'skip' and (exists (select from {schema}.waiting w where w.id = z.job_id)
                                or exists (select from {schema}.running r where r.id = z.job_id)),
-       s.undeclared_at is not null, {schema}.now()
+       s.undeclared_at is not null, {schema}.now(), {schema}.speed()
 from due z join {schema}.schedule s on s.org_id = z.org_id and s.name = z.schedule and s.paused_at is null
 for share of s skip locked
 

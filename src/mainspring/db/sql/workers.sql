@@ -65,6 +65,10 @@ select {schema}.raise_idle(%s)
 -- A worker that met a flood: hints are not needed. Who sleeps all the same raises it again with its next poll.
 select setval('{schema}.idle_until', 0) from {schema}.idle_until
 
+-- name: speed
+-- A worker at its start: how fast the engine's clock runs.
+select {schema}.speed()
+
 -- name: beat
 -- Every heartbeat.
 insert into {schema}.worker (id, host, pid, version, queues, tasks, concurrency, started_at, seen_at, running, stopping)
@@ -81,6 +85,7 @@ with held as materialized (
   select r.worker, count(*) as leases from (select worker from {schema}.running limit 100000) r group by 1
 )
 select row_to_json(x)::text
-from (select w.*, coalesce(h.leases, 0) as leases, w.seen_at < {schema}.now() - %(gone_after)s::text::interval as gone
+from (select w.*, coalesce(h.leases, 0) as leases,
+             w.seen_at < {schema}.now() - %(gone_after)s::text::interval * {schema}.speed() as gone
       from {schema}.worker w left join held h on h.worker = w.id) x
 order by x.started_at, x.id

@@ -10,7 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 
 import httpx2
 import msgspec
@@ -48,6 +48,25 @@ def signature(secret: str, at: int, body: str) -> str:
     return f"t={at},v1={mac.hexdigest()}"
 
 
+class Letter(NamedTuple):
+    """What arrives at an endpoint."""
+
+    url: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Lost(Exception):
+    """A delivery that nobody gets."""
+
+
+class Carrier(Protocol):
+    """Somebody who carries deliveries in place of the post, such as by a virtual clock."""
+
+    def later(self, id: str, seconds: float) -> None:
+        """Take a delivery, to be carried so much later; called from any thread."""
+
+
 class Post:
     """The deliveries: each is a `webhook` entry of the ledger, and says how it went."""
 
@@ -57,7 +76,9 @@ class Post:
         self._client: httpx2.AsyncClient | None = None
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # one at a time, in order, for each endpoint
         self._tasks: set[asyncio.Task[None]] = set()
+        self._round = 0  # grows when everything is forgotten: ids begin anew, and what was under way is not theirs
         self.manners: list[Manner] = []
+        self.carrier: Carrier | None = None  # None: the post itself, over HTTP and by real time
 
     def put(self, event: Thing) -> int:
         """Hand in an event; the number of endpoints that will get it."""
@@ -67,11 +88,11 @@ class Post:
         ]
         if not wanting:
             return 0
-        manner = self._manner(event["type"])
+        manner, delay = self._manner(event["type"]), self._stripe.settings.webhook_delay
         state = "dropped" if manner.drop else "held" if manner.hold else "waiting"
         for endpoint in reversed(wanting):  # the oldest first
             for _ in range(manner.copies):
-                self._write(event, endpoint, state, manner.failures, manner.delay)
+                self._write(event, endpoint, state, manner.failures, delay + manner.delay)
         return len(wanting)
 
     def again(self, event_id: str) -> list[str]:
@@ -97,6 +118,60 @@ class Post:
         for id in chosen:
             self._later(id)
         return chosen
+
+    def waiting(self, id: str) -> dict[str, Any] | None:
+        """A delivery that is to be carried; None: it was already, or its request was undone."""
+        found = self._stripe.world.ledger.get("webhook", id)
+        return found.body if found is not None and found.body["state"] == "waiting" else None
+
+    def letter(self, delivery: dict[str, Any]) -> Letter:
+        """What arrives if a delivery is carried now, signed now; or Lost."""
+        if delivery["attempts"] < delivery["failures"]:
+            raise Lost("a failure that was wished for")
+        world = self._stripe.world
+        event, endpoint = (
+            world.ledger.get("stripe.event", delivery["event"]),
+            world.ledger.get("stripe.webhook_endpoint", delivery["endpoint"]),
+        )
+        if event is None or endpoint is None:
+            raise Lost("the event or its endpoint is gone")
+        body = json.dumps(shown(event.body))
+        signed = signature(endpoint.body["_secret"], int(world.now().timestamp()), body)
+        headers = {
+            "Content-Type": "application/json; charset=utf-8",
+            "Stripe-Signature": signed,
+            "User-Agent": "Stripe/1.0",
+        }
+        return Letter(delivery["url"], headers, body.encode())
+
+    def carried(self, id: str, status: int | None, error: str | None) -> None:
+        """How a delivery went: the receiver's status, or what went wrong; what failed is tried again later."""
+        ledger, gaps = self._stripe.world.ledger, self._stripe.settings.webhook_gaps
+        found = ledger.get("webhook", id)
+        if found is None:
+            return  # everything was forgotten meanwhile
+        attempts = found.body["attempts"] + 1
+        changes: dict[str, Any] = {"status": status, "error": error, "attempts": attempts}
+        if status is not None and 200 <= status < 300:
+            ledger.change("webhook", id, **changes, state="delivered")
+        elif attempts > len(gaps):
+            ledger.change("webhook", id, **changes, state="failed")
+        else:
+            ledger.change("webhook", id, **changes)
+            self._later(id, gaps[attempts - 1])
+
+    def reset(self) -> None:
+        """Forget what is under way, and every manner."""
+        self._round += 1
+        self.manners.clear()
+        self.carrier, loop = None, self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it stops
+                loop.call_soon_threadsafe(self._drop)
+
+    def _drop(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
 
     async def run(self) -> None:
         """Carry what waits, until cancelled."""
@@ -135,56 +210,34 @@ class Post:
     def _later(self, id: str, seconds: float = 0.0) -> None:
         """From any thread; without a running server it waits in the ledger."""
         loop = self._loop
-        if loop is not None:
+        if self.carrier is not None:
+            self.carrier.later(id, seconds)
+        elif loop is not None:
             with contextlib.suppress(RuntimeError):  # the server stops: it goes on at its next start
-                loop.call_soon_threadsafe(lambda: loop.call_later(seconds, self._start, id))
+                loop.call_soon_threadsafe(loop.call_later, seconds, self._start, id, self._round)
 
-    def _start(self, id: str) -> None:
-        if self._loop is not None:
+    def _start(self, id: str, round: int) -> None:
+        if self._loop is not None and round == self._round:
             task = self._loop.create_task(self._carry(id))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _carry(self, id: str) -> None:
-        ledger = self._stripe.world.ledger
-        found = ledger.get("webhook", id)
-        if found is None or found.body["state"] != "waiting":
-            return  # its request was undone, or it was carried already
-        async with self._turns[found.body["endpoint"]]:
-            status, error = await self._send(found.body)
-        if ledger.get("webhook", id) is None:
-            return  # everything was forgotten meanwhile
-        settings, attempts = self._stripe.settings, found.body["attempts"] + 1
-        changes: dict[str, Any] = {"status": status, "error": error, "attempts": attempts}
-        if status is not None and 200 <= status < 300:
-            ledger.change("webhook", id, **changes, state="delivered")
-        elif attempts > len(settings.webhook_gaps):
-            ledger.change("webhook", id, **changes, state="failed")
-        else:
-            ledger.change("webhook", id, **changes)
-            self._later(id, settings.webhook_gaps[attempts - 1])
+        delivery = self.waiting(id)
+        if delivery is not None:
+            async with self._turns[delivery["endpoint"]]:
+                status, error = await self._send(delivery)
+            self.carried(id, status, error)
 
     async def _send(self, delivery: dict[str, Any]) -> tuple[int | None, str | None]:
         """The receiver's status, or what went wrong."""
-        if delivery["attempts"] < delivery["failures"]:
-            return None, "a failure that was wished for"
-        world, settings = self._stripe.world, self._stripe.settings
-        event, endpoint = (
-            world.ledger.get("stripe.event", delivery["event"]),
-            world.ledger.get("stripe.webhook_endpoint", delivery["endpoint"]),
-        )
-        if event is None or endpoint is None or self._client is None:
-            return None, "the event or its endpoint is gone"
-        body = json.dumps(shown(event.body))
-        signed = signature(endpoint.body["_secret"], int(world.now().timestamp()), body)
-        headers = {
-            "Content-Type": "application/json; charset=utf-8",
-            "Stripe-Signature": signed,
-            "User-Agent": "Stripe/1.0",
-        }
+        assert self._client is not None  # while the server runs
         try:
-            async with asyncio.timeout(settings.webhook_timeout):
-                answer = await self._client.post(delivery["url"], content=body.encode(), headers=headers)
+            letter = self.letter(delivery)
+            async with asyncio.timeout(self._stripe.settings.webhook_timeout):
+                answer = await self._client.post(letter.url, content=letter.body, headers=letter.headers)
+        except Lost as lost:
+            return None, str(lost)
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError) as error:
             return None, type(error).__name__
         return answer.status_code, None

@@ -29,6 +29,7 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     broken: Number = 0  # so many are carried out, and answered 500 for as long as their keys live
     search_lag: Seconds = 0.0  # until a search finds an object; at Stripe up to a minute
     strict_balance: bool = False  # transfers need what was charged before
+    webhook_delay: Seconds = 0.0  # before the first try
     webhook_timeout: Seconds = 10.0
     webhook_gaps: tuple[Seconds, ...] = (1.0, 5.0, 30.0, 120.0, 600.0)  # before each new try
 
@@ -49,6 +50,12 @@ class Stripe:
         self.settings = Settings()
         self.keys = Keys(world)
         self.post = Post(self)
+
+    def reset(self) -> None:
+        """Behave as at the beginning."""
+        self.settings = Settings()
+        self.keys.reset()
+        self.post.reset()
 
     def settle(self, id: str, outcome: Outcome, decline_code: str = "generic_decline") -> Thing:
         """How something ends: an intent that is processing or waits for its customer, a refund, a session."""

@@ -1,0 +1,71 @@
+"""Measures of applications, read from the database: each in a transaction of its own that only reads."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from mainspring.db.connect import Connection, options
+from mainspring.db.schema import DEFAULT_SCHEMA, bounded
+from mainspring.errors import MainspringError
+from mainspring.measure import MOST, Measure, Measured, series
+from mainspring.sanitize import sanitize
+
+log = logging.getLogger("mainspring.metrics")
+
+GUARD = "set transaction read only; set local statement_timeout = '2 s'"
+
+
+class Measures:
+    """Reads them, and keeps them for a while, so that many who look cost no more than one."""
+
+    def __init__(
+        self, dsn: str, measures: Sequence[Measure], schema: str = DEFAULT_SCHEMA, *, keep: float = 15.0
+    ) -> None:
+        self._dsn, self._measures, self._schema, self._keep = dsn, tuple(measures), schema, keep
+        self._errors: Counter[str] = Counter()
+        self._found: list[Measured] = []
+        self._read_at = float("-inf")
+        self._lock = Lock()
+
+    def __call__(self) -> list[Measured]:
+        """What each answered; one that could not be asked says so, and harms no other."""
+        with self._lock:
+            if time.monotonic() >= self._read_at + self._keep:
+                self._found = self._read()
+                self._read_at = time.monotonic()
+            return self._found
+
+    def _read(self) -> list[Measured]:
+        """By a connection that is closed at once: monitoring holds nothing."""
+        try:
+            conn: psycopg.Connection[Any]
+            with Connection.connect(self._dsn, **options(self._dsn, "mainspring measures")) as conn:
+                return [self._one(conn, measure) for measure in self._measures]
+        except (psycopg.Error, MainspringError) as error:
+            return [self._broken(measure, error) for measure in self._measures]
+
+    def _one(self, conn: psycopg.Connection[Any], measure: Measure) -> Measured:
+        try:
+            with conn.transaction():
+                conn.execute(GUARD)
+                cursor = psycopg.Cursor(conn, row_factory=tuple_row)
+                cursor.execute(bounded(measure.sql, self._schema, MOST))
+                rows, columns = cursor.fetchall(), [column.name for column in cursor.description or ()]
+            found = series(measure, columns, rows)
+        except (psycopg.Error, ValueError, TypeError) as error:
+            return self._broken(measure, error)
+        return Measured(measure, found.labels, found.series, None, self._errors[measure.name])
+
+    def _broken(self, measure: Measure, error: Exception) -> Measured:
+        self._errors[measure.name] += 1
+        text = sanitize(str(error), 500)
+        log.warning("measure %s cannot be read: %s", measure.name, text)
+        return Measured(measure, error=text, errors=self._errors[measure.name])
