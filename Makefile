@@ -5,7 +5,7 @@ PY    := $(VENV)/bin/python
 ARGS  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check fmt bench chaos bugs failover oracle storm deliveries rules docs schema lock clean
+.PHONY: help setup up test check fmt bench chaos bugs failover oracle storm deliveries breaks rules docs schema lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -20,8 +20,8 @@ $(VENV)/.bench: $(VENV)/.ready requirements-bench.txt
 	@tools/setup requirements-bench.txt
 	@touch $@
 
-up: setup ## run Mainspring with the example application on the embedded PostgreSQL (ARGS="--help")
-	@exec $(VENV)/bin/mainspring up $(ARGS)
+up: setup ## run the staffing marketplace on the embedded PostgreSQL (ARGS="--speed 600", ARGS="--help")
+	@exec $(VENV)/bin/mainspring up --app staffing $(ARGS)
 
 test: setup ## run all tests (ARGS="-k cancel")
 	@tools/packages postgresql-15 pgbouncer rabbitmq-server
@@ -58,6 +58,9 @@ storm: setup ## 5 schedulers under random kills, 100,000 instants: none twice, n
 
 deliveries: setup ## 10,000 notifications, a fifth of the calls goes wrong: none lost, repeats counted (ARGS="--count 300")
 	@$(PY) -m tests.senders.flood $(ARGS)
+
+breaks: setup ## break the pure rules of staffing, one by one: each must turn a marked test red
+	@$(PY) -m tests.staffing.breaks $(ARGS)
 
 rules: setup ## per ledger: rules with a passing test / all rules, and the missing ones
 	@$(PY) tools/rules.py $(ARGS)

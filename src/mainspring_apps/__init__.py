@@ -1,0 +1,1 @@
+"""Applications that run on Mainspring, each by its public names alone."""

@@ -1,0 +1,55 @@
+"""Lenders' accounts at the provider: money waits in escrow for a lender who has none (G-65)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainspring_apps.staffing import escrow, store
+from mainspring_apps.staffing.desk import acting, desk
+from mainspring_apps.staffing.states import Refused
+from mainspring_apps.staffing.store import Conn
+
+ALERT = "lender-without-account"
+
+
+class _Lender(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    account: str | None
+
+
+class _Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    booking_id: int
+
+
+def payable(conn: Conn, booking_id: int) -> bool:
+    """Whether the lender of a booking can be paid; if not, the operations team is told and the money stays held."""
+    lender = store.needed(conn, _Lender, "lender_of_booking", booking_id=booking_id)
+    if lender.account is None:
+        words = f"company {lender.id} has no connected account: money of booking {booking_id} stays held"
+        desk().alert(conn, ALERT, f"company {lender.id}", words)
+    return lender.account is not None
+
+
+def pay_out(conn: Conn, booking_id: int, payment_id: int) -> None:
+    """Send what a payment has funded and the lender has earned: what is verified, or with `on_webhook` all (G-13)."""
+    whole = desk().settings.transfer_timing == "on_webhook"
+    shifts = [] if whole else store.column(conn, "payable_shifts", payment_id=payment_id)
+    if not (whole or shifts) or not payable(conn, booking_id):
+        return
+    if whole:
+        escrow.release_whole(conn, payment_id)
+    for shift in shifts:
+        escrow.release(conn, shift)
+
+
+def connect_account(conn: Conn, company_id: int, *, account: str, by: int | None = None) -> None:
+    """A lender has opened an account: what waited for it is paid now (STAFF-1.41)."""
+    if not store.do(conn, "connect_account", company_id=company_id, account=account):
+        raise Refused("company_id: is no lender, or has this account already", field="company_id")
+    with acting(by):
+        desk().record(conn, "account_connected", "company", company_id)
+        desk().calm(conn, ALERT, f"company {company_id}")
+        for waiting in store.many(conn, _Waiting, "held_payments_of_lender", company_id=company_id):
+            store.do(conn, "lock_booking", booking_id=waiting.booking_id)
+            pay_out(conn, waiting.booking_id, waiting.id)

@@ -1,0 +1,241 @@
+"""Bookings: companies, people and projects, and a worker booked for shifts, at most by one at a time.
+
+Everything here is an event that a web application calls in its own transaction; what is refused names its field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import date, time
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from mainspring_apps.staffing import store
+from mainspring_apps.staffing.desk import acting, desk
+from mainspring_apps.staffing.rules import planning, weeks, zones
+from mainspring_apps.staffing.settings import EARLIEST_BOOKING, LONGEST_BOOKING
+from mainspring_apps.staffing.states import Refused
+from mainspring_apps.staffing.store import Conn
+
+CompanyKind = Literal["Borrower", "Lender"]
+Role = Literal["Admin", "Manager", "Supervisor", "Worker"]
+PaymentType = Literal["Weekly_Progress", "Upfront"]
+AlertChannel = Literal["sms", "email"]
+WORK_WEEK: Final = frozenset(range(5))
+
+
+class Company(msgspec.Struct, frozen=True):
+    """A company, and on which side it stands."""
+
+    id: int
+    kind: CompanyKind
+
+
+class User(msgspec.Struct, frozen=True):
+    """A person, and whose."""
+
+    id: int
+    company_id: int
+
+
+class Project(msgspec.Struct, frozen=True):
+    """Where the work is done, and whose clocks count there."""
+
+    id: int
+    company_id: int
+    timezone: str
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """Somebody who can be booked, and who lends them."""
+
+    id: int
+    company_id: int
+
+
+def add_company(conn: Conn, *, kind: CompanyKind, name: str, by: int | None = None) -> int:
+    """A company joins, as a borrower or a lender."""
+    _choice("kind", kind, CompanyKind)
+    _text("name", name)
+    with acting(by):
+        company = int(store.value(conn, "add_company", kind=kind, name=name))
+        desk().record(conn, "company_added", "company", company, after=kind)
+        return company
+
+
+def put_card(conn: Conn, company_id: int, *, customer: str, payment_method: str, by: int | None = None) -> None:
+    """The card that a borrower's weeks are charged to, as Stripe knows it."""
+    _company(conn, company_id, "Borrower")
+    _text("customer", customer)
+    _text("payment_method", payment_method)
+    with acting(by):
+        store.do(conn, "put_card", company_id=company_id, customer=customer, payment_method=payment_method)
+        desk().record(conn, "card_changed", "company", company_id)
+
+
+def add_user(
+    conn: Conn,
+    *,
+    company_id: int,
+    role: Role,
+    name: str,
+    email: str | None = None,
+    phone: str | None = None,
+    timezone: str = "UTC",
+    quiet_hours_start: time = time(22),
+    quiet_hours_end: time = time(7),
+    alert_channels: Sequence[AlertChannel] = ("sms", "email"),
+    by: int | None = None,
+) -> int:
+    """A person of a company."""
+    _company(conn, company_id)
+    _choice("role", role, Role)
+    _text("name", name)
+    zones.check("timezone", timezone)
+    for channel in alert_channels:
+        _choice("alert_channels", channel, AlertChannel)
+    about: dict[str, Any] = {
+        "email": email,
+        "phone": phone,
+        "timezone": timezone,
+        "alert_channels": list(alert_channels),
+    }
+    about |= {"quiet_hours_start": quiet_hours_start, "quiet_hours_end": quiet_hours_end}
+    with acting(by):
+        user = int(store.value(conn, "add_user", company_id=company_id, role=role, name=name, **about))
+        desk().record(conn, "user_added", "user", user, after=role)
+        return user
+
+
+def add_project(conn: Conn, *, company_id: int, name: str, timezone: str, by: int | None = None) -> int:
+    """A place of a borrower where work is done; its zone is that of every week, shift and deadline there."""
+    _company(conn, company_id, "Borrower")
+    _text("name", name)
+    zones.check("timezone", timezone)
+    with acting(by):
+        project = int(store.value(conn, "add_project", company_id=company_id, name=name, timezone=timezone))
+        desk().record(conn, "project_added", "project", project)
+        return project
+
+
+def add_worker(conn: Conn, *, company_id: int, user_id: int, trade: str, zip_code: str, by: int | None = None) -> int:
+    """A person of a lender who can be booked; found by others once listed."""
+    _company(conn, company_id, "Lender")
+    _person(conn, "user_id", user_id, company_id)
+    _text("trade", trade, 100)
+    _text("zip_code", zip_code, 20)
+    with acting(by):
+        about = {"company_id": company_id, "user_id": user_id, "trade": trade, "zip_code": zip_code}
+        worker = int(store.value(conn, "add_worker", **about))
+        desk().record(conn, "worker_added", "worker", worker)
+        return worker
+
+
+def add_policy(
+    conn: Conn, *, company_id: int, expiration_date: date, policy_type: str = "Liability", by: int | None = None
+) -> int:
+    """An insurance of a company, which covers it through its last day."""
+    _company(conn, company_id)
+    _text("policy_type", policy_type, 100)
+    with acting(by):
+        about = {"company_id": company_id, "policy_type": policy_type, "expiration_date": expiration_date}
+        policy = int(store.value(conn, "add_policy", **about))
+        desk().record(conn, "policy_added", "policy", policy, after=str(expiration_date))
+        return policy
+
+
+def confirm_booking(
+    conn: Conn,
+    *,
+    project_id: int,
+    worker_id: int,
+    supervisor_id: int | None,
+    payment_type: PaymentType = "Weekly_Progress",
+    start_date: date,
+    end_date: date,
+    start: time,
+    end: time | None,
+    weekdays: frozenset[int] = WORK_WEEK,
+    rate_minor: int,
+    currency: str,
+    by: int | None = None,
+) -> int:
+    """Book a worker: the booking and a `Scheduled` row for each shift, if the worker is free, under a lock.
+
+    Two who want the same worker at the same time wait for each other here: the second is told "not available".
+    """
+    project = store.needed(conn, Project, "project", project_id=project_id)
+    _choice("payment_type", payment_type, PaymentType)
+    _check_price(rate_minor, currency)
+    _check_dates(start_date, end_date, weeks.local_date(desk().now(conn), project.timezone))
+    _check_times(start, end)
+    if supervisor_id is not None:
+        _person(conn, "supervisor_id", supervisor_id, project.company_id)
+    plan = list(planning.shifts(start_date, end_date, start, end, weekdays, project.timezone))
+    if not plan:
+        raise Refused("weekdays: there is no such day between the two dates", field="weekdays")
+    worker = store.needed(conn, Worker, "lock_worker", worker_id=worker_id)
+    starts, busy = [shift.start for shift in plan], [shift.busy_until for shift in plan]
+    if store.value(conn, "shifts_in_the_way", worker_id=worker_id, starts=starts, ends=busy):
+        raise Refused("worker_id: not available", field="worker_id")
+    about: dict[str, Any] = {"project_id": project_id, "worker_id": worker_id, "supervisor_id": supervisor_id}
+    about |= {"borrower_id": project.company_id, "lender_id": worker.company_id, "payment_type": payment_type}
+    about |= {"start_date": start_date, "end_date": end_date, "start": start, "end": end}
+    with acting(by):
+        booking = int(store.value(conn, "add_booking", **about, rate_minor=rate_minor, currency=currency))
+        store.do(
+            conn, "add_shifts", booking_id=booking, worker_id=worker_id, starts=starts,
+            ends=[shift.end for shift in plan], minutes=[shift.minutes for shift in plan],
+        )  # fmt: skip
+        desk().record(conn, "booking_confirmed", "booking", booking, after="Active")
+    return booking
+
+
+def _check_price(rate_minor: int, currency: str) -> None:
+    if type(rate_minor) is not int or rate_minor <= 0:
+        raise Refused("rate_minor: is not a positive number of minor units", field="rate_minor")
+    if not re.fullmatch("[A-Z]{3}", currency):
+        raise Refused("currency: is not three capital letters, such as USD", field="currency")
+
+
+def _check_dates(first: date, last: date, today: date) -> None:
+    if first < today:
+        raise Refused("start_date: lies in the past", field="start_date")
+    if first > today + EARLIEST_BOOKING:
+        raise Refused(f"start_date: lies more than {EARLIEST_BOOKING.days} days ahead", field="start_date")
+    if last < first:
+        raise Refused("end_date: lies before the start", field="end_date")
+    if last > first + LONGEST_BOOKING:
+        raise Refused(f"end_date: lies more than {LONGEST_BOOKING.days} days after the start", field="end_date")
+
+
+def _check_times(start: time, end: time | None) -> None:
+    for field, at in (("start", start), ("end", end)):
+        if at is not None and (at.tzinfo or at.second or at.microsecond):
+            raise Refused(f"{field}: is not hours and minutes of the project's own clocks", field=field)
+
+
+def _company(conn: Conn, company_id: int, kind: CompanyKind | None = None) -> None:
+    company = store.needed(conn, Company, "company", company_id=company_id)
+    if kind is not None and company.kind != kind:
+        raise Refused(f"company_id: is not a {kind}", field="company_id")
+
+
+def _person(conn: Conn, field: str, user_id: int, company_id: int) -> None:
+    user = store.one(conn, User, "user_of_company", user_id=user_id)
+    if user is None:
+        raise Refused(f"{field}: there is no user {user_id}", field=field)
+    if user.company_id != company_id:
+        raise Refused(f"{field}: is somebody of another company", field=field)
+
+
+def _choice(field: str, value: object, choices: object) -> None:
+    if value not in get_args(choices):
+        raise Refused(f"{field}: is not one of {', '.join(get_args(choices))}", field=field)
+
+
+def _text(field: str, value: str, longest: int = 200) -> None:
+    if not 1 <= len(value.strip()) <= longest:
+        raise Refused(f"{field}: is not a text of 1 to {longest} characters", field=field)

@@ -1,0 +1,120 @@
+"""`mainspring staffing`: the story of a booking, in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+
+import mainspring as ms
+from mainspring.contrib.money import Money
+from mainspring_apps.staffing import show
+from mainspring_apps.staffing.desk import desk
+from mainspring_apps.staffing.escrow import Ledger
+from mainspring_apps.staffing.market import market
+from mainspring_apps.staffing.store import Conn
+
+app = App(name="staffing", help="Look into the staffing marketplace.", help_format="plaintext")
+booking = App(name="booking", help="See bookings, and the story of one.", help_format="plaintext")
+app.command(booking)
+
+FLAG = Parameter(negative="", show_default=False)
+
+
+@booking.command(name="show")
+def show_booking(booking_id: int, /, *, dsn: str | None = None, json: Annotated[bool, FLAG] = False) -> None:
+    """Show what has happened to a booking and what will happen next, in project time and UTC, with its money.
+
+    Args:
+        booking_id: Its number.
+        dsn: The database; else MAINSPRING_DSN, DATABASE_URL, or the one of `mainspring up` here.
+        json: Print one JSON document and nothing else.
+    """
+    with _connected(dsn) as conn:
+        story = show.story(conn, booking_id)
+    print(msgspec.json.format(msgspec.json.encode(story)).decode() if json else "\n".join(lines(story)))
+
+
+@booking.command(name="list")
+def list_bookings(
+    *, after: int = 0, limit: int = show.PAGE, dsn: str | None = None, json: Annotated[bool, FLAG] = False
+) -> None:
+    """Show bookings by number.
+
+    Args:
+        after: Those after this one.
+        limit: At most so many.
+        dsn: The database; else MAINSPRING_DSN, DATABASE_URL, or the one of `mainspring up` here.
+        json: Print one JSON document and nothing else.
+    """
+    with _connected(dsn) as conn:
+        found = show.bookings(conn, after=after, limit=limit)
+    if json:
+        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        return
+    rows = [
+        (str(b.id), b.status, b.zone, f"{b.start_date} to {b.end_date}", f"{b.funded_period_end or 'nothing yet'}")
+        for b in found
+    ]
+    print("\n".join(table(("ID", "STATUS", "ZONE", "DATES", "FUNDED UNTIL"), rows)))
+
+
+@contextmanager
+def _connected(dsn: str | None) -> Iterator[Conn]:
+    import psycopg
+
+    marketplace = market(dsn=dsn)
+    try:
+        with psycopg.connect(marketplace.dsn) as conn:
+            yield conn
+    except psycopg.OperationalError as error:
+        raise ms.DatabaseUnavailable(str(error).strip().partition("\n")[0]) from None
+    except psycopg.errors.UndefinedTable:
+        raise ms.ConfigurationError(
+            "the marketplace has no tables here: mainspring schema migrate --app staffing"
+        ) from None
+    finally:
+        desk().close()
+
+
+def lines(story: show.Story) -> Iterator[str]:
+    """A story for people."""
+    b = story.booking
+    yield f"Booking {b.id}: {b.status}, {b.payment_type}, {b.project} ({b.zone}), {b.start_date} to {b.end_date}"
+    yield f"worker {b.worker_id}, supervisor {b.supervisor_id or 'none'}, {Money(b.rate_minor, b.currency)} an hour"
+    yield f"funded until {both(b.funded_period_end, b.zone) if b.funded_period_end else 'nothing yet'}"
+    yield from ("", "ESCROW", *table(("CHARGED", "HELD", "FROZEN", "RELEASED", "REFUNDED"), [money(story.ledger)]))
+    yield from ("", "SHIFTS")
+    shifts = [(str(s.id), s.status, both(s.scheduled_start_time, b.zone), s.cancel_reason or "") for s in story.shifts]
+    yield from table(("ID", "STATUS", "STARTS", "WHY"), shifts)
+    for title, moments in (("HAPPENED", story.happened), ("NEXT", story.next)):
+        yield from ("", title)
+        rows = [(f"{m.local:%a %Y-%m-%d %H:%M:%S}", f"{m.utc:%Y-%m-%d %H:%M:%S}Z", m.what, m.about) for m in moments]
+        yield from table((f"IN {b.zone.upper()}", "UTC", "WHAT", "ABOUT"), rows)
+
+
+def money(ledger: Ledger) -> tuple[str, ...]:
+    """The ledger as people write money."""
+    parts = (ledger.charged, ledger.held, ledger.frozen, ledger.released, ledger.refunded)
+    return tuple(str(Money(part, ledger.currency)) for part in parts)
+
+
+def both(at: datetime, zone: str) -> str:
+    """An instant by both clocks."""
+    from zoneinfo import ZoneInfo
+
+    return f"{at.astimezone(ZoneInfo(zone)):%a %Y-%m-%d %H:%M} ({at.astimezone(ZoneInfo('UTC')):%Y-%m-%d %H:%M}Z)"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """Columns as wide as they need to be."""
+    whole = [tuple(head), *(tuple(map(str, row)) for row in rows)]
+    widths = [max(len(row[place]) for row in whole) for place in range(len(head))]
+    for row in whole:
+        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+    if len(whole) == 1:
+        yield "nothing"

@@ -1,0 +1,88 @@
+"""The people of the demo, as they are when time begins: a borrower and a lender in each of many zones."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, time, timedelta
+from typing import Any, Final
+
+import stripe as sdk
+
+from mainspring_apps.staffing import accounts, bookings, search, store
+from mainspring_apps.staffing.desk import desk
+from mainspring_apps.staffing.rules import weeks
+from mainspring_apps.staffing.store import Conn
+
+#: Where clocks are odd: quarters of an hour, half-hour changes, missing midnights, the first and the last zone.
+ZONES: Final = (
+    "America/New_York", "Europe/London", "Asia/Kolkata", "Asia/Kathmandu", "Australia/Lord_Howe", "Pacific/Apia",
+    "Africa/Cairo", "America/Havana", "Australia/Sydney", "Pacific/Honolulu", "Pacific/Kiritimati", "Asia/Tehran",
+    "Asia/Beirut", "America/Los_Angeles",
+)  # fmt: skip
+TRADES: Final = ("welder", "electrician", "carpenter", "plumber")
+FIRST: Final = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gita", "Hugo", "Ines", "Jon", "Kim", "Lea", "Max", "Nora")
+DECLINED: Final = "pm_card_chargeDeclinedInsufficientFunds"
+WEEKS: Final = 8  # that bookings last
+SHIFTS: Final = ((time(8), time(16, 30)), (time(22), time(6)))  # by day and over midnight
+
+
+def seed(conn: Conn) -> None:
+    """Settle everybody in, unless somebody lives here already."""
+    if store.value(conn, "anybody"):
+        return
+    bank = desk().stripe
+    now = desk().now(conn)
+    for number, zone in enumerate(ZONES):
+        _settle(conn, bank, now, number, zone)
+
+
+def _settle(conn: Conn, bank: Any, now: datetime, number: int, zone: str) -> None:
+    city = zone.rpartition("/")[2].replace("_", " ")
+    borrower = bookings.add_company(conn, kind="Borrower", name=f"{city} Builders")
+    lender = bookings.add_company(conn, kind="Lender", name=f"{city} Staff")
+    card = DECLINED if number % 5 == 3 else "pm_card_visa"
+    customer = bank.sync.customer(key=f"demo:customer:{borrower}", name=f"{city} Builders")
+    bookings.put_card(conn, borrower, customer=customer, payment_method=card)
+    accounts.connect_account(conn, lender, account=_account(lender))
+    admin, *_ = [_user(conn, company, role, zone) for company in (borrower, lender) for role in ("Admin", "Manager")]
+    supervisor = _user(conn, borrower, "Supervisor", zone)
+    project = bookings.add_project(conn, company_id=borrower, name=f"{city} Tower", timezone=zone)
+    today = weeks.local_date(now, zone)
+    bookings.add_policy(conn, company_id=borrower, expiration_date=today + timedelta(days=365))
+    bookings.add_policy(conn, company_id=lender, expiration_date=today + timedelta(days=2 + 3 * number))
+    monday = weeks.monday(now, zone) + timedelta(days=7)
+    for place, (start, end) in enumerate(SHIFTS):
+        worker = _worker(conn, lender, zone, TRADES[(number + place) % 4])
+        bookings.confirm_booking(
+            conn,
+            project_id=project,
+            worker_id=worker,
+            supervisor_id=supervisor,
+            start_date=monday,
+            end_date=monday + timedelta(days=7 * WEEKS - 1),
+            start=start,
+            end=end,
+            rate_minor=2500 + 100 * number + 33 * place,
+            currency="USD" if number % 3 else "JPY" if number % 2 else "EUR",
+        )
+    _worker(conn, lender, zone, TRADES[number % 4])
+    search.save_search(conn, user_id=admin, name="Anybody near", criteria={"trade": TRADES[number % 4]})
+
+
+def _user(conn: Conn, company: int, role: Any, zone: str) -> int:
+    number = store.value(conn, "how_many_users")
+    name = f"{FIRST[number % len(FIRST)]} {number}"
+    address, phone = f"user{number}@example.com", f"+1555{number:07}"
+    return bookings.add_user(conn, company_id=company, role=role, name=name, email=address, phone=phone, timezone=zone)
+
+
+def _worker(conn: Conn, lender: int, zone: str, trade: str) -> int:
+    user = _user(conn, lender, "Worker", zone)
+    return bookings.add_worker(conn, company_id=lender, user_id=user, trade=trade, zip_code=f"{10000 + lender}")
+
+
+def _account(lender: int) -> str:
+    """A connected account at the sandbox; real ones are opened by their owners, in Stripe's own pages."""
+    key, base = os.environ["STRIPE_API_KEY"], os.environ["MAINSPRING_STRIPE_BASE"]
+    client = sdk.StripeClient(key, base_addresses={"api": base})
+    return client.v1.accounts.create({"type": "express", "metadata": {"company": str(lender)}}).id

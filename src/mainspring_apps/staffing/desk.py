@@ -1,0 +1,150 @@
+"""What everybody in the marketplace works with: one desk a process, with the client, the money and the messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from psycopg_pool import ConnectionPool
+
+import mainspring as ms
+from mainspring.contrib.notify import Notify
+from mainspring.contrib.stripe import Stripe
+from mainspring_apps.staffing.settings import Settings
+from mainspring_apps.staffing.store import Conn
+
+POOL: Final = 4  # connections for requests
+log = logging.getLogger("mainspring_apps.staffing")
+
+
+@dataclass
+class Desk:
+    """The marketplace's hands. Everything that takes a connection joins its transaction."""
+
+    app: ms.App
+    stripe: Stripe
+    notify: Notify
+    settings: Settings
+    _client: ms.Client | None = None
+    _pool: ConnectionPool[Conn] | None = None
+
+    @property
+    def client(self) -> ms.Client:
+        """A client of the application's database."""
+        if self._client is None:
+            self._client = self.app.client()
+        return self._client
+
+    @contextmanager
+    def connection(self) -> Iterator[Conn]:
+        """A connection for a request, in a transaction that commits at the end of the block."""
+        if self._pool is None:
+            self._pool = ConnectionPool(self.app.dsn, min_size=0, max_size=POOL, open=True, name="staffing")
+        with self._pool.connection() as conn:
+            yield conn
+
+    def now(self, conn: Conn) -> datetime:
+        """The one clock, in UTC: hours that are added to it are hours, also where clocks change."""
+        return self.client.now(conn=conn).astimezone(UTC)
+
+    def enqueue(self, conn: Conn, *jobs: ms.NewJob) -> list[ms.Enqueued]:
+        """Enqueue with the transaction."""
+        return self.client.enqueue_many(jobs, conn=conn)
+
+    def tell(
+        self,
+        conn: Conn,
+        kind: str,
+        to: Sequence[int],
+        about: Mapping[str, Any],
+        *,
+        occurrence: datetime,
+        channels: Sequence[Any] | None = None,
+        at: datetime | None = None,
+    ) -> None:
+        """Ask for a message: one for each person and channel, once for what it is about and its occurrence.
+
+        `about` names the row that it is about, besides what the text needs: the same again at the same occurrence is
+        the same message, however often a job runs (STAFF-14.09).
+        """
+        people = [str(user) for user in dict.fromkeys(to)]
+        if not people:
+            log.warning("nobody to tell: %s", kind, extra={"kind": kind})
+            return
+        self.notify.send(people, kind, about, by=self.client, conn=conn, event_at=occurrence, channels=channels, at=at)
+
+    def record(
+        self,
+        conn: Conn,
+        action: str,
+        entity: str,
+        entity_id: int,
+        *,
+        booking_id: int | None = None,
+        reason: str | None = None,
+        dispute_id: int | None = None,
+        before: Any = None,
+        after: Any = None,
+    ) -> None:
+        """Write an act on a business row to the audit trail: by SYSTEM in a job, else by whoever is `acting`."""
+        detail = {
+            "entity": entity,
+            "entity_id": entity_id,
+            "booking_id": entity_id if entity == "booking" else booking_id,
+            "reason": reason,
+            "dispute_id": dispute_id,
+            "before": before,
+            "after": after,
+        }
+        known = {name: value for name, value in detail.items() if value is not None}
+        self.client.audit.record(f"staffing.{action}", known, conn=conn)
+
+    def alert(self, conn: Conn, name: str, subject: str, text: str, *, critical: bool = False, **detail: Any) -> None:
+        """Open an alert for the operations team, with the transaction; while it is open it only counts."""
+        self.client.alerts.open(
+            name, subject, text=text, severity="critical" if critical else "warning", detail=detail, conn=conn
+        )
+
+    def calm(self, conn: Conn, name: str, subject: str) -> None:
+        """Close an alert whose reason is gone."""
+        self.client.alerts.close(name, subject, conn=conn)
+
+    def close(self) -> None:
+        """Let go of the client's connections."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+_desks: list[Desk] = []
+
+
+def desk() -> Desk:
+    """The desk of this process, as `market` has set it up."""
+    if not _desks:
+        raise ms.ConfigurationError("no marketplace is set up in this process: call mainspring_apps.staffing.market()")
+    return _desks[-1]
+
+
+def sit(new: Desk) -> None:
+    """From here on, everything in this process works at this desk."""
+    for old in _desks:
+        old.close()
+    _desks[:] = [new]
+
+
+@contextmanager
+def acting(user_id: int | None) -> Iterator[None]:
+    """Inside the block a user acts; in a job it is SYSTEM, whoever is named."""
+    if user_id is None:
+        yield
+        return
+    with ms.calling(ms.Caller(actor_type="user", actor_id=str(user_id))):
+        yield

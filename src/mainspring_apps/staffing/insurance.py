@@ -1,0 +1,182 @@
+"""Insurance: warnings, expiry, the hard stop, and renewal.
+
+Policies are locked before bookings. So a stop and a renewal see each other: whichever is second finds what the first
+has done, and no booking stays suspended whose policies are valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+import mainspring as ms
+from mainspring_apps.staffing import charging, disputes, store, timers
+from mainspring_apps.staffing.desk import acting, desk, log
+from mainspring_apps.staffing.people import of_company, people
+from mainspring_apps.staffing.registry import INSURANCE_HARD_STOP, INSURANCE_MONITORING, tasks
+from mainspring_apps.staffing.rules import insurance as rules
+from mainspring_apps.staffing.rules.insurance import Policy
+from mainspring_apps.staffing.settings import RETRY, SCAN, TIMEOUT
+from mainspring_apps.staffing.states import Refused
+from mainspring_apps.staffing.store import Conn
+
+
+@tasks.task(queue=INSURANCE_MONITORING, retry=RETRY, timeout=TIMEOUT, subject="policy_id")
+def look_at_policy(ctx: ms.SyncContext, *, policy_id: int, instant: datetime) -> None:
+    """Warn of a policy's end, once for each threshold, or deactivate what has expired."""
+    today = instant.astimezone(UTC).date()
+    with ctx.transaction() as conn:
+        policy = store.needed(conn, Policy, "lock_policy", policy_id=policy_id)
+        if not policy.is_active:
+            return
+        if rules.expired(policy.expiration_date, today):
+            _deactivate(conn, policy, instant, reason="expired")
+            _tell(conn, policy, "insurance_expired", rules.ALARMED, instant)
+        elif threshold := rules.warning_due(policy.expiration_date, today):
+            about = {"policy_id": policy.id, "expiration_date": policy.expiration_date, "threshold": threshold}
+            if store.do(conn, "record_warning", **about):
+                _tell(conn, policy, f"insurance_{threshold}", rules.WARNED, instant)
+
+
+tasks.schedule(
+    "insurance-monitoring",
+    ms.daily("00:00"),
+    look_at_policy,
+    entities=store.sql["ending_policies"],
+    page=SCAN,
+    within=timedelta(days=1),  # the same UTC day (STAFF-0.08)
+)
+
+
+@tasks.task(queue=INSURANCE_HARD_STOP, retry=RETRY, timeout=TIMEOUT, subject="booking_id")
+def stop_booking(ctx: ms.SyncContext, *, booking_id: int, policy_id: int, instant: datetime) -> None:
+    """Suspend a booking whose insurance is gone, and tell everybody on it to stop, whatever the hour."""
+    with ctx.transaction() as conn:
+        policies = store.many(conn, Policy, "lock_policies_of_booking", booking_id=booking_id)
+        booking = store.needed(conn, _Booking, "lock_insured_booking", booking_id=booking_id)
+        missing = rules.uncovered(policies, _today(conn))
+        if missing is None or not rules.stops(booking.status, to_be_worked=booking.to_be_worked):
+            return
+        if not store.do(conn, "suspend_booking", booking_id=booking_id, status=booking.status):
+            return
+        after = {"status": "Suspended_Insurance", "policy_id": missing.id}
+        before = {"status": booking.status}
+        desk().record(
+            conn, "booking_suspended", "booking", booking_id, reason=rules.HARD_STOP, before=before, after=after
+        )
+        about = {"booking_id": booking_id, "policy_id": policy_id}
+        everybody = people(conn, booking_id, *rules.STOPPED)
+        desk().tell(conn, "insurance_stop", everybody, about, occurrence=instant)
+
+
+def uncovered(conn: Conn, booking_id: int, on: date) -> str | None:
+    """Why nobody may work on a booking on this local date of its project: the policy that is missing; None: covered.
+
+    A company that has no policy at all on record is not asked for one: see `rules.insurance.uncovered`.
+    """
+    missing = rules.uncovered(store.many(conn, Policy, "policies_of_booking", booking_id=booking_id), on)
+    if missing is None:
+        return None
+    return f"no {missing.policy_type} insurance of company {missing.company_id} is valid on {on}"
+
+
+def renew_insurance(conn: Conn, policy_id: int, *, expiration_date: date, by: int | None = None) -> None:
+    """A policy is valid again: bookings that only waited for it go on."""
+    with acting(by):
+        policy = store.needed(conn, Policy, "lock_policy", policy_id=policy_id)
+        if rules.expired(expiration_date, _today(conn)):
+            raise Refused(f"expiration_date: {expiration_date} has passed", field="expiration_date")
+        store.do(conn, "renew_policy", policy_id=policy_id, expiration_date=expiration_date)
+        _record(conn, "policy_renewed", policy, active=True, expires=expiration_date)
+        for bookings in _pages(conn, "suspended_bookings", company_id=policy.company_id):
+            for booking_id in bookings:
+                _resume(conn, booking_id)
+
+
+def deactivate_insurance(conn: Conn, policy_id: int, *, by: int | None = None) -> None:
+    """A policy is withdrawn by hand: the same stop as by expiry, at once."""
+    with acting(by):
+        policy = store.needed(conn, Policy, "lock_policy", policy_id=policy_id)
+        if policy.is_active:
+            _deactivate(conn, policy, desk().now(conn), reason="by hand")
+
+
+def _deactivate(conn: Conn, policy: Policy, instant: datetime, *, reason: str) -> None:
+    store.do(conn, "deactivate_policy", policy_id=policy.id)
+    _record(conn, "policy_deactivated", policy, active=False, expires=policy.expiration_date, reason=reason)
+    for bookings in _affected(conn, policy):
+        desk().enqueue(conn, *(_stop(booking_id, policy.id, instant) for booking_id in bookings))
+
+
+def _stop(booking_id: int, policy_id: int, instant: datetime) -> ms.NewJob:
+    job = stop_booking.job(booking_id=booking_id, policy_id=policy_id, instant=instant)
+    return job.with_key(timers.key("insurance-stop", booking_id), unless_live=True)
+
+
+def _resume(conn: Conn, booking_id: int) -> None:
+    booking = store.needed(conn, _Booking, "lock_insured_booking", booking_id=booking_id)
+    if booking.status_before_suspension is None or uncovered(conn, booking_id, _today(conn)) is not None:
+        return
+    option_a = disputes.unresolved(conn, booking_id).option_a
+    status = rules.restored(booking.status_before_suspension, option_a=option_a)
+    store.do(conn, "lift_suspension", booking_id=booking_id, status=status)
+    before, after = {"status": booking.status}, {"status": status}
+    desk().record(conn, "booking_resumed", "booking", booking_id, reason="renewed", before=before, after=after)
+    if status == "Active" and booking.payment_type == "Weekly_Progress":
+        charging.enqueue_due(conn, booking_id, source="renewal")
+
+
+def _affected(conn: Conn, policy: Policy) -> Iterator[list[int]]:
+    """The bookings, by page, that lose their cover with a policy: none where its company has another of its type."""
+    about = {"policy_id": policy.id, "company_id": policy.company_id, "policy_type": policy.policy_type}
+    if store.value(conn, "other_valid_policy", **about, today=_today(conn)) is None:
+        yield from _pages(conn, "stoppable_bookings", company_id=policy.company_id, statuses=sorted(rules.STOPPABLE))
+
+
+def _tell(
+    conn: Conn, policy: Policy, kind: str, roles: tuple[Literal["Admin", "Manager"], ...], instant: datetime
+) -> None:
+    """Tell the policy's company, and the other side of affected bookings; what is wrong here undoes nothing (4.29)."""
+    try:
+        with conn.transaction():
+            companies = {policy.company_id}
+            for bookings in _affected(conn, policy):
+                companies.update(store.column(conn, "companies_of_bookings", ids=bookings))
+            told = [user for company in sorted(companies) for user in of_company(conn, company, *roles)]
+            about = {
+                "Policy type": policy.policy_type,
+                "Company": store.value(conn, "company_name", company_id=policy.company_id),
+                "Date": policy.expiration_date.isoformat(),
+                "policy_id": policy.id,
+            }
+            desk().tell(conn, kind, told, about, occurrence=instant)
+    except Exception as error:
+        log.error("nobody was told of policy %s: %s", policy.id, type(error).__name__, exc_info=error)
+
+
+def _record(conn: Conn, action: str, policy: Policy, *, active: bool, expires: date, reason: str | None = None) -> None:
+    before = {"is_active": policy.is_active, "expiration_date": policy.expiration_date.isoformat()}
+    after = {"is_active": active, "expiration_date": expires.isoformat()}
+    desk().record(conn, action, "policy", policy.id, reason=reason, before=before, after=after)
+
+
+def _pages(conn: Conn, name: str, **params: object) -> Iterator[list[int]]:
+    """The ids that a statement answers, in order, by page: none answers more than a thousand (STAFF-17.10)."""
+    after = 0
+    while ids := store.column(conn, name, **params, after=after, limit=SCAN):
+        yield ids
+        after = ids[-1]
+
+
+def _today(conn: Conn) -> date:
+    return desk().now(conn).astimezone(UTC).date()
+
+
+class _Booking(msgspec.Struct, frozen=True, kw_only=True):
+    status: str
+    status_before_suspension: str | None
+    payment_type: str
+    to_be_worked: bool

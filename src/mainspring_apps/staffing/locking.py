@@ -1,0 +1,49 @@
+"""Rows that are held while they change: always the booking first, then its shift (STAFF-19.14)."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time
+
+import msgspec
+
+from mainspring_apps.staffing import store
+from mainspring_apps.staffing.store import Conn
+
+
+class Booking(msgspec.Struct, frozen=True, kw_only=True):
+    """A booking, as far as its shifts must know it; `zone` is its project's."""
+
+    id: int
+    status: str
+    worker_id: int
+    supervisor_id: int | None
+    end_date: date
+    scheduled_end_time: time | None
+    zone: str
+
+
+class Shift(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of `time_log`, with the dispute that is open about it."""
+
+    id: int
+    booking_id: int
+    worker_id: int
+    status: str
+    clock_in_time: datetime
+    clock_out_time: datetime | None
+    scheduled_start_time: datetime
+    scheduled_end_time: datetime | None
+    auto_approval_time: datetime | None
+    edit_extensions: int
+    dispute_id: int | None
+
+
+def lock_booking(conn: Conn, booking_id: int) -> Booking:
+    """A booking, which nobody else changes before this transaction ends."""
+    return store.needed(conn, Booking, "lock_booking", booking_id=booking_id)
+
+
+def lock_shift(conn: Conn, time_log_id: int) -> tuple[Booking, Shift]:
+    """A shift and its booking, held in the one order that all keep."""
+    booking = store.needed(conn, Booking, "lock_booking_of_shift", time_log_id=time_log_id)
+    return booking, store.needed(conn, Shift, "lock_shift", time_log_id=time_log_id)

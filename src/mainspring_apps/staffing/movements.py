@@ -1,0 +1,189 @@
+"""Transfers to lenders and refunds to borrowers: each is carried out once, by a job of its own.
+
+A row and its key are committed before the provider is called. What the provider refuses is `Failed`, a dead letter and
+an alert (STAFF-9.30); a replay of the dead letter tries again. What stays `Pending` is asked for at the provider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+import mainspring as ms
+from mainspring.contrib.money import Money
+from mainspring.contrib.stripe import ActionRequired, Declined, Pending, Refund, Refused, Transfer
+from mainspring_apps.staffing import store
+from mainspring_apps.staffing.desk import desk
+from mainspring_apps.staffing.registry import LENDER_TRANSFERS, RECONCILIATION, REFUNDS, tasks
+from mainspring_apps.staffing.settings import PAGE, RETRY, STALE_AFTER, TIMEOUT
+from mainspring_apps.staffing.states import MovementStatus
+from mainspring_apps.staffing.store import Conn
+
+Kind = Literal["transfers", "refunds"]
+Moved = TypeVar("Moved", Transfer, Refund)
+
+#: A lender without a Connected Account is looked at again so often (G-65).
+ACCOUNT_WAIT: Final = timedelta(hours=1)
+RECONCILE_EVERY: Final = timedelta(minutes=5)
+#: What tells that the provider has moved nothing.
+REFUSALS: Final = (Refused, Declined, ActionRequired)
+#: What the provider tells later about refunds.
+EVENTS: Final = ("refund.updated", "refund.failed", "charge.refund.updated")
+#: Where a refund at the provider says which row of ours it is.
+ROW: Final = "staffing_refund"
+_STATUS: Final[dict[str, MovementStatus]] = {
+    "pending": "Pending", "action_required": "Pending", "succeeded": "Succeeded", "failed": "Failed",
+    "canceled": "Failed",
+}  # fmt: skip
+
+
+class ToMake(msgspec.Struct, frozen=True, kw_only=True):
+    """A transfer or a refund, with what the provider must know."""
+
+    id: int
+    status: MovementStatus
+    amount_minor: int
+    currency: str
+    idempotency_key: str
+    try_: int = msgspec.field(name="try")
+    provider_id: str | None
+    created_at: datetime
+    booking_id: int
+    lender_id: int | None = None
+    destination: str | None = None  # of a transfer
+    charge: str | None = None
+    intent: str | None = None  # of a refund
+
+    @property
+    def amount(self) -> Money:
+        """What moves."""
+        return Money(self.amount_minor, self.currency)
+
+    @property
+    def key(self) -> str:
+        """What is sent: the row's key; after a refusal the next one, since the provider repeats a refusal for a day."""
+        return self.idempotency_key if self.try_ == 1 else f"{self.idempotency_key}:{self.try_}"
+
+
+def carry_out(kind: Kind, row_id: int) -> ms.NewJob:
+    """The job that carries out a row of `transfers` or `refunds`."""
+    job = pay_lender.job(transfer_id=row_id) if kind == "transfers" else refund_borrower.job(refund_id=row_id)
+    return job.with_key(f"{kind}:{row_id}")
+
+
+@tasks.task(
+    queue=LENDER_TRANSFERS, retry=RETRY, timeout=TIMEOUT, needs=("stripe",), snooze_limit=None, subject="transfer_id"
+)
+def pay_lender(ctx: ms.SyncContext, *, transfer_id: int) -> None:
+    """Transfer released money to the lender's Connected Account."""
+    with ctx.db() as conn:
+        transfer = _to_make(conn, "transfers", transfer_id)
+        if transfer.destination is None and transfer.status != "Succeeded":
+            text = f"company {transfer.lender_id} has no connected account: {transfer.amount} waits for it"
+            desk().alert(conn, "lender-without-account", f"company {transfer.lender_id}", text)
+    if transfer.status == "Succeeded":
+        return
+    if transfer.destination is None:
+        raise ms.Snooze(ACCOUNT_WAIT)
+    destination = transfer.destination
+    made = _moved(ctx, "transfers", transfer, lambda: desk().stripe.sync.transfer(
+        transfer.amount, destination=destination, source=transfer.charge, key=transfer.key, since=transfer.created_at,
+    ))  # fmt: skip
+    with ctx.transaction() as conn:
+        settle(conn, "transfers", transfer, made)
+
+
+@tasks.task(queue=REFUNDS, retry=RETRY, timeout=TIMEOUT, needs=("stripe",), subject="refund_id")
+def refund_borrower(ctx: ms.SyncContext, *, refund_id: int) -> None:
+    """Give money back to the borrower's payment method."""
+    with ctx.db() as conn:
+        refund = _to_make(conn, "refunds", refund_id)
+    if refund.status == "Succeeded":
+        return
+    made = _moved(ctx, "refunds", refund, lambda: desk().stripe.sync.refund(
+        intent=refund.intent, amount=refund.amount, key=refund.key, since=refund.created_at,
+        metadata={ROW: str(refund.id)},
+    ))  # fmt: skip
+    with ctx.transaction() as conn:
+        settle(conn, "refunds", refund, made)
+
+
+@tasks.task(queue=REFUNDS, retry=RETRY, timeout=TIMEOUT)
+def refund_changed(ctx: ms.SyncContext, *, provider: str, event_id: str) -> None:
+    """Write what the provider says later about a refund."""
+    event = desk().stripe.sync.event(ctx, event_id)
+    found, row = event.movement, (event.object.get("metadata") or {}).get(ROW)
+    with ctx.transaction() as conn:
+        if isinstance(found, Refund) and row is not None:
+            settle(conn, "refunds", _to_make(conn, "refunds", int(row)), found)
+        else:
+            desk().alert(conn, "unknown_refund", str(event.object.get("id")), "a refund that is not ours")
+
+
+@tasks.task(queue=RECONCILIATION, retry=RETRY, timeout=TIMEOUT, needs=("stripe",))
+def reconcile_movement(ctx: ms.SyncContext, *, kind: Kind, row_id: int) -> None:
+    """Ask the provider about a transfer or refund that is under way for long; if it was never made, its job will."""
+    with ctx.db() as conn:
+        row = _to_make(conn, kind, row_id)
+    if row.status != "Pending":
+        return
+    which: Literal["transfer", "refund"] = "transfer" if kind == "transfers" else "refund"
+    of = row.destination if kind == "transfers" else row.intent
+    asked = Pending(kind=which, key=row.key, id=row.provider_id, since=row.created_at, of=of)
+    (finding,) = desk().stripe.sync.reconcile([asked])
+    with ctx.transaction() as conn:
+        if isinstance(finding.found, Transfer | Refund):
+            settle(conn, kind, row, finding.found)
+
+
+def stale_movements(conn: Conn, zone: str, after: str | None, limit: int) -> list[tuple[str, dict[str, Any]]]:
+    """One page of the transfers and refunds that are under way for too long."""
+    found = store.column(conn, "stale_movements", stale=STALE_AFTER, after=after, limit=limit)
+    return [(key, {"kind": kind, "row_id": int(row)}) for key in found for kind, _, row in [key.partition(":")]]
+
+
+tasks.schedule(
+    "movement-reconciliation", ms.every(RECONCILE_EVERY), reconcile_movement, entities=stale_movements, page=PAGE
+)
+
+
+def settle(conn: Conn, kind: Kind, row: ToMake, made: Transfer | Refund) -> None:
+    """Apply the provider's word to a row, once; a failure that comes later needs a person."""
+    # A transfer that exists was made: Stripe refuses it, or it is done.
+    status: MovementStatus = "Succeeded" if isinstance(made, Transfer) else _STATUS[made.status]
+    entity = kind.removesuffix("s")
+    if status == "Failed":
+        if row.status == "Succeeded" or store.do(conn, "fail_refund", id=row.id, refused=True):
+            text = f"booking {row.booking_id}: the borrower's bank did not take {row.amount}"
+            desk().alert(conn, "refund_returned", f"refund {row.id}", text, critical=True)
+    elif not store.do(conn, f"settle_{entity}", id=row.id, status=status, provider_id=made.id):
+        return
+    if status != "Pending":
+        action = f"{entity}_{status.lower()}"
+        desk().record(conn, action, entity, row.id, booking_id=row.booking_id, after={"provider_id": made.id})
+
+
+def again(conn: Conn, kind: Kind, row_id: int) -> None:
+    """Somebody asks for another try of what failed, such as a refund that came back from the bank."""
+    desk().enqueue(conn, carry_out(kind, row_id))
+
+
+def _to_make(conn: Conn, kind: Kind, row_id: int) -> ToMake:
+    if kind == "transfers":
+        return store.needed(conn, ToMake, "transfer_to_make", transfer_id=row_id)
+    return store.needed(conn, ToMake, "refund_to_make", refund_id=row_id)
+
+
+def _moved(ctx: ms.SyncContext, kind: Kind, row: ToMake, move: Callable[[], Moved]) -> Moved:
+    """What the provider made of it; what it refuses for good is written down before the job ends."""
+    try:
+        return move()
+    except ms.Permanent as error:
+        entity = kind.removesuffix("s")
+        with ctx.db() as conn:
+            store.do(conn, f"fail_{entity}", id=row.id, refused=isinstance(error, REFUSALS))
+            desk().record(conn, f"{entity}_failed", entity, row.id, booking_id=row.booking_id, reason=error.code)
+        raise

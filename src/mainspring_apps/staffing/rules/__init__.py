@@ -1,0 +1,1 @@
+"""The rules of the marketplace, pure: no database, no clock, no provider."""

@@ -1,0 +1,86 @@
+"""What Wednesday's run charges: which bookings, whether, for which shifts, and what a failure means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Final, Literal
+
+from mainspring_apps.staffing.rules import weeks
+from mainspring_apps.staffing.rules.pay import shift_pay
+
+Source = Literal["weekly", "retry", "renewal", "late", "manual"]
+Act = Literal["charge", "pause", "leave"]
+
+#: Which bookings are enqueued (STAFF-1.08).
+PAYMENT_TYPE: Final = "Weekly_Progress"
+STATUS: Final = "Active"
+#: Who hears of a failure (STAFF-1.33).
+TOLD: Final = "Borrowing Admin"
+#: Shifts in these statuses are not paid for now.
+UNPAID: Final = frozenset({"Cancelled", "Disputed"})
+#: From these a payment goes on once nothing is open any more (STAFF-11.14).
+RESUMABLE: Final = frozenset({"Active", "Payment_Paused_Dispute"})
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A shift that no payment has paid or is paying."""
+
+    id: int
+    status: str
+    scheduled_start_time: datetime
+    planned_minutes: int
+
+
+def decide(status: str, payment_type: str, *, open_a: bool, open_b: bool) -> Act:
+    """What a charge does with a booking, as it stands under its lock; insurance is no part of it (STAFF-1.24).
+
+    >>> decide("Active", "Weekly_Progress", open_a=True, open_b=False)
+    'pause'
+    """
+    if status != STATUS or payment_type != PAYMENT_TYPE or open_b:  # option B has cancelled the booking, or is about to
+        return "leave"
+    return "pause" if open_a else "charge"
+
+
+def resume(status: str, payment_type: str, *, open_a: bool, open_b: bool) -> Act:
+    """What a retry after a resolution does: it charges, or it leaves everything as it is; it never pauses.
+
+    >>> resume("Payment_Paused_Dispute", "Weekly_Progress", open_a=False, open_b=False)
+    'charge'
+    """
+    if status not in RESUMABLE or payment_type != PAYMENT_TYPE or open_a or open_b:
+        return "leave"
+    return "charge"
+
+
+def funded(funded_period_end: datetime | None, period: weeks.Period) -> bool:
+    """Whether a week is paid for; a booking that never was is not (G-14)."""
+    return funded_period_end is not None and funded_period_end >= period.end
+
+
+def amounts(shifts: Iterable[Shift], rate_minor: int, period: weeks.Period) -> dict[int, int]:
+    """What each unfunded shift costs that begins before the end of the period: older ones join in (G-49)."""
+    due = [shift for shift in shifts if shift.status not in UNPAID and shift.scheduled_start_time < period.end]
+    prices = {shift.id: shift_pay(shift.planned_minutes, rate_minor) for shift in due}
+    return {shift: price for shift, price in prices.items() if price}  # what rounds to nothing is not owed
+
+
+def key(booking_id: int, period_start: datetime, number: int) -> str:
+    """The idempotency key of a charge; the number grows only after a final failure (STAFF-19.01).
+
+    >>> key(17, weeks.midnight(date(2026, 6, 8), "America/New_York"), 1)
+    'charge:17:2026-06-08T04:00:00+00:00:1'
+    """
+    return f"charge:{booking_id}:{period_start.isoformat()}:{number}"
+
+
+def too_late(status: str, end_date: date, period_start: datetime, zone: str) -> bool:
+    """Whether a booking was released before the week that a payment is for: its money goes back (STAFF-3.24).
+
+    >>> too_late("Completed", date(2026, 6, 7), weeks.midnight(date(2026, 6, 8), "UTC"), "UTC")
+    True
+    """
+    return status == "Completed" and end_date < weeks.local_date(period_start, zone)

@@ -1,0 +1,84 @@
+"""Who has not paid for the coming week, and what the cutoff does about it (STAFF-2 and 3)."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from mainspring_apps.staffing.rules import weeks
+from mainspring_apps.staffing.rules.weeks import Period
+from mainspring_apps.staffing.settings import ASK_TIMES, LATE_GRACE, LATE_WARNING
+
+if TYPE_CHECKING:
+    from mainspring_apps.staffing.people import Part
+
+#: Who is warned, and who is told of the release.
+WARNED: Final[tuple[Part, ...]] = ("Borrowing Admin",)
+RELEASED: Final[tuple[Part, ...]] = ("Worker", "Borrowing Admin", "Lending Admin")
+
+Step = Literal["skip", "ask again", "give up", "late charge", "release"]
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a booking stands before its due week; `payment` is its last attempt to pay for that, if there was one."""
+
+    status: str
+    payment_type: str
+    funded_period_end: datetime | None
+    cutoff_at: datetime | None = None
+    payment: str | None = None
+
+
+def unpaid(standing: Standing, due: Period) -> bool:
+    """Whether a weekly booking goes on without money for the due week; never funded is unpaid (G-14).
+
+    The source says `funded_period_end < now + 7 days`. Funded periods end on a local Monday, so that this is the end of
+    the due week on every day but Monday, where a week of 167 hours would make a paid booking an unpaid one.
+    """
+    if standing.payment_type != "Weekly_Progress" or standing.status != "Active":
+        return False
+    return standing.funded_period_end is None or standing.funded_period_end < due.end
+
+
+def decide(standing: Standing, due: Period, instant: datetime, *, asked: int = 0) -> Step:
+    """What a cutoff at an instant does, after the provider was asked so many times.
+
+    Nobody is released whom we have not even tried to charge (G-04), nor while the provider may still say that the
+    money came, an hour at the most (G-15).
+    """
+    if not unpaid(standing, due) or (standing.cutoff_at is not None and standing.cutoff_at > instant):
+        return "skip"
+    if standing.payment is None:
+        return "late charge"
+    if standing.payment == "Pending":
+        return "ask again" if asked <= ASK_TIMES else "give up"
+    return "release"
+
+
+def last_day(due: Period, zone: str) -> date:
+    """The Sunday before the week that nobody paid for: the end of the booking (STAFF-3.09)."""
+    return weeks.local_date(due.start, zone) - weeks.DAY
+
+
+def stays(start: datetime, due: Period) -> bool:
+    """Whether a shift is still worked after a release: it starts by Sunday 23:59:59, however late it ends."""
+    return start < due.start
+
+
+def moved_cutoff(now: datetime, zone: str) -> datetime:
+    """The cutoff of a booking that was first charged after its own: the next local midnight (STAFF-3.26)."""
+    return weeks.midnight(weeks.local_date(now, zone) + weeks.DAY, zone)
+
+
+def late_warning(now: datetime, cutoff: datetime) -> datetime:
+    """When a moved cutoff is warned of: ten hours before, or at once, when the late charge has had its chance.
+
+    >>> from datetime import UTC, timedelta
+    >>> cutoff = datetime(2026, 6, 5, 4, tzinfo=UTC)
+    >>> [f"{late_warning(cutoff - timedelta(hours=n), cutoff):%d %H:%M}" for n in (24, 4, 0)]
+    ['04 18:00', '05 00:05', '05 04:00']
+    """
+    soonest = now + LATE_GRACE if cutoff - now > LATE_GRACE else now
+    return max(cutoff - LATE_WARNING, soonest)

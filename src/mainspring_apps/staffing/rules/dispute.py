@@ -1,0 +1,85 @@
+"""Disputes: who may file which, until when, what a timeout does, and who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Literal
+
+from mainspring_apps.staffing.settings import DISPUTE_TIMEOUT
+
+if TYPE_CHECKING:
+    from mainspring_apps.staffing.people import Part
+
+Option = Literal["A", "B"]  # "Dispute Shift Only", "End Booking & Dispute"
+Ending = Literal["Settled", "Resolved", "Legal_Hold"]
+
+#: Who may file, and report an incident, with which option (G-61).
+FILERS: Final[Mapping[Option, frozenset[Part]]] = {
+    "A": frozenset({"Supervisor", "Borrowing Admin", "Worker"}),
+    "B": frozenset({"Supervisor", "Borrowing Admin"}),
+}
+#: Who hears of a timeout (STAFF-10.19).
+TOLD: Final[tuple[Part, ...]] = ("Borrowing Admin", "Lending Admin", "Worker")
+#: These endings divide the frozen money; a legal hold keeps it (G-46).
+PAYING: Final[frozenset[Ending]] = frozenset({"Settled", "Resolved"})
+#: Why the future shifts of a booking are cancelled.
+TIMEOUT: Final = "Dispute_Timeout"
+OPTION_B: Final = "Dispute_Option_B"
+INCIDENT_B: Final = "Incident_Option_B"
+
+
+def may_file(option: Option, part: str | None) -> bool:
+    """Whether somebody who plays this part in the booking may file with this option.
+
+    >>> may_file("A", "Worker"), may_file("B", "Worker")
+    (True, False)
+    """
+    return part in FILERS[option]
+
+
+def refusal(
+    *, status: str, verified_by: str | None, deadline: datetime | None, now: datetime, paid: bool, disputed: bool
+) -> str | None:
+    """Why a shift in this state cannot be disputed now, or None: it can.
+
+    Up to its auto-approval, that instant included: an approval by SYSTEM at the same instant is turned back while the
+    money has not left (G-36). `paid`: it has; `disputed`: there was a dispute about it already.
+
+    >>> at = datetime(2026, 6, 3, 21)
+    >>> refusal(status="Verified", verified_by="SYSTEM", deadline=at, now=at, paid=False, disputed=False)
+    >>> refusal(status="Verified", verified_by="7", deadline=at, now=at, paid=False, disputed=False)
+    'the shift was verified by a person'
+    """
+    if disputed:
+        return "there was a dispute about the shift already"
+    if status not in {"Pending_Verification", "Verified"} or deadline is None:
+        return f"the shift is {status}, not submitted for verification"
+    if status == "Verified" and verified_by != "SYSTEM":
+        return "the shift was verified by a person"
+    if now > deadline:
+        return "the time for disputes has ended"
+    if paid:
+        return "the lender was paid"
+    return None
+
+
+def expires(filed_at: datetime) -> datetime:
+    """When a dispute times out."""
+    return filed_at + DISPUTE_TIMEOUT
+
+
+def times_out(
+    *, option: str, status: str, booking: str, filed_at: datetime, timed_out_at: datetime | None, now: datetime
+) -> bool:
+    """Whether the future shifts of the booking are to be cancelled now for this dispute.
+
+    Option B has ended its booking when it was filed, and with the booking what other disputes would cancel (G-41).
+    """
+    return (
+        option == "A"
+        and status == "Open"
+        and booking != "Cancelled"
+        and timed_out_at is None
+        and now >= expires(filed_at)
+    )

@@ -1,0 +1,101 @@
+"""The four hours of a timesheet: who is told when, when it approves itself, and what a late edit adds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mainspring_apps.staffing.settings import AUTO_APPROVAL, LADDER, LATE_EDIT, MAX_EDIT_EXTENSIONS
+from mainspring_apps.staffing.states import Refused
+
+if TYPE_CHECKING:
+    from mainspring_apps.staffing.people import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One message: its kind, how long after clock-out, and to whom."""
+
+    kind: str
+    after: timedelta
+    to: tuple[Part, ...]
+
+
+T0: Final = Step("ladder_0", LADDER[0], ("Supervisor",))
+T60: Final = Step("ladder_60m", LADDER[1], ("Supervisor", "Borrowing Admin"))
+T3H: Final = Step("ladder_3h", LADDER[2], ("Supervisor", "Borrowing Admin"))
+
+#: Who hears of an auto-approval.
+APPROVED: Final[tuple[Part, ...]] = ("Worker",)
+
+
+class Sheet(msgspec.Struct, frozen=True, kw_only=True):
+    """A submitted timesheet and its instants: what its four timers carry (STAFF-9.04)."""
+
+    time_log_id: int
+    booking_id: int
+    clock_out_time: datetime
+    notification_0_time: datetime
+    notification_60m_time: datetime
+    notification_3h_time: datetime
+    auto_approval_time: datetime
+
+
+def sheet(time_log_id: int, booking_id: int, clock_out: datetime, *, deadline: datetime | None = None) -> Sheet:
+    """The instants from Submit or Force Clock Out on, in hours of 3600 s whatever clocks on walls do (STAFF-9.06).
+
+    >>> s = sheet(9, 1, datetime(2026, 6, 6, 17, tzinfo=UTC))
+    >>> f"{s.notification_0_time:%H} {s.notification_60m_time:%H} {s.notification_3h_time:%H} {s.auto_approval_time:%H}"
+    '17 18 20 21'
+    """
+    clock_out = clock_out.astimezone(UTC)  # in a local zone Python would add hours of the wall
+    return Sheet(
+        time_log_id=time_log_id,
+        booking_id=booking_id,
+        clock_out_time=clock_out,
+        notification_0_time=clock_out + T0.after,
+        notification_60m_time=clock_out + T60.after,
+        notification_3h_time=clock_out + T3H.after,
+        auto_approval_time=deadline or clock_out + AUTO_APPROVAL,
+    )
+
+
+def pending(*, status: str, disputed: bool) -> bool:
+    """Whether a timesheet still waits for somebody: else its messages and its approval are off (STAFF-9.16 to 9.23)."""
+    return status == "Pending_Verification" and not disputed
+
+
+def tells(*, now: datetime, deadline: datetime) -> bool:
+    """Whether a message still helps: not once the timesheet has approved itself, or is about to (STAFF-9.39)."""
+    return now < deadline
+
+
+def approves(*, status: str, disputed: bool, now: datetime, deadline: datetime) -> bool:
+    """Whether a timesheet approves itself now: a dispute comes first, and an extension counts (STAFF-9.21 to 9.24)."""
+    return pending(status=status, disputed=disputed) and now >= deadline
+
+
+def after_edit(deadline: datetime, *, now: datetime, by_supervisor: bool, extensions: int) -> datetime:
+    """The deadline after an edit: a supervisor who edits with less than an hour left gives the worker an hour more.
+
+    >>> nine = datetime(2026, 6, 6, 21, tzinfo=UTC)
+    >>> late = nine - timedelta(minutes=30)
+    >>> f"{after_edit(nine, now=late, by_supervisor=True, extensions=0):%H:%M}"
+    '22:00'
+    >>> f"{after_edit(nine, now=late, by_supervisor=False, extensions=0):%H:%M}"
+    '21:00'
+    """
+    now, deadline = now.astimezone(UTC), deadline.astimezone(UTC)
+    if now > deadline:
+        raise Refused("time_log_id: the time to edit this timesheet is over", field="time_log_id")
+    if not by_supervisor or deadline - now >= LATE_EDIT:
+        return deadline
+    if extensions >= MAX_EDIT_EXTENSIONS:
+        raise Refused(
+            f"time_log_id: was edited late {extensions} times; no edit with less than an hour left any more",
+            field="time_log_id",
+        )
+    return deadline + LATE_EDIT

@@ -1,0 +1,176 @@
+"""The story of a booking: what has happened, what will happen next and when, and where its money is."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+import mainspring as ms
+from mainspring_apps.staffing import escrow, store, timers
+from mainspring_apps.staffing.desk import desk
+from mainspring_apps.staffing.rules import weeks
+from mainspring_apps.staffing.store import Conn
+
+MOST: Final = 1000  # moments of a story
+PAGE: Final = 100
+#: What each timer will do, in words.
+MEANT: Final = {
+    "reminder-5m": "reminder: Are you still working?",
+    "reminder-30m": "reminder: Urgent: Clock Out.",
+    "ladder-0": "message to verify the timesheet",
+    "ladder-60m": "message: timesheet pending verification",
+    "ladder-3h": "message: timesheet will auto-approve",
+    "auto-approve": "auto-approval of the timesheet",
+    "dispute-timeout": "the dispute times out",
+}
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """Something at an instant, as the clocks of UTC and of the project show it."""
+
+    utc: datetime
+    local: datetime
+    what: str
+    about: str
+
+
+class Booking(msgspec.Struct, frozen=True, kw_only=True):
+    """A booking as people see it."""
+
+    id: int
+    status: str
+    payment_type: str
+    zone: str
+    project: str
+    project_id: int
+    worker_id: int
+    supervisor_id: int | None
+    borrower_company_id: int
+    lender_company_id: int
+    start_date: date
+    end_date: date
+    funded_period_end: datetime | None
+    rate_minor: int
+    currency: str
+    cutoff_at: datetime | None
+
+
+class Shift(msgspec.Struct, frozen=True, kw_only=True):
+    """A shift as people see it."""
+
+    id: int
+    status: str
+    scheduled_start_time: datetime
+    scheduled_end_time: datetime | None
+    clock_out_time: datetime | None
+    auto_approval_time: datetime | None
+    cancel_reason: str | None
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about one booking."""
+
+    now: datetime
+    booking: Booking
+    ledger: escrow.Ledger
+    shifts: list[Shift]
+    happened: list[Moment]
+    next: list[Moment]
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the list of bookings."""
+
+    id: int
+    status: str
+    zone: str
+    worker_id: int
+    start_date: date
+    end_date: date
+    funded_period_end: datetime | None
+
+
+def bookings(conn: Conn, *, after: int = 0, limit: int = PAGE) -> list[Listed]:
+    """Bookings by id, those after one."""
+    return store.many(conn, Listed, "list_bookings", after=after, limit=limit)
+
+
+def clocks(conn: Conn) -> dict[str, datetime]:
+    """What the clocks of the projects show now, the first project's first, and UTC."""
+    now = desk().now(conn)
+    zones = dict.fromkeys(store.column(conn, "zones_of_projects"))
+    return {zone: now.astimezone(ZoneInfo(zone)) for zone in [*zones, "UTC"]}
+
+
+def story(conn: Conn, booking_id: int) -> Story:
+    """What has happened to a booking, and what comes next."""
+    booking = store.needed(conn, Booking, "shown_booking", booking_id=booking_id)
+    now = desk().now(conn)
+    happened = store.many(conn, _Happened, "what_happened", booking_id=booking_id, limit=MOST)
+    return Story(
+        now=now,
+        booking=booking,
+        ledger=escrow.ledger(conn, booking_id),
+        shifts=store.many(conn, Shift, "shown_shifts", booking_id=booking_id),
+        happened=[_moment(one.at, booking.zone, one.what, one.about) for one in happened],
+        next=sorted(_coming(conn, booking, now), key=lambda moment: (moment.utc, moment.what)),
+    )
+
+
+class _Happened(msgspec.Struct, frozen=True):
+    at: datetime
+    what: str
+    about: str
+
+
+def _coming(conn: Conn, booking: Booking, now: datetime) -> list[Moment]:
+    found = [
+        _moment(at, booking.zone, what, f"for the week after, in {booking.zone}") for at, what in weekly(booking, now)
+    ]
+    if booking.cutoff_at is not None and booking.cutoff_at > now:
+        found.append(_moment(booking.cutoff_at, booking.zone, "cutoff of a late payment", f"booking {booking.id}"))
+    for entity, id_ in _open(conn, booking.id):
+        for timer in (timers.DISPUTE_TIMEOUT,) if entity == "dispute" else timers.OF_SHIFT:
+            known = desk().client.timers.get(timers.key(timer, id_), conn=conn)
+            if known is not None and known.due_at is not None:
+                found.append(_moment(known.due_at, booking.zone, MEANT[timer], f"{entity} {id_}"))
+    for policy in store.many(conn, _Policy, "next_expiry", booking_id=booking.id)[:2]:
+        at = datetime.combine(policy.expiration_date + timedelta(days=1), time(), UTC)
+        found.append(
+            _moment(at, booking.zone, "insurance expires", f"policy {policy.id} of company {policy.company_id}")
+        )
+    return found
+
+
+def weekly(booking: Booking, now: datetime) -> list[tuple[datetime, str]]:
+    """The next charge, warning and cutoff of a booking that is paid week by week."""
+    if booking.payment_type != "Weekly_Progress" or booking.status != "Active":
+        return []
+    rules = (
+        (ms.weekly(weeks.CHARGE_DAY, weeks.CHARGE_AT, zone=booking.zone), "weekly payment"),
+        (ms.weekly(weeks.CHARGE_DAY, weeks.WARN_AT, zone=booking.zone), "final warning, if unpaid"),
+        (ms.weekly(weeks.CUTOFF_DAY, weeks.CUTOFF_AT, zone=booking.zone), "hard cutoff, if unpaid"),
+    )
+    return [(tick.at, what) for rule, what in rules if (tick := rule.next(now)) is not None]
+
+
+class _Policy(msgspec.Struct, frozen=True):
+    id: int
+    company_id: int
+    expiration_date: date
+
+
+class _Row(msgspec.Struct, frozen=True):
+    entity: str
+    id: int
+
+
+def _open(conn: Conn, booking_id: int) -> list[tuple[str, int]]:
+    return [(row.entity, row.id) for row in store.many(conn, _Row, "open_rows", booking_id=booking_id)]
+
+
+def _moment(at: datetime, zone: str, what: str, about: Any) -> Moment:
+    return Moment(utc=at.astimezone(UTC), local=at.astimezone(ZoneInfo(zone)), what=what, about=str(about))

@@ -1,0 +1,49 @@
+-- What the people of the demo look at before they act.
+
+-- name: demo_shifts_of_day
+select t.id, t.booking_id, t.scheduled_start_time, t.scheduled_end_time, t.auto_approval_time, w.user_id as worker,
+       b.supervisor_id as supervisor
+from staffing.time_log t
+join staffing.bookings b on b.id = t.booking_id
+join staffing.projects p on p.id = b.project_id
+join staffing.workers w on w.id = t.worker_id
+where p.timezone = %(zone)s and t.status = 'Scheduled'
+  and t.scheduled_start_time >= %(since)s and t.scheduled_start_time < %(until)s
+order by t.scheduled_start_time, t.id
+
+-- name: demo_shift
+select t.id, t.booking_id, t.scheduled_start_time, t.scheduled_end_time, t.auto_approval_time, w.user_id as worker,
+       b.supervisor_id as supervisor
+from staffing.time_log t
+join staffing.bookings b on b.id = t.booking_id
+join staffing.workers w on w.id = t.worker_id
+where t.id = %(time_log_id)s
+
+-- name: demo_policies_to_renew
+select i.id from staffing.insurance_policies i
+where i.expiration_date < ({schema}.now() at time zone 'UTC')::date + 3
+  and exists (select from staffing.projects p where p.timezone = %(zone)s and p.company_id = i.company_id)
+order by i.id
+
+-- name: demo_bookings_to_pay
+-- Those whose last try failed within a day.
+select b.id from staffing.bookings b join staffing.projects p on p.id = b.project_id
+where p.timezone = %(zone)s and b.status = 'Active'
+  and (select x.status from staffing.pending_payments x where x.booking_id = b.id order by x.id desc limit 1) = 'Failed'
+order by b.id
+
+-- name: demo_workers_to_list
+select w.id from staffing.workers w
+where w.state = 'Unlisted' and not exists (select from staffing.bookings b where b.worker_id = w.id)
+  and exists (select from staffing.users u where u.id = w.user_id and u.timezone = %(zone)s)
+order by w.id
+
+-- name: demo_good_card
+update staffing.companies set card_on_file = 'pm_card_visa'
+where id = (select borrower_company_id from staffing.bookings where id = %(booking_id)s)
+
+-- name: anybody
+select exists (select from staffing.companies)
+
+-- name: how_many_users
+select count(*)::int + 1 from staffing.users

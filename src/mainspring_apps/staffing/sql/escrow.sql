@@ -1,0 +1,152 @@
+-- Escrow: every statement moves whole rows, and guards the status from which it does. The booking is locked before.
+
+-- name: escrow_of_booking
+select * from staffing.escrow where booking_id = %(booking_id)s
+
+-- name: fund_payment
+-- One hold for each shift that the payment pays; a payment is funded once.
+insert into staffing.escrow_holds (booking_id, time_log_id, payment_id, amount_minor, currency, created_at)
+select p.booking_id, s.time_log_id, p.id, s.amount_minor, p.currency, {schema}.now()
+from staffing.pending_payments p join staffing.payment_shifts s on s.payment_id = p.id
+where p.id = %(payment_id)s and p.received_at is not null
+  and not exists (select from staffing.escrow_holds h where h.payment_id = p.id)
+order by s.time_log_id
+returning *
+
+-- name: shift_of_hold
+-- The shift whose money it is, with the dispute that is still about it.
+select t.status, t.scheduled_start_time, t.cancelled_at, b.payment_type,
+       (select d.id from staffing.disputes d where d.time_log_id = t.id and d.status in ('Open', 'Legal_Hold')) as dispute_id
+from staffing.escrow_holds h
+join staffing.time_log t on t.id = h.time_log_id
+join staffing.bookings b on b.id = h.booking_id
+where h.id = %(hold_id)s
+
+-- name: cause_of_cancellation
+-- The dispute or incident by which a shift was cancelled, and whether it is over; none: nobody disputes about it.
+select dispute_id, incident_id, over from (
+  select d.id as dispute_id, null::bigint as incident_id, d.status in ('Settled', 'Resolved') as over, d.timed_out_at as at
+  from staffing.time_log t join staffing.disputes d on d.booking_id = t.booking_id and d.timed_out_at <= t.cancelled_at
+  where t.id = %(time_log_id)s and t.cancel_reason = 'Dispute_Timeout'
+  union all
+  select d.id, null, d.status in ('Settled', 'Resolved'), d.dispute_filed_at
+  from staffing.time_log t join staffing.disputes d on d.booking_id = t.booking_id and d.dispute_filed_at <= t.cancelled_at
+  where t.id = %(time_log_id)s and t.cancel_reason = 'Dispute_Option_B' and d.dispute_option = 'B'
+  union all
+  select null, i.id, i.status = 'Closed', i.filed_at
+  from staffing.time_log t join staffing.incident_reports i on i.booking_id = t.booking_id and i.filed_at <= t.cancelled_at
+  where t.id = %(time_log_id)s and t.cancel_reason = 'Incident_Option_B' and i.dispute_option = 'B'
+) causes
+order by at desc
+limit 1
+
+-- name: held_for_shift
+select * from staffing.escrow_holds where time_log_id = %(time_log_id)s and status = 'Held' order by id for update
+
+-- name: frozen_for
+-- Everything that a dispute, or an incident, has frozen: the disputed shift's money and penalties.
+select * from staffing.escrow_holds
+where status = 'Frozen' and (dispute_id = %(dispute_id)s or incident_id = %(incident_id)s)
+order by id
+for update
+
+-- name: freeze_holds
+update staffing.escrow_holds set status = 'Frozen', dispute_id = %(dispute_id)s, moved_at = {schema}.now()
+where time_log_id = %(time_log_id)s and status = 'Held'
+returning *
+
+-- name: release_holds
+-- Never what a dispute has frozen, and only for verified work.
+update staffing.escrow_holds set status = 'Released', moved_at = {schema}.now()
+where time_log_id = %(time_log_id)s and status = 'Held'
+  and exists (select from staffing.time_log t where t.id = %(time_log_id)s and t.status = 'Verified')
+returning *
+
+-- name: release_frozen
+update staffing.escrow_holds set status = 'Released', moved_at = {schema}.now()
+where id = %(hold_id)s and status = 'Frozen'
+returning id
+
+-- name: refund_holds
+update staffing.escrow_holds set status = 'Refunded', moved_at = {schema}.now()
+where id = any(%(ids)s) and status in ('Held', 'Frozen')
+returning *
+
+-- name: freeze_penalty
+-- All of a hold is owed.
+update staffing.escrow_holds
+set kind = 'Penalty', status = 'Frozen', dispute_id = %(dispute_id)s, incident_id = %(incident_id)s, moved_at = {schema}.now()
+where id = %(hold_id)s and status = 'Held'
+returning *
+
+-- name: split_penalty
+-- The penalty becomes a frozen row of its own, the hold keeps the rest; together they are what it was.
+with rest as (
+  update staffing.escrow_holds set amount_minor = amount_minor - %(penalty)s
+  where id = %(hold_id)s and status = 'Held' and amount_minor > %(penalty)s
+  returning *
+)
+insert into staffing.escrow_holds (booking_id, time_log_id, payment_id, kind, part, amount_minor, currency, status, dispute_id,
+                                   incident_id, created_at, moved_at)
+select booking_id, time_log_id, payment_id, 'Penalty', part, %(penalty)s, currency, 'Frozen', %(dispute_id)s,
+       %(incident_id)s, {schema}.now(), {schema}.now()
+from rest
+returning *
+
+-- name: split_settlement
+-- What goes back becomes a row of its own, the hold keeps what the lender gets.
+with before as (
+  select * from staffing.escrow_holds where id = %(hold_id)s
+), kept as (
+  update staffing.escrow_holds set amount_minor = %(lender)s
+  where id = %(hold_id)s and status = 'Frozen' and amount_minor > %(lender)s
+  returning *
+)
+insert into staffing.escrow_holds (booking_id, time_log_id, payment_id, kind, part, amount_minor, currency, status, dispute_id,
+                                   incident_id, created_at, moved_at)
+select k.booking_id, k.time_log_id, k.payment_id, k.kind, k.part + 1, b.amount_minor - k.amount_minor, k.currency, 'Frozen',
+       k.dispute_id, k.incident_id, {schema}.now(), {schema}.now()
+from kept k cross join before b
+returning *
+
+-- name: refund_holds_of_payment
+update staffing.escrow_holds set status = 'Refunded', moved_at = {schema}.now()
+where payment_id = %(payment_id)s and status = 'Held'
+
+-- name: release_holds_of_payment
+update staffing.escrow_holds set status = 'Released', moved_at = {schema}.now()
+where payment_id = %(payment_id)s and status = 'Held'
+
+-- name: transfer_hold
+insert into staffing.transfers (escrow_hold_id, amount_minor, currency, idempotency_key, created_at)
+select h.id, h.amount_minor, h.currency, 'transfer:' || h.id, {schema}.now()
+from staffing.escrow_holds h where h.id = %(hold_id)s and h.status = 'Released'
+on conflict do nothing
+returning id
+
+-- name: refund_hold
+insert into staffing.refunds (escrow_hold_id, amount_minor, currency, idempotency_key, created_at)
+select h.id, h.amount_minor, h.currency, 'refund:' || h.id || ':' || lower(h.kind), {schema}.now()
+from staffing.escrow_holds h where h.id = %(hold_id)s and h.status = 'Refunded'
+on conflict do nothing
+returning id
+
+-- name: transfer_payment
+-- What of a payment is released and has no transfer of its own, as one transfer.
+insert into staffing.transfers (payment_id, amount_minor, currency, idempotency_key, created_at)
+select p.id, sum(h.amount_minor), p.currency, 'transfer:payment:' || p.id, {schema}.now()
+from staffing.pending_payments p join staffing.escrow_holds h on h.payment_id = p.id and h.status = 'Released'
+where p.id = %(payment_id)s and not exists (select from staffing.transfers t where t.escrow_hold_id = h.id)
+group by p.id
+on conflict do nothing
+returning id
+
+-- name: refund_payment
+-- What of a payment is refunded and has no refund of its own, as one refund.
+insert into staffing.refunds (payment_id, amount_minor, currency, idempotency_key, created_at)
+select p.id, sum(h.amount_minor), p.currency, 'refund:payment:' || p.id, {schema}.now()
+from staffing.pending_payments p join staffing.escrow_holds h on h.payment_id = p.id and h.status = 'Refunded'
+where p.id = %(payment_id)s and not exists (select from staffing.refunds r where r.escrow_hold_id = h.id)
+group by p.id
+on conflict do nothing
+returning id

@@ -1,0 +1,151 @@
+-- Payments: what is due, the row that is committed before the provider is called, and how it ended.
+
+-- name: bookings_to_charge
+-- One page of the bookings of a zone; index bookings_project.
+select b.id from staffing.bookings b join staffing.projects p on p.id = b.project_id
+where p.timezone = %(zone)s and b.payment_type = %(payment_type)s and b.status = %(status)s
+  and b.id > coalesce(%(after)s::bigint, 0)
+order by b.id
+limit %(limit)s
+
+-- name: unfunded_shifts
+-- Those that no payment has paid or is paying (STAFF-1.25).
+select t.id, t.status, t.scheduled_start_time, t.planned_minutes from staffing.time_log t
+where t.booking_id = %(booking_id)s and not exists (
+  select from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
+  where s.time_log_id = t.id and p.status in ('Pending', 'Succeeded'))
+order by t.scheduled_start_time, t.id
+
+-- name: payer
+-- Whose card is charged.
+select c.stripe_customer_id as customer, c.card_on_file as card
+from staffing.bookings b join staffing.companies c on c.id = b.borrower_company_id where b.id = %(booking_id)s
+
+-- name: payment
+select p.*, c.stripe_customer_id as customer
+from staffing.pending_payments p
+join staffing.bookings b on b.id = p.booking_id
+join staffing.companies c on c.id = b.borrower_company_id
+where p.id = %(payment_id)s
+
+-- name: payment_of_job
+-- What an earlier attempt of the same job has begun; one that was cancelled before it was sent is begun anew.
+select p.*, c.stripe_customer_id as customer
+from staffing.pending_payments p
+join staffing.bookings b on b.id = p.booking_id
+join staffing.companies c on c.id = b.borrower_company_id
+where p.job_id = %(job_id)s and p.status <> 'Canceled'
+order by p.id desc limit 1
+
+-- name: payment_of_intent
+-- The row that an event of the provider is about: by its id, or by our key where our own answer is not committed yet.
+select id from staffing.pending_payments where provider_intent_id = %(intent)s or idempotency_key = %(key)s
+order by (provider_intent_id = %(intent)s) desc nulls last limit 1
+
+-- name: live_payment
+select id from staffing.pending_payments
+where booking_id = %(booking_id)s and period_start = %(period_start)s and status in ('Pending', 'Succeeded', 'Not_Required')
+
+-- name: tries
+-- How often a week was tried: the number of the next try follows.
+select coalesce(max(try), 0) from staffing.pending_payments
+where booking_id = %(booking_id)s and period_start = %(period_start)s
+
+-- name: last_failure
+select settled_at from staffing.pending_payments
+where booking_id = %(booking_id)s and period_start = %(period_start)s and status = 'Failed'
+order by try desc limit 1
+
+-- name: create_payment
+-- The one live charge of a booking and week (STAFF-1.32), with the shifts that it pays: whoever comes second gets no row.
+with payment as (
+  insert into staffing.pending_payments (booking_id, period_start, period_end, try, amount_minor, currency, status, source,
+                                         idempotency_key, payment_method, failure_code, job_id, correlation_id, created_at,
+                                         settled_at)
+  values (%(booking_id)s, %(period_start)s, %(period_end)s, %(try)s, %(amount)s, %(currency)s, %(status)s, %(source)s,
+          %(key)s, %(payment_method)s, %(failure_code)s, %(job_id)s, %(correlation_id)s, {schema}.now(),
+          case when %(status)s::text <> 'Pending' then {schema}.now() end)
+  on conflict do nothing
+  returning *
+), shifts as (
+  insert into staffing.payment_shifts (payment_id, time_log_id, amount_minor)
+  select p.id, s.time_log_id, s.amount_minor
+  from payment p cross join unnest(%(shifts)s::bigint[], %(amounts)s::bigint[]) as s (time_log_id, amount_minor)
+)
+select p.*, %(customer)s::text as customer from payment p
+
+-- name: pause_booking
+update staffing.bookings set status = 'Payment_Paused_Dispute' where id = %(booking_id)s and status = 'Active'
+
+-- name: unpause_booking
+update staffing.bookings set status = 'Active' where id = %(booking_id)s and status = 'Payment_Paused_Dispute'
+
+-- name: fund_booking
+-- Only forward: a week that is paid for stays so.
+update staffing.bookings set funded_period_end = greatest(funded_period_end, %(period_end)s)
+where id = %(booking_id)s
+
+-- name: payment_sent
+-- The provider has it: what happens next comes by its webhook.
+update staffing.pending_payments
+set provider_intent_id = coalesce(provider_intent_id, %(intent)s), provider_charge_id = coalesce(%(charge)s, provider_charge_id)
+where id = %(payment_id)s
+
+-- name: payment_succeeded
+-- Once, from wherever it stood; not beside another payment of the same week, which has paid it already.
+update staffing.pending_payments p
+set status = 'Succeeded', failure_code = null, settled_at = {schema}.now(), received_at = {schema}.now()
+where p.id = %(payment_id)s and p.status in ('Pending', 'Failed') and not exists (
+  select from staffing.pending_payments o
+  where o.booking_id = p.booking_id and o.period_start = p.period_start and o.id <> p.id
+    and o.status in ('Pending', 'Succeeded', 'Not_Required'))
+
+-- name: payment_received
+-- Money that nobody wants any more has come all the same: it is with us until it is refunded.
+update staffing.pending_payments set received_at = {schema}.now()
+where id = %(payment_id)s and status in ('Failed', 'Canceled') and received_at is null
+
+-- name: payment_failed
+update staffing.pending_payments set status = 'Failed', failure_code = %(code)s, settled_at = {schema}.now()
+where id = %(payment_id)s and status = 'Pending'
+
+-- name: payment_canceled
+update staffing.pending_payments set status = 'Canceled', settled_at = {schema}.now()
+where id = %(payment_id)s and status = 'Pending'
+
+-- name: payment_never_sent
+-- The provider never heard of it and its job is over: a later one may try again, under another key.
+update staffing.pending_payments p set status = 'Canceled', failure_code = 'never_sent', settled_at = {schema}.now()
+where p.id = %(payment_id)s and p.status = 'Pending' and p.provider_intent_id is null
+  and not exists (select from {schema}.jobs j where j.id = p.job_id
+                  and j.state in ('scheduled', 'ready', 'running', 'retrying'))
+
+-- name: stale_payments
+-- Whose end nobody told us; index pending_payments_status.
+select id, jsonb_build_object('payment_id', id) from staffing.pending_payments
+where status = 'Pending' and created_at <= {schema}.now() - %(stale)s::interval and id > coalesce(%(after)s::bigint, 0)
+order by id
+limit %(limit)s
+
+-- name: payable_shifts
+-- Verified, undisputed, and paid for by this payment.
+select distinct h.time_log_id from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id
+where h.payment_id = %(payment_id)s and h.status = 'Held' and t.status = 'Verified'
+order by h.time_log_id
+
+-- name: lender_of_booking
+select c.id, c.stripe_account_id as account
+from staffing.bookings b join staffing.companies c on c.id = b.lender_company_id where b.id = %(booking_id)s
+
+-- name: connect_account
+update staffing.companies set stripe_account_id = %(account)s
+where id = %(company_id)s and kind = 'Lender' and stripe_account_id is distinct from %(account)s
+
+-- name: held_payments_of_lender
+-- What waits for an account.
+select distinct p.id, p.booking_id
+from staffing.escrow_holds h
+join staffing.bookings b on b.id = h.booking_id
+join staffing.pending_payments p on p.id = h.payment_id
+where b.lender_company_id = %(company_id)s and h.status = 'Held' and p.status = 'Succeeded'
+order by p.booking_id, p.id

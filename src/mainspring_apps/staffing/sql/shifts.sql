@@ -1,0 +1,100 @@
+-- Shifts: each change of a status is one guarded statement; the booking is locked before (sql/bookings.sql).
+
+-- name: lock_booking_of_shift
+-- A shift never changes its booking, so its row need not be held to ask.
+select b.*, p.timezone as zone
+from staffing.bookings b join staffing.projects p on p.id = b.project_id
+where b.id = (select t.booking_id from staffing.time_log t where t.id = %(time_log_id)s)
+for update of b
+
+-- name: lock_shift
+-- With the dispute that is still about it.
+select t.*, (select d.id from staffing.disputes d where d.time_log_id = t.id and d.status in ('Open', 'Legal_Hold')) as dispute_id
+from staffing.time_log t where t.id = %(time_log_id)s
+for update of t
+
+-- name: shift
+select t.*, (select d.id from staffing.disputes d where d.time_log_id = t.id and d.status in ('Open', 'Legal_Hold')) as dispute_id
+from staffing.time_log t where t.id = %(time_log_id)s
+
+-- name: open_shifts
+-- Those whose end can still change.
+select t.*, null::bigint as dispute_id from staffing.time_log t
+where t.booking_id = %(booking_id)s and t.status in ('Scheduled', 'Working')
+order by t.id
+for update of t
+
+-- name: part_in_booking
+-- Which part a user plays; whoever supervises for the borrower may stand in for the one who is named.
+select case
+  when w.user_id = u.id then 'Worker'
+  when b.supervisor_id = u.id or (u.role = 'Supervisor' and u.company_id = b.borrower_company_id) then 'Supervisor'
+  when u.company_id = b.borrower_company_id and u.role in ('Admin', 'Manager') then 'Borrowing ' || u.role
+  when u.company_id = b.lender_company_id and u.role in ('Admin', 'Manager') then 'Lending ' || u.role
+end
+from staffing.bookings b join staffing.workers w on w.id = b.worker_id cross join staffing.users u
+where b.id = %(booking_id)s and u.id = %(user_id)s
+
+-- name: clock_in_shift
+update staffing.time_log set status = 'Working', clock_in_time = %(at)s
+where id = %(time_log_id)s and status = 'Scheduled'
+
+-- name: set_reminders
+update staffing.time_log
+set reminder_5m_job_id = %(five)s, reminder_30m_job_id = %(thirty)s, reminders_cancelled_at = null
+where id = %(time_log_id)s
+
+-- name: unset_reminders
+update staffing.time_log set reminders_cancelled_at = %(at)s
+where id = %(time_log_id)s and reminder_5m_job_id is not null
+
+-- name: draft_shift
+update staffing.time_log set draft_end_time = %(end)s
+where id = %(time_log_id)s and status = 'Working'
+
+-- name: clock_out_shift
+-- The deadline stands on the row, whatever becomes of its timer (STAFF-9.32).
+update staffing.time_log
+set status = 'Pending_Verification', clock_out_time = %(at)s, work_end_time = coalesce(%(end)s, least(draft_end_time, %(at)s)),
+    auto_approval_time = %(deadline)s
+where id = %(time_log_id)s and status = 'Working'
+
+-- name: edit_shift
+update staffing.time_log
+set work_end_time = %(end)s, auto_approval_time = %(deadline)s,
+    edit_extensions = edit_extensions + (auto_approval_time <> %(deadline)s)::int
+where id = %(time_log_id)s and status = 'Pending_Verification'
+
+-- name: verify_shift
+update staffing.time_log set status = 'Verified', verified_by = %(by)s
+where id = %(time_log_id)s and status = 'Pending_Verification'
+
+-- name: cancel_shifts
+update staffing.time_log set status = 'Cancelled', cancelled_at = {schema}.now(), cancel_reason = %(reason)s
+where booking_id = %(booking_id)s and id = any(%(ids)s) and status = 'Scheduled'
+returning id
+
+-- name: keys_under_way
+-- Of these keys of timers, those under which a job waits or runs: nearly always none.
+select key from unnest(%(keys)s::text[]) key where exists (select from {schema}.timer('default', key))
+
+-- name: change_booking_end
+update staffing.bookings set scheduled_end_time = %(end)s where id = %(booking_id)s
+
+-- name: change_shift_end
+-- What was planned was charged: the minutes stay.
+update staffing.time_log set scheduled_end_time = %(end)s
+where id = %(time_log_id)s and status in ('Scheduled', 'Working')
+
+-- name: overdue_approvals
+-- Timesheets whose deadline has passed; index time_log_pending.
+select id, booking_id, clock_out_time, auto_approval_time from staffing.time_log
+where status = 'Pending_Verification' and auto_approval_time <= %(now)s
+
+-- name: money_of_shift
+-- The money of a shift by status, and where its lender is paid.
+select b.lender_company_id, c.stripe_account_id as account,
+       coalesce((select array_agg(distinct h.status) from staffing.escrow_holds h
+                 where h.time_log_id = t.id and h.kind = 'Shift'), '{}') as holds
+from staffing.time_log t join staffing.bookings b on b.id = t.booking_id join staffing.companies c on c.id = b.lender_company_id
+where t.id = %(time_log_id)s

@@ -1,0 +1,152 @@
+-- What is watched, and what is measured: each answers (subject, text) of what is wrong now, or labels and a number.
+
+-- name: failed_payments
+-- Wednesday's payments of a week by why they failed; null: they did not. Local Mondays lie within a day of UTC's. Index:
+-- pending_payments_status.
+select date_trunc('week', p.period_start at time zone 'UTC' + interval '14 hours')::date::text as week,
+       case when p.status in ('Failed', 'Canceled') then coalesce(p.failure_code, 'canceled') end as cause, count(*)
+from staffing.pending_payments p
+where p.source = 'weekly' and p.status in ('Pending', 'Succeeded', 'Failed', 'Canceled')
+  and p.created_at > {schema}.now() - interval '7 days'
+group by 1, 2 order by 1
+
+-- name: dead_letter_size
+-- Counted by its index, up to 10,000.
+select count(*) from (select from {schema}.dead_letters limit 10000) d
+
+-- name: waiting_longest
+-- Since when the first due job of each queue waits. Index: waiting_claim, a row for each queue and priority.
+select q.name, {schema}.now() - min(w.due_at)
+from unnest(%(queues)s::text[]) q (name) cross join generate_series(0, 3) p (priority)
+cross join lateral (
+  select w.due_at from {schema}.waiting w
+  where w.queue = q.name and w.priority = p.priority and w.due_at <= {schema}.now()
+  order by w.due_at limit 1) w
+group by q.name order by q.name
+
+-- name: retried_jobs
+-- Of the jobs that made an attempt of late, how many must make another, and how many there are; the engine's own are not
+-- asked. Index: attempt_ended, finished_age.
+select count(*) filter (where j.retried), count(*)
+from (
+  select a.id, bool_or(a.retried) as retried
+  from (
+    select a.job_id as id, a.outcome in ('retried', 'expired') as retried from {schema}.attempt a
+    where a.ended_at > {schema}.now() - %(within)s::interval and a.org_id <> 'SYSTEM'
+    union all
+    select f.id, false from {schema}.finished f
+    where f.finished_at > {schema}.now() - %(within)s::interval and f.state <> 'cancelled' and f.org_id <> 'SYSTEM') a
+  group by a.id) j
+
+-- name: unfunded_shifts_soon
+-- Shifts of paused bookings that begin soon, and that no payment has paid or is paying.
+select 'shift ' || t.id, 'booking ' || b.id || ' is paused, and the shift is not paid for'
+from staffing.bookings b join staffing.time_log t on t.booking_id = b.id
+where b.status = 'Payment_Paused_Dispute' and t.status = 'Scheduled'
+  and t.scheduled_start_time between {schema}.now() and {schema}.now() + %(notice)s::interval
+  and not exists (select from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
+                  where s.time_log_id = t.id and p.status in ('Pending', 'Succeeded'))
+order by t.id
+
+-- name: undelivered
+-- Messages of these kinds that nobody got, until somebody has decided on their dead letters.
+select 'message ' || n.id, n.template || ' to user ' || n.recipient_id || ' by ' || n.channel
+from {schema}.dead_letters d join {schema}.notification n on n.job_id = d.id
+where n.template = any(%(kinds)s)
+order by n.id
+
+-- name: failed_in_queue
+-- Jobs of a queue that must be tried again, or that nobody tries again.
+select 'booking ' || (j.payload ->> 'booking_id'), j.task || ' failed'
+from {schema}.waiting w join {schema}.job j on j.id = w.id where w.retrying and w.queue = %(queue)s
+union all
+select 'booking ' || (j.payload ->> 'booking_id'), j.task || ' failed for good'
+from {schema}.dead_letters d join {schema}.job j on j.id = d.id where d.queue = %(queue)s
+
+-- name: unsent_insurance
+-- Policies that the nightly run has not looked at, and warnings that are not out; an SMS may wait for the day.
+select 'policy ' || (j.payload ->> 'policy_id'), 'the nightly run has not looked at it'
+from {schema}.jobs j
+where j.task = 'look_at_policy' and j.state not in ('succeeded', 'cancelled')
+  and j.created_at between {schema}.now() - interval '7 days' and {schema}.now() - %(after)s::interval
+union all
+select 'message ' || n.id, n.kind || ' to user ' || n.recipient_id || ' by ' || n.channel || ' is not sent'
+from staffing.notification_log n
+where n.kind in ('insurance_14', 'insurance_7')
+  and (n.status in ('Queued', 'Failed') or n.status = 'Deferred' and n.channel = 'email')
+  and n.created_at between {schema}.now() - interval '7 days' and {schema}.now() - %(after)s::interval
+
+-- name: expired_policies_active
+-- Those that the nightly run should have deactivated. Index: insurance_policies_expiring.
+select 'policy ' || p.id, 'expired on ' || p.expiration_date || ' and is still active'
+from staffing.insurance_policies p
+where p.is_active and p.expiration_date < (({schema}.now() - %(after)s::interval) at time zone 'UTC')::date
+order by p.id
+
+-- name: skipped_searches
+-- Alerts of saved searches that were left out within the hour. Index: alert_deliveries_at.
+select d.kind || ': ' || d.reason, count(*) || ' alerts were left out within the hour'
+from staffing.alert_deliveries d
+where d.status = 'Skipped' and d.reason <> 'limit' and d.at > {schema}.now() - interval '1 hour'
+group by d.kind, d.reason order by 1
+
+-- name: measure_payments
+select p.source, p.status, count(*) from staffing.pending_payments p where p.settled_at is not null group by 1, 2
+
+-- name: measure_payment_failures
+select coalesce(p.failure_code, 'canceled') as cause, count(*) from staffing.pending_payments p
+where p.status in ('Failed', 'Canceled') group by 1
+
+-- name: measure_failures_told
+select n.channel, count(*) from staffing.notification_log n where n.kind = 'action_required' group by 1
+
+-- name: measure_resolution_to_payment
+-- The buckets of a histogram: from the last resolution before a payment after it was begun, until its money came.
+select b.le, count(p.seconds) filter (where p.seconds <= b.le::float)
+from (values ('60'), ('300'), ('3600'), ('21600'), ('86400'), ('+Inf')) b (le) left join (
+  select extract(epoch from p.received_at - greatest(
+    (select max(d.dispute_resolved_at) from staffing.disputes d
+     where d.booking_id = p.booking_id and d.dispute_resolved_at <= p.created_at),
+    (select max(i.closed_at) from staffing.incident_reports i
+     where i.booking_id = p.booking_id and i.closed_at <= p.created_at))) as seconds
+  from staffing.pending_payments p where p.source = 'retry' and p.received_at is not null) p on true
+group by 1
+
+-- name: measure_releases
+select count(*) from {schema}.audit a where a.event = 'staffing.booking_released'
+
+-- name: measure_delivery_rate
+select n.kind, n.channel, avg((n.status = 'Sent')::int) from staffing.notification_log n
+where n.status in ('Sent', 'Failed') and n.created_at > {schema}.now() - interval '7 days'
+group by 1, 2
+
+-- name: measure_retry_success_rate
+-- Of the jobs of a day that came to an end after more than one attempt. Index: finished_age.
+select j.task, avg((f.state = 'succeeded')::int) from {schema}.finished f join {schema}.job j on j.id = f.id
+where f.attempt > 1 and f.state <> 'cancelled' and f.org_id <> 'SYSTEM'
+  and f.finished_at > {schema}.now() - interval '1 day'
+group by 1
+
+-- name: measure_policies_near_expiry
+select case when p.expiration_date <= t.today + 7 then '7' else '14' end as days, count(*)
+from staffing.insurance_policies p, (select ({schema}.now() at time zone 'UTC')::date as today) t
+where p.is_active and p.expiration_date between t.today and t.today + 14
+group by 1
+
+-- name: measure_search_skips
+select d.kind, d.reason, count(*) from staffing.alert_deliveries d where d.status = 'Skipped' group by 1, 2
+
+-- name: measure_search_outage
+select d.kind, d.reason, sum(extract(epoch from d.at - d.since)) from staffing.alert_deliveries d
+where d.status = 'Skipped' and d.since is not null
+group by 1, 2
+
+-- name: measure_batch_failure_rate
+select r.kind, avg(r.failed::int) from staffing.search_runs r
+where not r.retry and r.at > {schema}.now() - interval '7 days'
+group by 1
+
+-- name: measure_batch_retry_success_rate
+select r.kind, avg((not r.failed)::int) from staffing.search_runs r
+where r.retry and r.at > {schema}.now() - interval '7 days'
+group by 1

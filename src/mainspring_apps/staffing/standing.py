@@ -1,0 +1,53 @@
+"""How a booking stands before its due week: paid for, in charge, or not."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from mainspring_apps.staffing import store
+from mainspring_apps.staffing.rules import weeks
+from mainspring_apps.staffing.rules.cutoff import Standing
+from mainspring_apps.staffing.rules.weeks import Period
+from mainspring_apps.staffing.store import Conn
+
+
+class Week(msgspec.Struct, frozen=True, kw_only=True):
+    """A booking, locked, and the week that is due at an instant."""
+
+    booking_id: int
+    zone: str
+    due: Period
+    standing: Standing
+    payment_id: int | None
+
+
+def look(conn: Conn, booking_id: int, instant: datetime, *, before: datetime | None = None) -> Week:
+    """Lock a booking and look at the week that was due at an instant; only attempts that began `before` count."""
+    booking = store.needed(conn, _Booking, "lock_booking", booking_id=booking_id)
+    due = weeks.due_week(instant, booking.zone)
+    last = store.one(conn, _Attempt, "last_attempt", booking_id=booking_id, period_end=due.end, before=before)
+    standing = Standing(
+        status=booking.status,
+        payment_type=booking.payment_type,
+        funded_period_end=booking.funded_period_end,
+        cutoff_at=booking.cutoff_at,
+        payment=last.status if last else None,
+    )
+    return Week(
+        booking_id=booking_id, zone=booking.zone, due=due, standing=standing, payment_id=last.id if last else None
+    )
+
+
+class _Booking(msgspec.Struct, frozen=True, kw_only=True):
+    status: str
+    payment_type: str
+    funded_period_end: datetime | None
+    cutoff_at: datetime | None
+    zone: str
+
+
+class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    status: str

@@ -1,0 +1,185 @@
+"""What is watched: conditions that open an alert while they last, and numbers beside the engine's metrics.
+
+What is too much is decided in `rules.watching`. Success, duration, retries and dead letters of jobs are metrics of the
+engine (STAFF-15.01 to 15.04).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import timedelta
+from typing import Any, Final, Literal, LiteralString
+
+import psycopg
+from psycopg.rows import tuple_row
+
+import mainspring as ms
+from mainspring_apps.staffing.desk import desk
+from mainspring_apps.staffing.registry import HARD_CUTOFF
+from mainspring_apps.staffing.rules import watching as rules
+from mainspring_apps.staffing.settings import NIGHT_IS_OVER, UNFUNDED_NOTICE
+from mainspring_apps.staffing.store import sql
+
+Conn = psycopg.AsyncConnection[Any]
+Wrong = list[tuple[str, str]]
+
+HOUR: Final = timedelta(hours=1)
+SOON: Final = timedelta(minutes=5)
+
+
+async def failing_payments(conn: Conn) -> Wrong:
+    """Weeks of which too many payments failed (STAFF-15.06)."""
+    weeks: dict[str, dict[str | None, int]] = defaultdict(dict)
+    for week, cause, count in await _rows(conn, sql["failed_payments"]):
+        weeks[week][cause] = count
+    found = []
+    for week, counts in weeks.items():
+        failures = {cause: n for cause, n in counts.items() if cause is not None}
+        failed, payments = sum(failures.values()), sum(counts.values())
+        if rules.failing(failed, payments):
+            found.append((f"week of {week}", f"{failed} of {payments} payments failed: {rules.causes(failures)}"))
+    return found
+
+
+async def crowded_dead_letter(conn: Conn) -> Wrong:
+    """More dead letters than somebody looks through (STAFF-15.09)."""
+    ((dead,),) = await _rows(conn, sql["dead_letter_size"])
+    return [("dead letter", f"{dead} jobs wait for somebody to decide")] if rules.crowded(dead) else []
+
+
+async def late_queues(conn: Conn) -> Wrong:
+    """Queues whose jobs are due and not started (STAFF-15.10)."""
+    queues = sorted({task.queue for task in desk().app.registry})
+    waits = await _rows(conn, sql["waiting_longest"], queues=queues)
+    return [
+        (f"queue {queue}", f"a job is due since {wait.total_seconds():.0f} s and not started")
+        for queue, wait in waits
+        if rules.late(wait)
+    ]
+
+
+async def unsteady_jobs(conn: Conn) -> Wrong:
+    """An hour in which too many jobs had to be tried again (STAFF-15.11)."""
+    ((retried, jobs),) = await _rows(conn, sql["retried_jobs"], within=HOUR)
+    return [("all jobs", f"{retried} of {jobs} jobs were retried")] if rules.unsteady(retried, jobs) else []
+
+
+def asked(
+    name: str, statement: str, *, severity: Literal["critical", "warning"] = "warning", every: timedelta = SOON,
+    **params: Any,
+) -> ms.Watch:  # fmt: skip
+    """A watch whose statement answers (subject, text) with these parameters."""
+    text = sql[statement]
+
+    async def found(conn: Conn) -> Wrong:
+        return await _rows(conn, text, **params)
+
+    return ms.watch(name, found, severity=severity, every=every)
+
+
+async def _rows(conn: Conn, statement: LiteralString, **params: Any) -> list[tuple[Any, ...]]:
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        return await (await cursor.execute(statement, params)).fetchall()
+
+
+INSURANCE: Final = ("insurance_14", "insurance_7", "insurance_expired", "insurance_stop")
+
+WATCHES: Final = (
+    # Of all jobs.
+    ms.watch("payments_failing", failing_payments, severity="critical", every=SOON),
+    ms.watch("dead_letter_crowded", crowded_dead_letter, severity="critical", every=SOON),
+    ms.watch("jobs_late", late_queues, every=SOON),
+    ms.watch("jobs_retried", unsteady_jobs, every=SOON),
+    # STAFF-1.38, 11.20, 19.07: charges that were not made, and events about payments that nobody knows.
+    ms.watch_dead("charge_failed", "charge_week", subject="booking {booking_id}", every=SOON),
+    ms.watch_dead("payment_retry_failed", "retry_payment", subject="booking {booking_id}", every=SOON),
+    ms.watch_dead("unknown_payment", "payment_changed", subject="event {event_id}", every=SOON),
+    # STAFF-1.42: somebody is about to work, and nobody has paid for it.
+    asked("unfunded_shift", "unfunded_shifts_soon", notice=UNFUNDED_NOTICE),
+    # STAFF-15.08, 9.30, 10.28: timesheets that were not approved, money that did not move, shifts that were not
+    # cancelled, until somebody has decided.
+    ms.watch_dead(
+        "auto_approval_failed", "auto_approve", subject="time_log {time_log_id}", severity="critical", every=SOON
+    ),
+    ms.watch_dead("release_failed", "release_shift", subject="time_log {time_log_id}", severity="critical", every=SOON),
+    ms.watch_dead("transfer_failed", "pay_lender", subject="transfer {transfer_id}", severity="critical", every=SOON),
+    ms.watch_dead("refund_failed", "refund_borrower", subject="refund {refund_id}", severity="critical", every=SOON),
+    ms.watch_dead(
+        "dispute_timeout_failed", "dispute_timeout", subject="dispute {dispute_id}", severity="critical", every=SOON
+    ),
+    # STAFF-2.12, 3.25, 4.28: messages that nobody got.
+    asked("final_warning_delivery", "undelivered", kinds=["final_warning"]),
+    asked("worker_released_delivery", "undelivered", kinds=["worker_released"]),
+    asked("insurance_delivery", "undelivered", kinds=list(INSURANCE)),
+    # STAFF-3.25: a release that failed is tried again, and somebody should know that it had to be.
+    asked("cutoff_failed", "failed_in_queue", severity="critical", queue=HARD_CUTOFF),
+    # STAFF-15.07, 4.30: an hour after the nightly run, what it has not done.
+    asked("insurance_warning_unsent", "unsent_insurance", severity="critical", every=HOUR, after=NIGHT_IS_OVER),
+    asked("expired_policy_active", "expired_policies_active", severity="critical", every=HOUR, after=NIGHT_IS_OVER),
+    # STAFF-7.10: while saved searches are left out, somebody should bring back what is missing; it closes by itself.
+    asked("saved_searches_skipped", "skipped_searches"),
+)
+
+MEASURES: Final = (
+    # STAFF-1.37, 11.19: how payments end and why, who was told, and how long a resolution waited for its payment.
+    ms.measure(
+        "staffing_payments",
+        "Payments that came to an end, by what began them and how they ended",
+        sql["measure_payments"],
+        kind="counter",
+    ),
+    ms.measure(
+        "staffing_payment_failures", "Payments that failed, by cause", sql["measure_payment_failures"], kind="counter"
+    ),
+    ms.measure(
+        "staffing_payment_failures_told",
+        "Messages that a payment failed and somebody must act, by channel",
+        sql["measure_failures_told"],
+        kind="counter",
+    ),
+    ms.measure(
+        "staffing_resolution_to_payment_seconds",
+        "Payments after a resolution that came within so many seconds of it, as a histogram's buckets",
+        sql["measure_resolution_to_payment"],
+        kind="counter",
+    ),
+    ms.measure("staffing_releases", "Bookings that the hard cutoff has ended", sql["measure_releases"], kind="counter"),
+    ms.measure(
+        "staffing_delivery_rate",
+        "Of the messages that came to an end within a week, how many were delivered, by kind and channel",
+        sql["measure_delivery_rate"],
+    ),
+    ms.measure(
+        "staffing_retry_success_rate",
+        "Of the jobs that came to an end within a day after a retry, how many succeeded, by task",
+        sql["measure_retry_success_rate"],
+    ),
+    ms.measure(
+        "staffing_policies_near_expiry",
+        "Active policies that end within so many days, by the warning that they are due",
+        sql["measure_policies_near_expiry"],
+    ),
+    # Saved searches (STAFF-7.06, 7.09, 7.20): what was skipped and why, how long it had failed, and how batches go.
+    ms.measure(
+        "staffing_search_skips",
+        "Alerts of saved searches that were left out, by kind and reason",
+        sql["measure_search_skips"],
+        kind="counter",
+    ),
+    ms.measure(
+        "staffing_search_outage_seconds",
+        "How long queries had failed before their alerts were left out, in all, by kind and reason",
+        sql["measure_search_outage"],
+        kind="counter",
+    ),
+    ms.measure(
+        "staffing_search_batch_failure_rate",
+        "Of the batches of saved searches within a week, how many failed at first, by kind",
+        sql["measure_batch_failure_rate"],
+    ),
+    ms.measure(
+        "staffing_search_retry_success_rate",
+        "Of the saved searches within a week that were tried again alone, how many were told, by kind",
+        sql["measure_batch_retry_success_rate"],
+    ),
+)
