@@ -5,10 +5,10 @@ PY    := $(VENV)/bin/python
 ARGS  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check fmt bench chaos bugs failover oracle storm deliveries breaks rules docs schema lock clean
+.PHONY: help setup up test check fmt bench chaos bugs failover oracle storm deliveries breaks crashes surge rules docs schema lock clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready ## install everything into .venv (run by the others)
 
@@ -61,6 +61,12 @@ deliveries: setup ## 10,000 notifications, a fifth of the calls goes wrong: none
 
 breaks: setup ## break the pure rules of staffing, one by one: each must turn a marked test red
 	@$(PY) -m tests.staffing.breaks $(ARGS)
+
+crashes: setup ## SIGKILL at every step of staffing's flows of money: another worker ends each as if nothing had happened
+	@STAFFING_CRASHES=all $(PY) -m pytest -q -s tests/staffing/test_crashes.py $(ARGS)
+
+surge: setup ## 10,000 bookings due at once: each charged once, 50 a second, within the pools (ARGS="--bookings 500")
+	@$(PY) -m tests.staffing.surge $(ARGS)
 
 rules: setup ## per ledger: rules with a passing test / all rules, and the missing ones
 	@$(PY) tools/rules.py $(ARGS)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests import rule_report
-from tests.databases import Database, Run, check_tickets, fresh_database
+from tests.databases import Database, Run, check_tickets, fresh_database, server
 
 from mainspring.embedded import VOLATILE, Cluster, find_binaries
 from mainspring.testing import Harness
@@ -42,9 +42,11 @@ def run(pytestconfig: pytest.Config) -> Run:
 
 
 @pytest.fixture(scope="session")
-def volatile_cluster(run: Run) -> Cluster:
+def volatile_cluster(run: Run) -> Iterator[Cluster]:
     """PostgreSQL 18, fast and careless, shared by all processes of the run: leave it running."""
-    return run.cluster("memory/18", settings=VOLATILE)
+    cluster = run.cluster("memory/18", settings=VOLATILE)
+    with server(cluster).connected():
+        yield cluster
 
 
 @pytest.fixture
@@ -54,12 +56,14 @@ def durable_cluster(run: Run, worker_id: str) -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def cluster15(run: Run) -> Cluster:
+def cluster15(run: Run) -> Iterator[Cluster]:
     """PostgreSQL 15, the oldest we support, from Debian's packages."""
     if not find_binaries(15).is_dir():
         reason = "PostgreSQL 15 is not installed: run apt-get install postgresql-15"
         pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
-    return run.cluster("memory/15", version=15, settings=VOLATILE)
+    cluster = run.cluster("memory/15", version=15, settings=VOLATILE)
+    with server(cluster).connected():
+        yield cluster
 
 
 @pytest.fixture

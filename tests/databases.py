@@ -14,7 +14,7 @@ from mainspring.embedded import SUPERUSER, Cluster
 from mainspring.testing.databases import Database, Server
 from mainspring.testing.run import Run
 
-__all__ = ["Database", "Run", "check_tickets", "fresh_database", "superuser"]
+__all__ = ["Database", "Run", "check_tickets", "fresh_database", "server", "superuser"]
 
 server = cache(Server.of)
 

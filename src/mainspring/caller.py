@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import cast
@@ -33,6 +33,7 @@ class Caller:
 
 
 NOBODY = Caller()
+TRACE = ("request_id", "correlation_id", "traceparent")
 _current: ContextVar[Caller | Claim] = ContextVar("mainspring_caller", default=NOBODY)
 _entered: ContextVar[float] = ContextVar("mainspring_entered")  # when this context became a handler's
 
@@ -98,13 +99,15 @@ def running(claim: Claim) -> None:
 
 @contextmanager
 def calling(caller: Caller) -> Iterator[None]:
-    """Enqueue on behalf of a caller inside this block.
+    """Enqueue on behalf of a caller inside this block; the ids of the trace that it leaves out are those around it.
 
     >>> with calling(Caller(org_id="acme", actor_type="user", actor_id="7")):
     ...     current().org_id
     'acme'
     """
-    token = _current.set(caller)
+    around = current()
+    trace = {name: getattr(around, name) for name in TRACE if getattr(caller, name) is None}
+    token = _current.set(replace(caller, **trace) if any(trace.values()) else caller)
     try:
         yield
     finally:

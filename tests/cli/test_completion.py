@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from contextlib import redirect_stdout
+from io import StringIO
 
 import pytest
 from tests.cli.conftest import Cli
+
+from mainspring.cli import main
 
 
 def complete(script: str, *words: str) -> set[str]:
@@ -14,15 +18,17 @@ def complete(script: str, *words: str) -> set[str]:
     asks = (
         f"COMP_WORDS=({' '.join(words)} ''); COMP_CWORD={len(words)}; _mainspring; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     )
-    done = subprocess.run(["bash", "-c", f"{script}\n{asks}"], capture_output=True, text=True, check=True)
+    done = subprocess.run(["bash"], input=f"{script}\n{asks}", capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
 
-@pytest.fixture
-def script(cli: Cli) -> str:
-    answer = cli("completion", "bash")
-    assert answer.code == 0
-    return answer.out
+@pytest.fixture(scope="module")
+def script() -> str:
+    """Made once: it imports every command."""
+    out = StringIO()
+    with redirect_stdout(out):
+        assert main(["completion", "bash"]) == 0
+    return out.getvalue()
 
 
 def test_bash_accepts_the_script(script: str) -> None:

@@ -48,8 +48,9 @@ class Stranger:
         return done
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def stranger() -> Iterator[Stranger]:
+    """One for the page: its Mainspring takes seconds to come up."""
     with tempfile.TemporaryDirectory(prefix="mainspring-quickstart-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # for the account that runs PostgreSQL when we are root
@@ -62,7 +63,7 @@ def stranger() -> Iterator[Stranger]:
         )  # fmt: skip
         try:
             assert up.stdout is not None
-            assert any("enqueued" in line for line in up.stdout), "it has ended"
+            assert any("kill a worker" in line for line in up.stdout), "it has ended"
             yield who
         finally:
             up.terminate()

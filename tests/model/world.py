@@ -38,9 +38,10 @@ select id, state, attempt, crashes, snoozes, due_at, held_by, priority, max_atte
        epoch, lease_expires_at, cancel_requested_at is not null, finished_at, org_id, idempotency_key
 from mainspring.jobs
 """
-_TICKETS = b"""
+_COUNTED = b"""
 select (select count(*) from mainspring.waiting) + (select count(*) from mainspring.running)
-       + (select count(*) from mainspring.finished)
+       + (select count(*) from mainspring.finished),
+       array(select job_id from effect)
 """
 _KEYS = b"select org_id, key, job_id, status, expires_at from mainspring.idempotency"
 
@@ -74,19 +75,18 @@ class World(RuleBasedStateMachine):
     @invariant()
     def database_shows_what_the_model_says(self) -> None:
         seen = {row[0]: row for row in self.engine.conn.execute(_SEEN)}
-        self._check_rows(seen)
+        ((tickets, effects),) = self.engine.conn.execute(_COUNTED)
+        self._check_rows(seen, tickets)
         self._check_keys()
         self._check_ends(seen)
         self._check_key_lives(seen)
-        effects = [row[0] for row in self.engine.conn.execute("select job_id from effect")]
         assert sorted(effects) == sorted(self.effects), "I4: effects and completions differ"
         self.sound = True
 
-    def _check_rows(self, seen: dict[UUID, Any]) -> None:
+    def _check_rows(self, seen: dict[UUID, Any], tickets: int) -> None:
         model, now = self.model, self.model.now
         assert seen.keys() >= model.jobs.keys(), "I1: a job is lost"
         assert seen.keys() <= model.jobs.keys(), "I2: a job came from nowhere, or from a transaction rolled back"
-        (tickets,) = self.engine.conn.execute(_TICKETS).fetchone() or (None,)
         assert tickets == len(seen), "a job does not stand in exactly one ticket table"
         for id_, job in model.jobs.items():
             expected = (

@@ -135,9 +135,9 @@ def test_a_week_over_a_change_of_clocks(server: str) -> None:
     lines = answer.stdout.splitlines()
     reports = [line for line in lines if "report: report" in line]
     assert lines[0] == "tests.simulate.shop:app from 2026-03-25 00:00Z to 2026-04-02 00:00Z (8 d), seed 0"
-    assert reports[3] == "2026-03-28 01:30:00Z  Sat 02:30:00+01:00 Europe/Berlin  report: report  default  succeeded"
-    assert reports[4] == "2026-03-29 01:00:00Z  Sun 03:00:00+02:00 Europe/Berlin  report: report  default  succeeded"
-    assert reports[5] == "2026-03-30 00:30:00Z  Mon 02:30:00+02:00 Europe/Berlin  report: report  default  succeeded"
+    assert reports[3] == "2026-03-28 01:30:00Z  Sat 02:30:00+01:00 Europe/Berlin  report: report  succeeded"
+    assert reports[4] == "2026-03-29 01:00:00Z  Sun 03:00:00+02:00 Europe/Berlin  report: report  succeeded"
+    assert reports[5] == "2026-03-30 00:30:00Z  Mon 02:30:00+02:00 Europe/Berlin  report: report  succeeded"
     charges = [line.partition("  charge: ")[0] for line in lines if "charge: charge" in line]
     assert charges == [
         "2026-03-25 04:15:00Z  Wed 10:00:00+05:45 Asia/Kathmandu",

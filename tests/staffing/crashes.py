@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +30,7 @@ from urllib.parse import urlsplit
 
 from psycopg.transaction import BaseTransaction
 from requests.adapters import HTTPAdapter
+from tests.staffing.flows import Flow
 
 import mainspring as ms
 from mainspring.caller import current_job
@@ -61,13 +63,12 @@ class Nursery:
         self._process = process
 
     def drain(
-        self, dsn: str, *, timing: TransferTiming = "on_verification", fatal: str | None = None,
-        reached: Counter[str] | None = None,
-    ) -> Ended:  # fmt: skip
+        self, dsn: str, flow: Flow, *, fatal: str | None = None, reached: Mapping[str, int] | None = None
+    ) -> Ended:
         """Let a worker do what is due; it dies at a step, if one is said. `reached` are steps of workers before it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        command = {"dsn": dsn, "timing": timing, "fatal": fatal, "reached": dict(reached or {})}
+        command = {"dsn": dsn, "timing": flow.timing, "fires": flow.fires, "fatal": fatal, "reached": reached or {}}
         print(json.dumps(command), file=self._process.stdin, flush=True)
         return Ended(*json.loads(self._process.stdout.readline()))
 
@@ -189,12 +190,12 @@ def plant(steps: Steps) -> None:
         setattr(kind, name, patch)
 
 
-def work(dsn: str, timing: TransferTiming, steps: Steps) -> None:
+def work(dsn: str, timing: TransferTiming, fires: bool, steps: Steps) -> None:
     """Do what is due, as a worker does."""
     logging.disable(logging.ERROR)  # of what the dead have left
     plant(steps)
     app = market(dsn=dsn, settings=Settings(transfer_timing=timing), maintenance=False, watches=())
-    asyncio.run(app.worker(CONFIG).drain())
+    asyncio.run(app.worker(replace(CONFIG, scheduler=fires)).drain())
 
 
 def main() -> None:
@@ -208,17 +209,19 @@ def main() -> None:
         if child == 0:
             code = 1
             try:
-                work(command["dsn"], command["timing"], Steps(write, command["fatal"], command["reached"]))
+                steps = Steps(write, command["fatal"], command["reached"])
+                work(command["dsn"], command["timing"], command["fires"], steps)
                 code = 0
             except BaseException:
                 traceback.print_exc()
             os._exit(code)
         os.close(write)
         with os.fdopen(read) as lines:
-            steps = lines.read().splitlines()
+            reached = lines.read().splitlines()
         _, status = os.waitpid(child, 0)
         ended = os.WTERMSIG(status) if os.WIFSIGNALED(status) else -os.WEXITSTATUS(status)
-        print(json.dumps(Ended(ended, steps)), flush=True)
+        sys.stdout.write(f"{json.dumps(Ended(ended, reached))}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import psycopg
 from tests.staffing.town import Town
+
+from mainspring.sandbox.ledger import Ledger
 
 #: A movement that nobody settles is asked for within 20 minutes (STAFF-19.08); a provider that is away gets more.
 PATIENCE: Final = timedelta(minutes=35)
@@ -125,7 +128,9 @@ MESSAGES: Final = {
             when n.template = 'worker_released' then 'booking ' || (n.data ->> 'booking_id')
             when n.template like 'reminder%%'
               then 'shift ' || (n.data ->> 'time_log_id') || ' until ' || (n.data ->> 'scheduled_end_time')
-            when n.template = 'instant_alert' then (n.data ->> 'saved_search_id') || (n.data ->> 'worker_id') || n.bucket
+            when n.template = 'instant_alert'
+              then concat_ws(' ', n.data ->> 'saved_search_id', n.data ->> 'worker_id', n.data ->> 'listed_at')
+            when n.template = 'insurance_stop' then concat_ws(' ', n.data ->> 'booking_id', n.data ->> 'stopped_at')
             else coalesce(n.data ->> 'booking_id', n.data ->> 'policy_id', n.data ->> 'user_id', '') || n.bucket
           end as about from mainspring.notification n where n.status in ('sent', 'sending')) told
         group by 1, 2, 3, 4 having count(*) > 1""",
@@ -150,15 +155,16 @@ def broken(town: Town) -> Iterator[tuple[str, Any]]:
 class Books:
     """What the provider has, beside what we have."""
 
-    def __init__(self, town: Town) -> None:
-        self._town, ledger = town, town.sandbox.ledger
+    def __init__(self, ledger: Ledger) -> None:
+        self._mails = [entry.body["message_id"] for entry in ledger.find("mail")]
         self.intents = [entry.body for entry in ledger.find("stripe.payment_intent")]
         self.transfers = [entry.body for entry in ledger.find("stripe.transfer")]
         self.refunds = [entry.body for entry in ledger.find("stripe.refund")]
 
-    def broken(self, *, settled: bool) -> Iterator[tuple[str, Any]]:
+    def broken(self, conn: psycopg.Connection[Any], *, settled: bool) -> Iterator[tuple[str, Any]]:
         """Where they differ; once everything is `settled`, in anything at all."""
-        now = self._town.now
+        self._conn = conn
+        ((now,),) = self._rows("select mainspring.now()")
         yield from self._payments(now, settled)
         yield from self._moved("transfers", self.transfers, now, settled)
         yield from self._moved("refunds", self.refunds, now, settled)
@@ -166,7 +172,7 @@ class Books:
     def _payments(self, now: datetime, settled: bool) -> Iterator[tuple[str, Any]]:
         rows = {
             row[0]: row
-            for row in self._town.rows(
+            for row in self._rows(
                 "select id, booking_id, period_start, amount_minor, currency, status, received_at, created_at,"
                 f" provider_intent_id, exists (select from staffing.refunds r where r.payment_id = p.id),"
                 f" {job('charge_week,retry_payment,reconcile_payment', _OF_PAYMENT, dead=True)}"
@@ -203,7 +209,7 @@ class Books:
         entity = kind.removesuffix("s")
         tasks = ("pay_lender" if kind == "transfers" else "refund_borrower") + ",reconcile_movement"
         so = f"j.payload ->> '{entity}_id' = m.id::text or j.payload ->> 'row_id' = m.id::text"
-        rows = self._town.rows(
+        rows = self._rows(
             f"select id, amount_minor, currency, status, provider_id, idempotency_key, created_at,"
             f" {job(tasks, f'({so})', dead=True)} from staffing.{kind} m"
         )
@@ -225,12 +231,17 @@ class Books:
             if row[3] == "Failed" and (settled or not row[7]):
                 yield f"{kind} that failed wait for somebody", row
         if by_key:
-            yield f"{kind} at the provider are ours", {key: [one["id"] for one in found] for key, found in by_key.items()}
+            yield (
+                f"{kind} at the provider are ours",
+                {key: [one["id"] for one in found] for key, found in by_key.items()},
+            )
+
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self._conn.execute(query.encode()).fetchall()
 
     def doubled(self) -> int:
         """Mails that left more than once."""
-        ids = Counter(entry.body["message_id"] for entry in self._town.sandbox.ledger.find("mail"))
-        return sum(times - 1 for times in ids.values())
+        return len(self._mails) - len(set(self._mails))
 
 
 _OF_PAYMENT: Final = "(j.payload ->> 'payment_id' = p.id::text or j.id = p.job_id)"

@@ -37,6 +37,7 @@ def live(town: Town, *instants: datetime) -> list[tuple[str, datetime]]:
 def booked(town: Town, **values: Any) -> tuple[Booking, int]:
     """A booking and its one shift."""
     booking = town.booking(shifts=values.pop("days", [MONDAY]), **values)
+    town.only("approval-sweep")
     return booking, booking.shifts[0]
 
 
@@ -78,13 +79,13 @@ def told(town: Town, kind: str) -> list[tuple[int, str, str]]:
 
 @contextmanager
 def refusing(town: Town, verb: str, *tasks: str) -> Iterator[None]:
-    """Meanwhile the database refuses to set (`insert`) or cancel (`delete`) timers of these tasks."""
+    """Meanwhile the database refuses to set (`insert`), move (`update`) or cancel (`delete`) timers of these tasks."""
     town.conn.execute(
         "create function public.refuse() returns trigger language plpgsql as"
         " $$ begin raise exception 'no timers today'; end $$"
     )
     names = "{" + ",".join(tasks) + "}"
-    subject = "new" if verb == "insert" else "old"
+    subject = "old" if verb == "delete" else "new"
     town.conn.execute(
         f"create trigger refuse before {verb} on mainspring.waiting for each row"
         f" when ({subject}.task = any('{names}')) execute function public.refuse()".encode()

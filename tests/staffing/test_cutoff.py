@@ -134,9 +134,12 @@ def test_the_booking_ends_on_sunday_and_what_starts_later_is_cancelled(town: Tow
     overnight = town.shift(booking, SUNDAY, time(23, 30), time(7))
     monday = town.shift(booking, NEXT_MONDAY, time(0), time(8))
     later = town.shift(booking, date(2026, 6, 16))
-    town.mainspring.client.timers.set(
-        cutoff.cancel_released.job(booking_id=1, instant=T00).at(NEXT_WEEK[1]).with_key(f"reminder-5m:{later}")
+    before = town.shift(
+        booking, date(2026, 6, 16), status="Cancelled", cancelled_at=town.now, cancel_reason="Dispute_Timeout"
     )
+    for timer in ("reminder-5m", "reminder-30m", "ladder-0", "ladder-60m", "ladder-3h", "auto-approve"):
+        job = cutoff.cancel_released.job(booking_id=1, instant=T00).at(NEXT_WEEK[1])
+        town.mainspring.client.timers.set(job.with_key(f"{timer}:{later}"))
     town.mainspring.clock.set(T00)
     tried(town, booking)
 
@@ -146,14 +149,28 @@ def test_the_booking_ends_on_sunday_and_what_starts_later_is_cancelled(town: Tow
     assert (row["status"], row["end_date"]) == ("Completed", SUNDAY)
     assert [town.shift_status(shift) for shift in (overnight, monday, later)] == ["Scheduled", "Cancelled", "Cancelled"]
     assert town.row("time_log", monday)["cancel_reason"] == REASON
-    assert town.mainspring.client.timers.get(f"reminder-5m:{later}") is None
+    assert town.row("time_log", before)["cancel_reason"] == "Dispute_Timeout"
+    assert [key for _, _, key in town.waiting() if str(key).endswith(f":{later}")] == []
     assert town.audit("booking_released") == [("SYSTEM", "booking", booking.id, REASON, None)]
     assert town.audit("cancel_shift") == [("SYSTEM", "time_log", shift, REASON, None) for shift in (monday, later)]
 
 
+@pytest.mark.rule("STAFF-3.10", "STAFF-3.11")
+def test_a_booking_that_has_not_begun_ends_on_its_first_day(town: Town) -> None:
+    booking = town.booking(shifts=1, start_date=NEXT_MONDAY)
+    town.mainspring.clock.set(T00)
+    tried(town, booking)
+
+    cut(town, booking)
+
+    row = town.row("bookings", booking.id)
+    assert (row["status"], row["end_date"]) == ("Completed", NEXT_MONDAY)
+    assert town.shift_status(booking.shifts[0]) == "Cancelled"
+
+
 @pytest.mark.rule("STAFF-3.17", "STAFF-3.18", "STAFF-3.22", "STAFF-3.25")
 def test_worker_and_both_admins_are_told_and_what_they_do_not_get_becomes_a_dead_letter(town: Town) -> None:
-    booking = town.booking()
+    booking = town.booking(shifts=1)
     town.mainspring.clock.set(T00)
     tried(town, booking)
     town.conn.execute("update staffing.users set email = null where role = 'Admin'")  # one mail: no breaker opens
@@ -243,7 +260,7 @@ def test_a_success_before_midnight_counts_whenever_its_webhook_comes(town: Town)
     assert town.waiting("ask_again") == []
 
 
-@pytest.mark.rule("STAFF-3.08")
+@pytest.mark.rule("STAFF-3.08", "STAFF-3.25")
 @pytest.mark.parametrize("paid", [False, True])
 def test_a_payment_that_stays_under_way_is_asked_for_an_hour_then_given_up(
     town: Town, paid: bool, monkeypatch: pytest.MonkeyPatch
@@ -264,7 +281,7 @@ def test_a_payment_that_stays_under_way_is_asked_for_an_hour_then_given_up(
     monkeypatch.setattr(settling, "ask", counted)
     cut(town, booking)
     for _ in range(5):
-        assert town.status(booking) == "Active"
+        assert (town.status(booking), town.wrong("cutoff_failed")) == ("Active", [])  # it waits, and has not failed
         ((_, due, _),) = town.waiting("ask_again")
         town.mainspring.clock.set(due)
         asked(town)
@@ -371,6 +388,23 @@ def test_a_release_that_the_database_refuses_is_tried_again_and_done_once(town: 
     assert len(town.messages("worker_released")) == 6
 
 
+@pytest.mark.rule("STAFF-3.20", "STAFF-3.25")
+def test_a_release_that_the_database_always_refuses_is_told_until_somebody_has_decided(town: Town) -> None:
+    booking = town.booking(shifts=1)
+    town.only(at=T00)
+    tried(town, booking)
+    town.mainspring.client.enqueue(cutoff.cut_off.job(booking_id=booking.id, instant=T00))
+    with failing(town, "bookings", 6):
+        town.mainspring.advance(hours=1, raise_errors=False)
+
+    assert (town.status(booking), len(town.mainspring.client.dead.list())) == ("Active", 1)
+    assert town.wrong("cutoff_failed") == [(f"booking {booking.id}", "cut_off failed for good")]
+    (dead,) = town.mainspring.client.dead.list()
+    town.mainspring.client.dead.replay(dead.id, reason="the disk has room again")
+    town.mainspring.drain()
+    assert (town.status(booking), town.wrong("cutoff_failed")) == ("Completed", [])
+
+
 @pytest.mark.rule("STAFF-3.21")
 def test_shifts_that_cannot_be_cancelled_do_not_keep_the_booking(town: Town, caplog: pytest.LogCaptureFixture) -> None:
     booking = town.booking(shifts=2)
@@ -426,5 +460,8 @@ def test_the_last_sunday_is_the_one_before_the_unpaid_week() -> None:
     assert rules.last_day(DUE, NY) == SUNDAY
     assert rules.last_day(weeks.due_week(DUE.start, NY), NY) == SUNDAY  # a cutoff that was moved to Monday
     assert [rules.stays(DUE.start - SECOND, DUE), rules.stays(DUE.start, DUE)] == [True, False]
-    assert rules.moved_cutoff(T00 + 5 * MINUTE, NY) == T00 + timedelta(days=1)
+    midnight = T00 + timedelta(days=1)
+    assert rules.moved_cutoff(T00 + 5 * MINUTE, NY) == midnight
+    late = {hours: midnight - rules.late_warning(midnight - timedelta(hours=hours), midnight) for hours in (23, 4, 0)}
+    assert late == {23: timedelta(hours=10), 4: timedelta(hours=4) - 5 * MINUTE, 0: timedelta(0)}  # or at once
     assert weeks.monday(W14, NY) == MONDAY

@@ -168,7 +168,7 @@ def test_a_dispute_belongs_to_a_shift_and_has_option_a_or_b(town: Town) -> None:
 
 @pytest.mark.rule("STAFF-1.17", "STAFF-1.18")
 def test_what_is_unresolved(town: Town) -> None:
-    booking, other = town.booking(shifts=5), town.booking(shifts=1)
+    booking, other = town.booking(shifts=6), town.booking(shifts=1)
 
     def disputed(shift: int, option: str, status: str, shift_status: str, of: Booking = booking) -> None:
         town.conn.execute("alter table staffing.time_log disable trigger transition")
@@ -189,6 +189,7 @@ def test_what_is_unresolved(town: Town) -> None:
     disputed(booking.shifts[0], "A", "Settled", "Verified")
     disputed(booking.shifts[1], "A", "Resolved", "Disputed")
     disputed(booking.shifts[2], "A", "Legal_Hold", "Disputed")
+    disputed(booking.shifts[5], "A", "Open", "Verified")  # of no disputed shift
     disputed(other.shifts[0], "A", "Open", "Disputed", other)
     incident("A", "Closed")
     assert (found(), found().option_a) == (none, False)

@@ -45,6 +45,7 @@ def test_a_new_listing_is_news_once_and_no_other_change_is(town: Town, seekers: 
     town.desk.enqueue(town.conn, again)
     town.mainspring.drain()
     assert len(seekers.told("instant_alert")) == 2  # by SMS and by mail
+    assert seekers.deliveries() == [(one, "instant", "Sent", None)]
 
     assert listings.unlist_worker(town.conn, worker)
     assert not listings.unlist_worker(town.conn, worker)
@@ -95,6 +96,7 @@ def test_active_searches_that_match_are_told_on_the_channels_of_their_users(town
     assert {status for *_, status in town.messages("instant_alert")} == {"Sent"}
 
 
+@pytest.mark.rule("STAFF-5.04")
 @pytest.mark.rule("STAFF-5.05")
 @pytest.mark.rule("STAFF-5.06")
 def test_a_sleeper_is_told_in_the_morning_of_who_is_still_there(town: Town, seekers: Seekers) -> None:
@@ -103,11 +105,14 @@ def test_a_sleeper_is_told_in_the_morning_of_who_is_still_there(town: Town, seek
     early = seekers.user(quiet_hours_start=time(21), quiet_hours_end=time(5, 30))
     for user in (sleeper, tokyo, early):
         seekers.search(user, digest_enabled=False)
+    off = [seekers.search(seekers.user(), digest_enabled=False) for _ in range(2)]
     taken, stays, again = (seekers.newcomer() for _ in range(3))
     town.mainspring.drain()
     assert {user for user, *_ in seekers.told("instant_alert")} == {tokyo}
 
     town.mainspring.clock.advance(hours=2, minutes=30)  # 02:00
+    town.conn.execute("update staffing.saved_searches set instant_enabled = false where id = %s", [off[0]])
+    town.conn.execute("update staffing.saved_searches set is_active = false where id = %s", [off[1]])
     listings.unlist_worker(town.conn, taken)
     listings.unlist_worker(town.conn, again)
     seekers.enlist(again)  # a listing of its own
@@ -121,6 +126,7 @@ def test_a_sleeper_is_told_in_the_morning_of_who_is_still_there(town: Town, seek
         texts = (text for who, channel, text in seekers.told("instant_alert") if (who, channel) == (user, "sms"))
         return sorted(text.rpartition("/")[2] for text in texts)
 
+    assert {user for user, *_ in seekers.told("instant_alert")} == {tokyo, early, sleeper}  # nobody who wants none
     assert links(sleeper) == sorted(str(worker) for worker in (stays, again))
     assert links(early) == links(sleeper)
     sent = town.rows("select distinct sent_at from staffing.notification_log where recipient_id = %s", sleeper)
@@ -177,11 +183,13 @@ def test_the_eleventh_alert_of_an_hour_goes_to_the_digest(town: Town, seekers: S
     assert len(seekers.told("instant_alert")) == 10
     assert [row[2:] for row in seekers.deliveries()] == [("Sent", None)] * 10 + [("Skipped", "limit")] * 5
 
+    assert town.wrong("saved_searches_skipped") == []  # nothing is broken
+
     town.mainspring.clock.advance(hours=1, seconds=-1)
-    workers.append(seekers.newcomer())
+    workers += [seekers.newcomer() for _ in range(10)]
     town.mainspring.drain()
     assert len([row for row in seekers.told("instant_alert") if row[0] == user]) == 10
-    assert len([row for row in seekers.told("instant_alert") if row[0] == other]) == 1
+    assert len([row for row in seekers.told("instant_alert") if row[0] == other]) == 10
     town.mainspring.advance(seconds=1)
     workers.append(seekers.newcomer())
     town.mainspring.drain()

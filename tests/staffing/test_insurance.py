@@ -166,26 +166,59 @@ def test_the_stop_suspends_whatever_is_still_worked_and_nothing_else_once(town: 
     paused = town.booking(**same, status="Payment_Paused_Dispute")
     disputed = town.booking(**same, status="Disputed")
     running = town.booking(**same, status="Completed", shifts=[date(2026, 6, 6)])
+    at_work = town.booking(**same, status="Completed")
+    town.shift(at_work, date(2026, 5, 6), status="Working")  # who never clocked out
     over = town.booking(**same, status="Completed", shifts=[date(2026, 5, 6)])
     cancelled = town.booking(**same, status="Cancelled")
     town.mainspring.clock.set(W10 - MINUTE)  # a minute before the charge
 
     stop(town, policy)
-    for booking in (active, paused, disputed, running, over):
+    for booking in (active, paused, disputed, running, at_work, over):
         job = insurance.stop_booking.job(booking_id=booking.id, policy_id=policy, instant=town.now)
         town.mainspring.run_one(job)
 
-    stopped = [active, paused, disputed, running]
-    assert [town.status(booking) for booking in stopped] == ["Suspended_Insurance"] * 4
+    stopped = [active, paused, disputed, running, at_work]
+    assert [town.status(booking) for booking in stopped] == ["Suspended_Insurance"] * 5
     before = [town.row("bookings", booking.id)["status_before_suspension"] for booking in stopped]
-    assert before == ["Active", "Payment_Paused_Dispute", "Disputed", "Completed"]
+    assert before == ["Active", "Payment_Paused_Dispute", "Disputed", "Completed", "Completed"]
     assert [town.status(booking) for booking in (over, cancelled)] == ["Completed", "Cancelled"]
-    assert len(town.messages("insurance_stop")) == 4 * 12
+    assert len(town.messages("insurance_stop")) == 5 * 12
 
     covered = town.booking()
     second = town.policy(covered.lender, date(2026, 12, 1))
     stop(town, second)
     assert town.status(covered) == "Active"
+
+
+@pytest.mark.rule("STAFF-4.09", "STAFF-4.13")
+@pytest.mark.parametrize(
+    ("other", "active", "stops"),
+    [(MONDAY - DAY, True, 1), (MONDAY, True, 0), (MONDAY + 99 * DAY, True, 0), (MONDAY + 99 * DAY, False, 1)],
+)
+def test_another_policy_of_the_type_covers_only_while_it_is_valid(
+    town: Town, other: date, active: bool, stops: int
+) -> None:
+    booking, policy = expiring(town)
+    town.policy(booking.lender, other, is_active=active)
+
+    with town.conn.transaction():
+        insurance.deactivate_insurance(town.conn, policy)
+    assert [key for _, _, key in town.waiting("stop_booking")] == [f"insurance-stop:{booking.id}"] * stops
+    town.mainspring.drain(queue=INSURANCE_HARD_STOP)
+
+    assert town.status(booking) == ("Suspended_Insurance" if stops else "Active")
+
+
+@pytest.mark.rule("STAFF-4.13", "STAFF-4.31")
+def test_a_stop_that_finds_the_policy_renewed_stops_nobody(town: Town) -> None:
+    booking, policy = expiring(town)
+    with town.conn.transaction():
+        insurance.deactivate_insurance(town.conn, policy)
+    renew(town, policy)
+
+    town.mainspring.drain()
+
+    assert (town.status(booking), town.messages("insurance_stop")) == ("Active", [])
 
 
 @pytest.mark.rule("STAFF-4.16", "STAFF-4.19", "STAFF-4.20", "STAFF-4.27")
@@ -388,6 +421,33 @@ def test_no_message_needs_to_arrive_for_the_stop_and_operations_hear_what_did_no
     assert {text for _, text in town.wrong("insurance_warning_unsent")} == {
         f"insurance_7 to user {who} by {how} is not sent" for who in admins for how in ("email", "sms")
     }
+
+
+@pytest.mark.rule("STAFF-4.29")
+def test_what_goes_wrong_while_messages_are_asked_for_undoes_no_deactivation(
+    town: Town, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    booking, policy = expiring(town)
+
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("no template is called so")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(town.desk), "tell", fails)
+        town.mainspring.run_one(insurance.look_at_policy.job(policy_id=policy, instant=night(EXPIRES + DAY)))
+
+    assert not town.row("insurance_policies", policy)["is_active"]
+    assert [key for _, _, key in town.waiting("stop_booking")] == [f"insurance-stop:{booking.id}"]
+    assert f"nobody was told of policy {policy}: RuntimeError" in caplog.messages
+
+
+@pytest.mark.rule("STAFF-4.30")
+def test_the_gauge_of_policies_near_expiry_counts_each_by_the_warning_that_it_is_due(town: Town) -> None:
+    lender = town.company("Lender")
+    for left in (-1, 0, 7, 8, 14, 15):
+        town.policy(lender, JUNE + left * DAY, policy_type=f"T{left}")
+    town.policy(lender, JUNE, policy_type="withdrawn", is_active=False)
+    assert town.measured("staffing_policies_near_expiry") == [("14", 2), ("7", 2)]
 
 
 @pytest.mark.rule("STAFF-4.28")

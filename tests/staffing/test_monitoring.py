@@ -37,7 +37,7 @@ NAMED = {
 CRITICAL = {
     "payments_failing", "insurance_warning_unsent", "auto_approval_failed", "dead_letter_crowded",
     "cutoff_failed", "expired_policy_active", "release_failed", "transfer_failed", "refund_failed",
-    "dispute_timeout_failed",
+    "dispute_timeout_failed", "hard_stop_failed", "refund_event_failed",
 }  # fmt: skip
 
 
@@ -176,6 +176,10 @@ def test_a_job_that_failed_for_good_is_an_alert_about_its_row(town: Town) -> Non
         "transfer_failed": ("pay_lender", "transfer_id", "transfer 7"),
         "refund_failed": ("refund_borrower", "refund_id", "refund 7"),
         "dispute_timeout_failed": ("dispute_timeout", "dispute_id", "dispute 7"),
+        "hard_stop_failed": ("stop_booking", "booking_id", "booking 7"),
+        "final_warning_failed": ("warn_unpaid", "booking_id", "booking 7"),
+        "refund_event_failed": ("refund_changed", "event_id", "event 7"),
+        "payment_unasked": ("reconcile_payment", "payment_id", "payment 7"),
     }
     for name, (task, field, subject) in watched.items():
         assert field in str(town.desk.app.registry.get(task).codec.schema())
@@ -219,10 +223,12 @@ def test_an_alert_opens_once_stays_open_and_closes_when_it_is_over(town: Town) -
 
 @pytest.mark.rule("STAFF-15.08", "STAFF-16.05", "STAFF-15.12")
 def test_a_timesheet_that_could_not_be_approved_is_told_until_a_person_has_repaired_it(town: Town) -> None:
-    town.only("staffing.watch.300s")
+    town.only()
     _, shift = submitted(town)
     town.conn.execute("alter table staffing.time_log add constraint broken check (status <> 'Verified') not valid")
     town.mainspring.advance(hours=4, minutes=30, raise_errors=False)  # and five retries
+    town.only("staffing.watch.300s")
+    town.mainspring.advance(minutes=5)
 
     (alert,) = [alert for alert in town.alerts() if alert[0] == "auto_approval_failed"]
     assert alert == ("auto_approval_failed", f"time_log {shift}", "critical")

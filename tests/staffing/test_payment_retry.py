@@ -131,7 +131,8 @@ def test_it_resumes_only_bookings_that_are_live_and_have_nothing_open(status: st
         return charge.resume(status, kind, open_a=open_a, open_b=open_b)
 
     assert resume() == ("charge" if status in ("Active", PAUSED) else "leave")
-    assert {resume(open_a=True), resume(open_b=True), resume(kind="Upfront")} == {"leave"}
+    assert {resume(open_a=True), resume(open_b=True)} == {"leave"}
+    assert resume(kind="Upfront") == ("unpause" if status in ("Active", PAUSED) else "leave")
 
 
 @pytest.mark.rule("STAFF-11.08")

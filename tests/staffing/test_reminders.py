@@ -106,7 +106,9 @@ def test_a_timer_that_could_not_be_cancelled_stops_nobody_and_says_nothing(
 
 
 @pytest.mark.rule("STAFF-8.13", "STAFF-8.14", "STAFF-8.15", "STAFF-8.16", "STAFF-8.17")
-@pytest.mark.parametrize(("clock", "asked", "urged"), [("16:00", 0, 0), ("17:03", 0, 0), ("17:20", 2, 0), ("18:00", 2, 2)])
+@pytest.mark.parametrize(
+    ("clock", "asked", "urged"), [("16:00", 0, 0), ("17:03", 0, 0), ("17:20", 2, 0), ("18:00", 2, 2)]
+)
 def test_clocking_out_cancels_what_has_not_run(town: Town, clock: str, asked: int, urged: int) -> None:
     booking, shift = begun(town)
     due = [at("17:05"), at("17:30")]
@@ -194,6 +196,10 @@ def test_a_new_end_that_is_past_leaves_no_timers(town: Town, end: str, left: int
         shifts.change_shift_end(town.conn, shift, at(end))
     assert len(timers(town, shift)) == left
     assert (town.row("time_log", shift)["reminders_cancelled_at"] is None) == bool(left)
+    with town.conn.transaction():
+        shifts.change_shift_end(town.conn, shift, at("19:00"))
+    assert timers(town, shift) == {"reminder-5m": at("19:05"), "reminder-30m": at("19:30")}
+    assert town.row("time_log", shift)["reminders_cancelled_at"] is None
     with pytest.raises(Refused, match="end: is not after the start"):
         shifts.change_shift_end(town.conn, shift, at("09:00"))
 
@@ -229,9 +235,7 @@ def test_a_reminder_whose_delivery_fails_twice_arrives_once(town: Town) -> None:
 
 
 @pytest.mark.rule("STAFF-8.28")
-def test_timers_that_cannot_be_set_do_not_keep_anybody_from_work(
-    town: Town, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_timers_that_cannot_be_set_do_not_keep_anybody_from_work(town: Town, caplog: pytest.LogCaptureFixture) -> None:
     booking, shift = booked(town)
     leap(town, at("09:00"))
     with refusing(town, "insert", "remind_5m", "remind_30m"), town.conn.transaction():

@@ -76,6 +76,7 @@ def test_a_query_that_always_fails_is_tried_four_times_and_left_out(
 
 @pytest.mark.rule("STAFF-7.03")
 @pytest.mark.rule("STAFF-7.04")
+@pytest.mark.rule("STAFF-7.20")
 def test_a_digest_that_is_left_out_today_comes_tomorrow(town: Town, seekers: Seekers) -> None:
     user = seekers.user()
     bad = seekers.search(user, {"trade": "plumber"}, name="Plumbers")
@@ -87,6 +88,7 @@ def test_a_digest_that_is_left_out_today_comes_tomorrow(town: Town, seekers: See
     # The mail came, without the part that failed, and nobody was told of that.
     assert [text for _, _, text in seekers.told("digest")] == [parts(["Welders"], [])]
     assert seekers.deliveries() == [(bad, "digest", "Skipped", "ordinary"), (good, "digest", "Sent", None)]
+    assert measured(town, "staffing_search_retry_success_rate") == {("digest",): 0.0}
     come(town, SLOT + DAY)
     assert [text for _, _, text in seekers.told("digest")][1:] == [parts(["Plumbers", "Welders"], [], [])]
 
@@ -160,10 +162,16 @@ def test_a_missing_extension_skips_an_instant_alert_at_once_and_nothing_is_told_
     assert town.messages() == []
     assert [vars(line)["sqlstate"] for line in caplog.records if line.levelname == "ERROR"] == ["42883"]
     assert measured(town, "staffing_search_skips") == {("instant", "extension"): 1}
+    told = [("instant: extension", "1 alerts were left out within the hour")]
+    assert town.wrong("saved_searches_skipped") == told
     town.conn.execute(BACK)
     seekers.newcomer()
     town.mainspring.drain()
     assert seekers.deliveries()[1:] == [(one, "instant", "Sent", None)]
+    town.mainspring.clock.advance(minutes=59)
+    assert town.wrong("saved_searches_skipped") == told
+    town.mainspring.clock.advance(minutes=1)
+    assert town.wrong("saved_searches_skipped") == []
 
 
 @pytest.mark.rule("STAFF-6.07")

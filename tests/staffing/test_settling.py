@@ -16,7 +16,7 @@ from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import Charge
 from mainspring.sandbox import Fault
 from mainspring.sandbox.stripe.post import Manner
-from mainspring_apps.staffing import accounts, charging, desk, escrow, settling
+from mainspring_apps.staffing import accounts, bookings, charging, desk, escrow, settling
 from mainspring_apps.staffing.rules import charge, weeks
 from mainspring_apps.staffing.states import Refused
 
@@ -192,6 +192,14 @@ def test_without_a_card_the_payment_fails_and_a_person_is_needed(
     assert town.alerts() == [("payment-needs-a-person", f"booking {booking.id}", "warning")]
     assert town.status(booking) == "Active"
 
+    customer = town.bank.v1.customers.create().id
+    with town.conn.transaction():
+        bookings.put_card(town.conn, booking.borrower, customer=customer, payment_method="pm_card_visa")
+        charging.pay_by_hand(town.conn, booking.id, by=booking.borrowing_admin)
+    town.mainspring.advance(seconds=5)
+    assert payments(town, booking)[1:] == [(2, "Succeeded", 24000, None)]
+    assert town.alerts() == []
+
 
 @pytest.mark.rule("STAFF-1.38")
 def test_a_charge_that_nobody_could_send_is_an_alert(town: Town) -> None:
@@ -226,6 +234,7 @@ def test_payments_and_failures_that_were_told_are_counted(town: Town) -> None:
     good, bad = town.company("Borrower"), town.company("Borrower", card_on_file="pm_card_chargeDeclined")
     for borrower in [good] * 8 + [bad] * 2:
         town.booking(shifts=1, borrower=borrower, lender=lender)
+    town.booking(shifts=1, card="pm_card_processing", lender=lender)  # not at its end
     near(town)
 
     town.mainspring.advance(to=W10 + timedelta(seconds=5))
@@ -410,15 +419,18 @@ def test_a_payment_is_given_up_unless_it_was_paid_meanwhile(town: Town) -> None:
 
 
 @pytest.mark.rule("STAFF-3.24")
-def test_a_payment_after_the_release_is_refunded_and_revives_nothing(town: Town) -> None:
+@pytest.mark.parametrize("status", ["Completed", "Suspended_Insurance"])
+def test_a_payment_after_the_release_is_refunded_and_revives_nothing(town: Town, status: str) -> None:
     booking = town.booking(shifts=2, card="pm_card_processing")
     payment = charged(town, booking)
     town.mainspring.clock.set(T00 + timedelta(hours=2))
     town.conn.execute("update staffing.bookings set status = 'Completed', end_date = '2026-06-07'")
+    before = "Completed" if status == "Suspended_Insurance" else None
+    town.conn.execute("update staffing.bookings set status = %s, status_before_suspension = %s", [status, before])
 
     assert told(town, payment, "succeeded") == "Succeeded"
 
-    assert (town.status(booking), funded(town, booking)) == ("Completed", None)
+    assert (town.status(booking), funded(town, booking)) == (status, None)
     assert town.ledger(booking) == (48000, 0, 0, 0, 48000)
     assert town.rows("select payment_id, amount_minor from staffing.refunds") == [(payment, 48000)]
     assert town.alerts() == [("late-payment-refunded", f"booking {booking.id}", "warning")]

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import subprocess
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.staffing.serving import served
 
 import mainspring as ms
 from mainspring.sandbox import Sandbox
 from mainspring.sandbox.environment import WEBHOOK_SECRET
 from mainspring.testing import Harness
-from mainspring.web import Server
 from mainspring_apps.staffing.demo.seed import seed
 from mainspring_apps.staffing.desk import desk
 
 PAGE = Path(__file__).parents[2] / "docs" / "apps" / "staffing.md"
 ADDRESS = "S=http://127.0.0.1:8080/staffing"
-
-
-@contextmanager
-def served(app: ms.App) -> Iterator[str]:
-    server = Server(app, port=0)
-    url = server.listen()
-    thread = threading.Thread(target=lambda: asyncio.run(server.run(signals=False)))
-    thread.start()
-    try:
-        yield url
-    finally:
-        server.stop()
-        thread.join(20)
 
 
 @pytest.fixture
@@ -64,25 +48,3 @@ def test_the_lines_of_the_walk_work_as_they_are_written(url: str, mainspring: Ha
     ledger = json.loads(done.stdout.splitlines()[-1].removeprefix('"ledger":'))
     assert (ledger["charged"], ledger["released"], ledger["refunded"]) == (71950, 50000, 21950)
     assert (ledger["held"], ledger["frozen"]) == (0, 0)
-
-
-def test_what_is_wrong_is_named_and_nothing_is_written(url: str, mainspring: Harness) -> None:
-    def post(path: str, body: str) -> tuple[int, dict[str, str]]:
-        command = ["curl", "-sS", "-w", "\n%{http_code}", "-X", "POST", f"{url}/staffing{path}", "-d", body]
-        text, _, code = subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.rpartition("\n")
-        return int(code), json.loads(text)["error"]
-
-    before = mainspring.conn.execute("select count(*) from staffing.audit_log where actor <> 'SYSTEM'").fetchone()
-    assert post("/shifts/1/clock-in", "{")[0] == 400
-    for path, body, status, field in (
-        ("/projects", '{"company_id": 1, "name": "x", "timezone": "Mars/Base"}', 409, "timezone"),
-        ("/companies", '{"kind": "Bank", "name": "x"}', 400, "kind"),
-        ("/companies", '{"kind": "Lender", "name": "x", "nme": 1}', 400, "nme"),
-        ("/shifts/999999/clock-in", "{}", 404, "time_log_id"),
-        ("/shifts/1/verify", '{"by": 5}', 409, None),
-        ("/disputes/7/resolve", '{"status": "Settled"}', 404, "dispute_id"),
-    ):
-        code, error = post(path, body)
-        assert (code, error["field"]) == (status, field or error["field"]), (path, code, error)
-        assert error["message"]
-    assert mainspring.conn.execute("select count(*) from staffing.audit_log where actor <> 'SYSTEM'").fetchone() == before

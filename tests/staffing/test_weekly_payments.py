@@ -278,6 +278,31 @@ def test_a_booking_that_was_cancelled_after_the_enqueue_is_not_charged(town: Tow
     assert (town.status(booking), payments(town, booking), intents(town)) == ("Cancelled", [], [])
 
 
+@pytest.mark.rule("STAFF-1.16")
+def test_a_charge_waits_for_whoever_changes_the_booking_and_looks_again(town: Town) -> None:
+    booking = town.booking(shifts=1)
+    near(town)
+    town.mainspring.client.enqueue(job(town, booking))
+    held, over = threading.Event(), threading.Event()
+    blocked = "select exists (select from pg_stat_activity where cardinality(pg_blocking_pids(pid)) > 0)"
+
+    def cancel() -> None:
+        with psycopg.connect(town.mainspring.dsn) as other, psycopg.connect(town.mainspring.dsn) as watch:
+            other.execute("update staffing.bookings set status = 'Cancelled'")
+            held.set()
+            while not over.is_set() and watch.execute(blocked).fetchone() == (False,):
+                watch.rollback()
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    held.wait(10)
+    town.mainspring.drain()
+    over.set()
+    thread.join()
+
+    assert (town.status(booking), payments(town, booking), intents(town)) == ("Cancelled", [], [])
+
+
 @pytest.mark.rule("STAFF-1.17", "STAFF-1.18", "STAFF-1.20", "STAFF-1.23")
 @pytest.mark.parametrize("what", ["dispute", "incident"])
 def test_an_open_dispute_or_incident_of_any_age_pauses_the_whole_booking(town: Town, what: str) -> None:
@@ -292,7 +317,8 @@ def test_an_open_dispute_or_incident_of_any_age_pauses_the_whole_booking(town: T
 
     assert [(run.task, run.state) for run in done] == [("charge_week", "succeeded")]
     assert (town.status(booking), payments(town, booking), intents(town)) == ("Payment_Paused_Dispute", [], [])
-    assert [row[:3] for row in town.audit("payment_paused")] == [("SYSTEM", "booking", booking.id)]
+    reason = "an option A dispute or incident is open"
+    assert town.audit("payment_paused") == [("SYSTEM", "booking", booking.id, reason, None)]
 
 
 @pytest.mark.rule("STAFF-1.17")
@@ -393,6 +419,23 @@ def test_the_card_on_file_is_charged_for_what_is_not_paid_yet(town: Town) -> Non
     assert paid == [(shift, 24000) for shift in booking.shifts[:5]]
 
 
+@pytest.mark.rule("STAFF-1.25", "STAFF-11.11")
+def test_what_an_earlier_charge_is_still_paying_is_not_charged_by_the_next_one(town: Town) -> None:
+    booking = town.booking(shifts=2, card="pm_card_processing")
+    near(town)
+    town.mainspring.advance(to=W10)
+    later = town.shift(booking, NEXT_MONDAY + timedelta(days=7))
+    town.mainspring.client.enqueue(
+        job(town, booking, period_start=WEEK.end, period_end=WEEK.end + timedelta(days=7), occurrence=town.now)
+    )
+
+    town.mainspring.drain()
+
+    assert payments(town, booking) == [(1, "Pending", 48000, None), (1, "Pending", 24000, None)]
+    paid = town.rows("select time_log_id from staffing.payment_shifts order by payment_id, time_log_id")
+    assert [shift for (shift,) in paid] == [*booking.shifts[:2], later]
+
+
 @pytest.mark.rule("STAFF-1.26")
 def test_nothing_to_pay_is_recorded_and_counts_as_funded(town: Town) -> None:
     booking = town.booking(shifts=[date(2026, 6, 5)])
@@ -484,7 +527,7 @@ def test_no_job_waits_for_the_webhook(town: Town) -> None:
     town.mainspring.advance(to=W10 + timedelta(hours=2))
 
     assert payments(town, booking) == [(1, "Pending", 24000, None)]
-    assert town.value("select count(*) from mainspring.jobs where state not in ('succeeded')") == 0
+    assert town.value("select count(*) from mainspring.jobs where state not in ('succeeded', 'scheduled')") == 0
 
 
 def _held() -> Any:
@@ -551,12 +594,31 @@ def test_at_the_cutoff_it_is_too_late_to_pay_by_hand(town: Town) -> None:
         charging.pay_by_hand(town.conn, booking.id, by=booking.borrowing_admin)
 
 
+@pytest.mark.rule("STAFF-1.36", "STAFF-3.26")
+def test_what_failed_after_the_cutoff_may_be_paid_by_hand_until_the_cutoff_that_was_moved(town: Town) -> None:
+    friday = T00 + timedelta(days=1)
+    booking = town.booking(shifts=1, card="pm_card_chargeDeclined", cutoff_at=friday)
+    near(town, T00 + timedelta(minutes=5))
+    town.mainspring.client.enqueue(job(town, booking, source="late"))
+    town.mainspring.drain()
+    assert payments(town, booking) == [(1, "Failed", 24000, "generic_decline")]
+
+    town.mainspring.clock.set(friday)
+    with pytest.raises(ms.ValidationError, match="the time to pay is over"):
+        charging.pay_by_hand(town.conn, booking.id, by=booking.borrowing_admin)
+    town.mainspring.clock.set(friday - SECOND)
+    with town.conn.transaction():
+        charging.pay_by_hand(town.conn, booking.id, by=booking.borrowing_admin)
+    assert len(town.waiting("charge_week")) == 1
+
+
 @pytest.mark.rule("STAFF-1.42")
 def test_an_unpaid_shift_of_a_paused_booking_is_told_a_day_before_it(town: Town) -> None:
     booking = town.booking(shifts=1, status="Payment_Paused_Dispute")
     town.booking(shifts=1, start=time(8))  # not paused
     paid = town.booking(shifts=1, status="Payment_Paused_Dispute", start=time(8))
     town.funded(paid)
+    town.shift(booking, NEXT_MONDAY, status="Cancelled", cancelled_at=town.now)
     sunday = datetime(2026, 6, 7, 13, tzinfo=UTC)  # the shift begins on Monday at 09:00 in New York
 
     town.mainspring.clock.set(sunday - SECOND)
@@ -564,3 +626,5 @@ def test_an_unpaid_shift_of_a_paused_booking_is_told_a_day_before_it(town: Town)
     town.mainspring.clock.set(sunday)
     text = f"booking {booking.id} is paused, and the shift is not paid for"
     assert town.wrong("unfunded_shift") == [(f"shift {booking.shifts[0]}", text)]
+    town.mainspring.clock.set(sunday + timedelta(days=1, seconds=1))  # it has begun
+    assert town.wrong("unfunded_shift") == []

@@ -72,7 +72,9 @@ class Troubles:
 
     def post(self) -> str:
         """Webhooks are late, lost, doubled or kept."""
-        how: dict[str, Any] = self._chance.choice(({"hold": True}, {"drop": True}, {"copies": 2}, {"delay": 3000.0}, {"failures": 2}))
+        how: dict[str, Any] = self._chance.choice(
+            ({"hold": True}, {"drop": True}, {"copies": 2}, {"delay": 3000.0}, {"failures": 2})
+        )
         times = self._chance.choice((1, 4))
         self._town.sandbox.stripe.post.manners.append(Manner(times=times, **how))
         return f"post: {how}, {times} times"

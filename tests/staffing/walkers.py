@@ -46,10 +46,14 @@ class People:
         for company in (borrower, lender):
             for role in ("Admin", "Manager"):
                 town.user(company, role, timezone=zone)
-            town.policy(company, weeks.local_date(town.now, zone) + self.chance.choice((4, 12, 20, 365)) * DAY, policy_type="Liability")
+            town.policy(
+                company,
+                weeks.local_date(town.now, zone) + self.chance.choice((4, 12, 20, 365)) * DAY,
+                policy_type="Liability",
+            )
         town.user(borrower, "Supervisor", timezone=zone)
         town.insert("projects", company_id=borrower, name=f"Project {number}", timezone=zone)
-        for _ in range(2):
+        for _ in range(3):
             user = town.user(lender, "Worker", timezone=zone)
             self.workers.append(town.worker(lender, user_id=user))
         (admin,) = self._ids("select min(id) from staffing.users where company_id = %s", borrower)
@@ -60,9 +64,19 @@ class People:
         return (
             (6, self.book), (30, self.clock_in), (3, self.draft), (22, self.submit), (5, self.force), (7, self.edit),
             (14, self.verify), (7, self.dispute), (9, self.resolve), (2, self.incident), (3, self.close_incident),
-            (2, self.renew), (1, self.deactivate), (1, self.insure), (2, self.change_end), (4, self.card),
+            (5, self.renew), (1, self.deactivate), (1, self.insure), (2, self.change_end), (4, self.card),
             (4, self.pay), (1, self.account), (2, self.list), (4, self.bank_decides), (2, self.bank_refunds),
         )  # fmt: skip
+
+    def next_at(self) -> datetime:
+        """When there will be something to do: a shift begins or ends; else in half a day."""
+        query = """
+            select min(at) from (
+              select scheduled_start_time as at from staffing.time_log where status = 'Scheduled' union all
+              select scheduled_end_time from staffing.time_log where status = 'Working') next
+            where at > mainspring.now()"""
+        later = self.town.now + timedelta(hours=12)
+        return min(self.town.value(query) or later, later)
 
     # -- bookings and work
 
@@ -96,12 +110,18 @@ class People:
 
     def draft(self) -> str | None:
         found = self._shift("Working")
-        return found and self._try("draft", found.id, lambda: sheets.save_draft(self._c, found.id, end=self.town.now, by=found.worker))
+        return found and self._try(
+            "draft", found.id, lambda: sheets.save_draft(self._c, found.id, end=self.town.now, by=found.worker)
+        )
 
     def submit(self) -> str | None:
-        over = "" if self.chance.random() < 0.1 else "and t.scheduled_end_time < mainspring.now() + interval '20 minutes'"
+        over = (
+            "" if self.chance.random() < 0.1 else "and t.scheduled_end_time < mainspring.now() + interval '20 minutes'"
+        )
         found = self._shift("Working", over)
-        return found and self._try("submit", found.id, lambda: sheets.submit_timesheet(self._c, found.id, by=found.worker))
+        return found and self._try(
+            "submit", found.id, lambda: sheets.submit_timesheet(self._c, found.id, by=found.worker)
+        )
 
     def force(self) -> str | None:
         found = self._shift("Working")
@@ -129,7 +149,9 @@ class People:
             end = self.town.now + timedelta(minutes=self.chance.randrange(-30, 240))
             return self._try("change end of shift", shift.id, lambda: sheets.change_shift_end(self._c, shift.id, end))
         end_of_day = self.chance.choice((time(15), time(17, 30), time(4), None))
-        return booking and self._try("change end", booking, lambda: sheets.change_scheduled_end(self._c, booking, end_of_day))
+        return booking and self._try(
+            "change end", booking, lambda: sheets.change_scheduled_end(self._c, booking, end_of_day)
+        )
 
     # -- disputes and incidents
 
@@ -143,23 +165,33 @@ class People:
             at = self.town.value("select auto_approval_time from staffing.time_log where id = %s", found.id)
             if at - self.town.now < timedelta(hours=1):
                 self._at(at)
-        return self._try(f"dispute {option}", found.id, lambda: disputes.file_dispute(self._c, found.id, option=option, by=by))
+        return self._try(
+            f"dispute {option}", found.id, lambda: disputes.file_dispute(self._c, found.id, option=option, by=by)
+        )
 
     def resolve(self) -> str | None:
         found = self._maybe("select id, status from staffing.disputes where status in ('Open', 'Legal_Hold')")
         if not found:
             return None
-        status: Any = self.chance.choice(("Settled", "Resolved") if found[1] == "Legal_Hold" else ("Settled", "Resolved", "Legal_Hold"))
+        status: Any = self.chance.choice(
+            ("Settled", "Resolved") if found[1] == "Legal_Hold" else ("Settled", "Resolved", "Legal_Hold")
+        )
         split = self._split(escrow.frozen(self._c, dispute_id=found[0])) if status != "Legal_Hold" else {}
         return self._try(
-            f"resolve as {status}", found[0], lambda: disputes.resolve_dispute(self._c, found[0], status=status, **split)
+            f"resolve as {status}",
+            found[0],
+            lambda: disputes.resolve_dispute(self._c, found[0], status=status, **split),
         )
 
     def incident(self) -> str | None:
-        found = self._maybe("select id, supervisor_id from staffing.bookings where status <> 'Cancelled' and supervisor_id is not null")
+        found = self._maybe(
+            "select id, supervisor_id from staffing.bookings where status <> 'Cancelled' and supervisor_id is not null"
+        )
         option: Literal["A", "B"] = "B" if self.chance.random() < 0.25 else "A"
         return found and self._try(
-            f"incident {option}", found[0], lambda: incidents.file_incident(self._c, found[0], option=option, by=found[1])
+            f"incident {option}",
+            found[0],
+            lambda: incidents.file_incident(self._c, found[0], option=option, by=found[1]),
         )
 
     def close_incident(self) -> str | None:
@@ -173,9 +205,13 @@ class People:
 
     def renew(self) -> str | None:
         today = self.town.now.date()
-        found = self._maybe("select id from staffing.insurance_policies where expiration_date < %s or not is_active", today + 3 * DAY)
+        found = self._maybe(
+            "select id from staffing.insurance_policies where expiration_date < %s or not is_active", today + 3 * DAY
+        )
         until = today + self.chance.choice((2, 9, 60)) * DAY
-        return found and self._try("renew", found[0], lambda: insurance.renew_insurance(self._c, found[0], expiration_date=until))
+        return found and self._try(
+            "renew", found[0], lambda: insurance.renew_insurance(self._c, found[0], expiration_date=until)
+        )
 
     def deactivate(self) -> str | None:
         found = self._maybe("select id from staffing.insurance_policies where is_active")
@@ -184,12 +220,16 @@ class People:
     def insure(self) -> str | None:
         company = self._one("select id from staffing.companies")[0]
         until = self.town.now.date() + self.chance.choice((1, 30)) * DAY
-        return self._try("insure", company, lambda: bookings.add_policy(self._c, company_id=company, expiration_date=until))
+        return self._try(
+            "insure", company, lambda: bookings.add_policy(self._c, company_id=company, expiration_date=until)
+        )
 
     def card(self) -> str | None:
         company, customer = self._one("select id, stripe_customer_id from staffing.companies where kind = 'Borrower'")
         card = self.chance.choice((*GOOD, *GOOD, *BAD, SLOW))
-        return self._try(f"card {card}", company, lambda: bookings.put_card(self._c, company, customer=customer, payment_method=card))
+        return self._try(
+            f"card {card}", company, lambda: bookings.put_card(self._c, company, customer=customer, payment_method=card)
+        )
 
     def pay(self) -> str | None:
         found = self._maybe("select id, borrower_company_id from staffing.bookings where status = 'Active'")
@@ -202,7 +242,9 @@ class People:
         company, account = self._one("select id, stripe_account_id from staffing.companies where kind = 'Lender'")
         if account is None:
             new = self.town.account()
-            return self._try("connect account", company, lambda: accounts.connect_account(self._c, company, account=new))
+            return self._try(
+                "connect account", company, lambda: accounts.connect_account(self._c, company, account=new)
+            )
         if self.chance.random() < 0.3:
             self._c.execute("update staffing.companies set stripe_account_id = null where id = %s", [company])
             return f"account of {company} is gone"
@@ -234,7 +276,9 @@ class People:
 
     def repair(self) -> Iterator[str]:
         """Whoever lacks an account or insurance gets it."""
-        for company in self._ids("select id from staffing.companies where kind = 'Lender' and stripe_account_id is null"):
+        for company in self._ids(
+            "select id from staffing.companies where kind = 'Lender' and stripe_account_id is null"
+        ):
             account = self.town.account()
             yield self._try("connect", company, lambda: accounts.connect_account(self._c, company, account=account))
         for policy in self._ids("select id from staffing.insurance_policies order by id"):
@@ -247,7 +291,9 @@ class People:
             yield self._try("force", found.id, lambda: sheets.force_clock_out(self._c, found.id, by=found.admin))
         while found := self._shift("Pending_Verification"):
             yield self._try("verify", found.id, lambda: sheets.verify_timesheet(self._c, found.id, by=found.admin))
-        admin = "(select min(u.id) from staffing.users u where u.company_id = b.borrower_company_id and u.role = 'Admin')"
+        admin = (
+            "(select min(u.id) from staffing.users u where u.company_id = b.borrower_company_id and u.role = 'Admin')"
+        )
         ahead = "exists (select from staffing.time_log t where t.booking_id = b.id and t.status = 'Scheduled')"
         for booking, by in self.town.rows(f"select b.id, {admin} from staffing.bookings b where {ahead} order by 1"):
             yield self._try("end", booking, lambda: incidents.file_incident(self._c, booking, option="B", by=by))

@@ -139,7 +139,11 @@ def load(place: str) -> App:
     """Import an application, `module:name` or its name, from the current directory or the installed packages."""
     module, _, name = place_of(place).partition(":")
     if not module or not name:
-        raise ConfigurationError(f"app: {place!r} is not of the form module:name")
+        from importlib.metadata import entry_points
+
+        known = ", ".join(sorted({point.name for point in entry_points(group="mainspring.apps")}))
+        beside = f", nor an installed application: {known}" if known else ""
+        raise ConfigurationError(f"app: {place!r} is not of the form module:name{beside}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:

@@ -1,37 +1,112 @@
-"""What `mainspring up` says every second: what ended, one line each, and the pulse."""
+"""What `mainspring up` shows: what ended, one line each, money that moved, and below it how things stand."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
-from datetime import UTC
-from typing import TYPE_CHECKING, Any, TypeAlias
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
+from mainspring.cli import output
 from mainspring.errors import DatabaseUnavailable
+from mainspring.sanitize import mask
 
 if TYPE_CHECKING:
     from mainspring.db.pulse import Pulse
+    from mainspring.sandbox.ledger import Entry
     from mainspring.simulate.timeline import Ran
 
-Seen: TypeAlias = "tuple[list[Ran], int]"  # what is shown of what ended, and how much is not
+Watch = Literal["jobs", "all", "pulse"]
+Money: TypeAlias = "Callable[[], Iterable[Entry]]"  # what has moved since the last time it was asked
 
 MOST = 12  # lines a second; what goes wrong comes on top
+QUIET = 10  # seconds without a line, where nobody can see one that is written over
 #: How lines look in a terminal, by where they left their job.
 STYLES = {"succeeded": "", "retrying": "yellow", "rescued": "yellow", "failed": "bold red", "dead": "bold red"}
+#: What the sandbox calls money that moved, or did not.
+MOVED = ("charge", "transfer", "refund", "decline", "payout", "top_up")
+
+
+class Next(msgspec.Struct, frozen=True):
+    """The job that comes next."""
+
+    at: datetime
+    task: str
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What ended within a moment: what is shown of it, how much it was, and what comes next."""
+
+    count: int
+    entries: list[Ran]
+    next: Next | None = None
+
+
+class Screen:
+    """Where lines are printed; in a terminal one below them is written over again and again."""
+
+    def __init__(self, *, silent: bool = False) -> None:
+        self._silent = silent
+        self._console: Any = None
+        if sys.stdout.isatty() and not silent:
+            from rich.console import Console
+
+            self._console = Console(highlight=False, markup=False, soft_wrap=True)
+        self._standing = False
+        self._said = time.monotonic()
+
+    def say(self, text: str, style: str = "") -> None:
+        """A line that stays."""
+        if self._silent:
+            return
+        self.clear()
+        self._said = time.monotonic()
+        if self._console is not None:
+            self._console.print(text, style=style or None)
+        else:
+            print(text, flush=True)
+
+    def stand(self, text: str) -> None:
+        """How things stand, until the next line; where it would stay, only if nothing was said for a while."""
+        if self._silent:
+            return
+        if self._console is None:
+            if time.monotonic() > self._said + QUIET:
+                self.say(text)
+            return
+        self.clear()
+        self._console.print(text[: self._console.width - 1], style="dim", end="")
+        self._standing = True
+
+    def clear(self) -> None:
+        """Take away what stands below the lines."""
+        if self._standing:
+            print("\r\x1b[K", end="", flush=True)
+            self._standing = False
 
 
 class Live:
     """Looks once a second, and tells people or machines."""
 
     def __init__(
-        self, dsn: str, schema: str, subjects: Mapping[str, str], *, jobs: bool, json: bool, fast: bool
+        self,
+        dsn: str,
+        schema: str,
+        subjects: Mapping[str, str],
+        screen: Screen,
+        *,
+        watch: Watch,
+        money: Money,
+        json: bool,
+        fast: bool,
     ) -> None:
-        self._dsn, self._schema, self._subjects = dsn, schema, subjects
-        self._jobs, self._json, self._fast = jobs, json, fast
-        self._print = _printer() if not json else print
+        self._dsn, self._schema, self._subjects, self._screen = dsn, schema, subjects, screen
+        self._watch, self._money, self._json, self._fast = watch, money, json, fast
+        self._done = self._retried = self._dead = 0
 
     async def run(self) -> None:
         """Until cancelled; a database that is away is waited for."""
@@ -53,14 +128,14 @@ class Live:
                                 since = await run_async(door, now(sql)) - LAG
                             else:
                                 moment, seen = await run_async(door, pulse(sql, since)), None
-                                if self._jobs:
-                                    looked = ended(sql, since, moment.until, self._subjects, MOST)
+                                if self._watch != "pulse":
+                                    own = self._watch == "all"
+                                    looked = ended(sql, since, moment.until, self._subjects, MOST, own=own)
                                     seen = _read(await run_async(door, looked))
                                 since = moment.until
                                 self._tell(moment, seen)
                 except DatabaseUnavailable as error:
-                    if not self._json:
-                        print(error, flush=True)
+                    self._screen.say(str(error), "yellow")
                 await asyncio.sleep(1)
 
     def _tell(self, moment: Pulse, seen: Seen | None) -> None:
@@ -69,23 +144,60 @@ class Live:
         if self._json:
             found: dict[str, Any] = msgspec.to_builtins(moment)
             if seen is not None:
-                found |= {"entries": [document(entry) for entry in seen[0]], "more": seen[1]}
-            return self._print(msgspec.json.encode(found).decode())
-        if seen is not None:
-            entries, more = seen
-            for entry in entries:
-                self._print(line(entry), STYLES.get(entry.state, ""))
-            if more:
-                self._print(f"… and {more} more", "dim")
-        return self._print(words(moment, fast=self._fast), "dim" if self._jobs else "")
+                more = seen.count - len(seen.entries)
+                found |= {"entries": [document(entry) for entry in seen.entries], "more": more}
+            return print(msgspec.json.encode(found).decode(), flush=True)
+        if seen is None:
+            return self._screen.say(words(moment, fast=self._fast))
+        lines = [(entry.at, output.line(mask(line(entry))), STYLES.get(entry.state, "")) for entry in seen.entries]
+        lines += [(one.at, moved(one), "red" if one.kind == "decline" else "green") for one in self._money()]
+        for _, text, style in sorted(lines, key=lambda shown: shown[0]):
+            self._screen.say(text, style)
+        if seen.count > len(seen.entries):
+            self._screen.say(f"… and {seen.count - len(seen.entries)} more", "dim")
+        self._done += seen.count
+        self._retried += moment.retried
+        self._dead += moment.dead
+        return self._screen.stand(self._standing(moment, seen))
+
+    def _standing(self, p: Pulse, seen: Seen) -> str:
+        """How things stand since the beginning, in one line."""
+        counts = {"retried": self._retried, "dead": self._dead, "running": p.running, "waiting": p.ready}
+        parts = [f"{self._done:,} done", *(f"{count:,} {name}" for name, count in counts.items() if count)]
+        if seen.next is not None:
+            parts.append(f"next of {p.later:,}: {seen.next.task} at {clock(seen.next.at, fast=self._fast)}")
+        return f"{clock(p.until, fast=self._fast)}  {' · '.join(parts)}"
 
 
 def _read(text: bytes) -> Seen:
     from mainspring.simulate.timeline import Ran
 
     found = msgspec.json.decode(text)
-    entries = msgspec.convert(found["entries"], list[Ran])
-    return entries, found["count"] - len(entries)
+    coming = found["next"]
+    return Seen(found["count"], msgspec.convert(found["entries"], list[Ran]), coming and msgspec.convert(coming, Next))
+
+
+def moved(entry: Entry) -> str:
+    """Money that moved, or did not, in one line: how much, for what, and why not.
+
+    >>> from mainspring.sandbox.ledger import Ledger
+    >>> told = {"amount": 1250, "currency": "jpy", "metadata": {"booking_id": "17"}, "decline_code": "lost_card"}
+    >>> moved(Ledger(clock=lambda: datetime(2026, 6, 3, 14, tzinfo=UTC)).add("decline", "ch_1", told))
+    '2026-06-03 14:00:00Z  decline  1250 JPY  booking 17  lost_card'
+    """
+    from mainspring.contrib.money import Money
+
+    body = entry.body
+    ids = {name: value for name, value in (body.get("metadata") or {}).items() if name.endswith("_id")}
+    about = ", ".join(f"{name.removesuffix('_id')} {value}" for name, value in ids.items())
+    parts = [entry.kind.replace("_", " "), str(Money(body["amount"], body["currency"])), about]
+    parts.append(body.get("decline_code") or body.get("code") or "")
+    return "  ".join([f"{entry.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z", *filter(None, parts)])
+
+
+def clock(at: datetime, *, fast: bool) -> str:
+    """What people compare with: their own clock, or where time is not theirs the day and time of UTC."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M}Z" if fast else f"{at.astimezone():%H:%M:%S}"
 
 
 def words(p: Pulse, *, fast: bool = False) -> str:
@@ -96,15 +208,4 @@ def words(p: Pulse, *, fast: bool = False) -> str:
     parts += [f"waiting {p.ready} (+{p.later} later)", f"running {p.running}"]
     if p.pickup_ms is not None:
         parts.append(f"picked up after {p.pickup_ms:.0f} ms")
-    when = f"{p.until.astimezone(UTC):%Y-%m-%d %H:%M}Z" if fast else f"{p.until.astimezone():%H:%M:%S}"
-    return f"{when}  {' · '.join(parts)}"
-
-
-def _printer() -> Callable[..., None]:
-    """Prints a line, in a terminal with a style."""
-    if not sys.stdout.isatty():
-        return lambda text, _style="": print(text, flush=True)
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    return lambda text, style="": console.print(text, style=style or None)
+    return f"{clock(p.until, fast=fast)}  {' · '.join(parts)}"

@@ -50,7 +50,7 @@ def simulate(
         seed: What everything random comes from: the same seed gives the same time line.
         dsn: A server on which to make the scratch database; else one of its own in memory.
         keep: Keep the scratch database, and say where it is; without --dsn on the server that other commands find.
-        maintenance: Fire the built-in schedules, too.
+        maintenance: Fire the built-in schedules, too, and show them and the sweeps.
         json: Print one JSON object a line, the totals last.
     """
     from mainspring.simulate import simulate as run
@@ -62,8 +62,8 @@ def simulate(
     begin = instant(start, zone)
     if keep and dsn is None:
         dsn = UNSAID.address(None)
-    _find(app)
-    teller = _Json() if json else _Words()
+    check_app(app)
+    teller = _Json() if json else _Words(own=maintenance)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what Ctrl-C cleans up, this does too
 
     def loaded() -> App:
@@ -93,7 +93,7 @@ def instant(text: str | None, zone: str) -> datetime:
     return at
 
 
-def _find(app: str) -> None:
+def check_app(app: str) -> None:
     """Complain about an application that is not there before a database is made for it."""
     module, _, name = place_of(app).partition(":")
     top = module.partition(".")[0]
@@ -106,7 +106,8 @@ def _find(app: str) -> None:
 class _Words:
     """Tells it to people: a line for each thing that happened, then the totals."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, own: bool = False) -> None:
+        self._own = own
         self._busy = sys.stderr.isatty() and not sys.stdout.isatty()
         self._told, self._count = time.monotonic(), 0
 
@@ -118,7 +119,7 @@ class _Words:
     def tell(self, entries: Sequence[Entry]) -> None:
         from mainspring.simulate.timeline import line, merged
 
-        output.say(*map(line, merged(entries)))
+        output.say(*map(line, merged(entries, own=self._own)))
         self._progress(entries)
 
     def end(self, done: Simulated, kept: bool) -> None:

@@ -15,15 +15,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from mainspring.cli.connection import load
 from mainspring.cli.exits import complain
-from mainspring.cli.live import Live
+from mainspring.cli.live import MOVED, Live, Screen, Watch
 from mainspring.cli.providers import Providers
-from mainspring.cli.simulate import instant
+from mainspring.cli.simulate import check_app, instant
 from mainspring.config import DATA, DEFAULT_SCHEMA
 from mainspring.errors import ConfigurationError, ValidationError
 
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 
     from mainspring.app import App
     from mainspring.embedded import Cluster
+    from mainspring.sandbox.ledger import Entry
     from mainspring.testing.speed import Course
     from mainspring.web import Server
 
 EXAMPLE = "mainspring.example:app"
 LOGINS = {"worker": "shop_worker", "api": "shop_web"}  # what the example's parts connect as, on a secured schema
 FASTEST = 3600
+MOST_MONEY = 50  # movements that are shown at once
 #: Short leases, so that the jobs of a killed worker come back within seconds while you watch; the default is a minute.
 LEASES = {"MAINSPRING_LEASE_SECONDS": "6", "MAINSPRING_LEASE_RENEW_SECONDS": "2", "MAINSPRING_RESCUE_SECONDS": "1"}
 
@@ -66,7 +68,7 @@ class Wish:
     port: int
     speed: float
     start: datetime | None  # of virtual time
-    jobs: bool
+    watch: Watch
     json: bool
 
     @property
@@ -85,7 +87,7 @@ def up(
     rate: float = 20.0,
     port: int = 8080,
     seconds: float | None = None,
-    watch: Annotated[Literal["jobs", "pulse"] | None, Parameter(show_default=False)] = None,
+    watch: Annotated[Watch | None, Parameter(show_default=False)] = None,
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
     """Run an application, or an example that keeps enqueueing, and say every second what happens.
@@ -99,7 +101,7 @@ def up(
         rate: How many jobs the example enqueues per second.
         port: Where it is served over HTTP; if somebody has that port, at a free one.
         seconds: Stop after so long; else run until Ctrl-C.
-        watch: What is shown: each job that ends, or one line a second; else jobs, and of the example one line.
+        watch: What is shown: jobs, all with the engine's own, or the pulse in numbers; else jobs, of the example pulse.
         json: Print one JSON object a second and nothing else.
     """
     from mainspring.embedded import Cluster
@@ -113,8 +115,9 @@ def up(
     ):
         if not fits:
             raise ValidationError(f"{name}: {must}", field=name)
-    jobs = watch == "jobs" or (watch is None and app != EXAMPLE)
-    wish = Wish(app, processes, rate, port, speed, instant(start, "UTC") if start else None, jobs, json)
+    watch = watch or ("pulse" if app == EXAMPLE else "jobs")
+    wish = Wish(app, processes, rate, port, speed, instant(start, "UTC") if start else None, watch, json)
+    check_app(app)
     place = data or (DATA / "speed" if wish.virtual else DATA)
     with _alone(place):
         return asyncio.run(Up(Cluster(place / "postgres"), wish).run(seconds))
@@ -131,6 +134,8 @@ class Up:
         self._schema = DEFAULT_SCHEMA
         self._url = ""
         self._introduced = False
+        self._screen = Screen(silent=wish.json)
+        self._moved = 0  # the last movement of money that was shown
 
     async def run(self, seconds: float | None) -> int:
         """Run until a signal comes or the time is over; then stop the workers, then PostgreSQL."""
@@ -185,6 +190,7 @@ class Up:
         done, _ = await asyncio.wait(running, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for other in others:
             other.cancel()
+        self._screen.clear()
         if self._course is not None:  # what becomes due while the others stop would be late
             await asyncio.to_thread(self._tend, lambda conn: self._drive(conn, 1))
         server.stop()
@@ -320,7 +326,18 @@ class Up:
     def _live(self, app: App) -> Live:
         subjects = {task.name: task.subject for task in app.registry if task.subject is not None}
         fast = self._course is not None
-        return Live(self._dsn("worker"), app.schema, subjects, jobs=self._wish.jobs, json=self._wish.json, fast=fast)
+        self._news_of_money()  # what was before
+        return Live(
+            self._dsn("worker"), app.schema, subjects, self._screen,
+            watch=self._wish.watch, money=self._news_of_money, json=self._wish.json, fast=fast,
+        )  # fmt: skip
+
+    def _news_of_money(self) -> list[Entry]:
+        """What money moved at the sandbox since it was asked last."""
+        found = self._providers.sandbox.ledger.find(*MOVED, limit=MOST_MONEY)
+        new = [entry for entry in reversed(found) if entry.serial > self._moved]
+        self._moved = max((entry.serial for entry in found), default=0)
+        return new
 
     def _worker_started(self, app: App, pid: int) -> None:
         if self._introduced:
@@ -339,8 +356,13 @@ class Up:
         if self._course is not None:
             speed = "as fast" if self._wish.speed == 1 else f"{self._wish.speed:g} times as fast"
             where["time"] = CLOCK.format(speed=speed, now=self._now().astimezone(UTC))
-        where["about"] = f"\n{app.about.strip()}\n".replace("{url}", self._url) if app.about else ""
-        return self._say(BANNER.format(mainspring=mainspring, psql=psql, **where))
+        where["mainspring"], where["about"] = mainspring, ""
+        if app.about:
+            told = f"\n{app.about.strip()}\n"
+            for name in ("url", "mainspring", "elsewhere"):  # its own braces stay
+                told = told.replace(f"{{{name}}}", str(where[name]))
+            where["about"] = told
+        return self._say(BANNER.format(psql=psql, **where))
 
     def _worker_ended(self, pid: int, how: str, pause: float) -> None:
         self._say(f"Worker {pid} {how}. What it was doing comes back when its leases end.")
@@ -351,8 +373,7 @@ class Up:
         return (lines[-1] if lines else "it said nothing").removeprefix("mainspring: ")
 
     def _say(self, text: str) -> None:
-        if not self._wish.json:
-            print(text, flush=True)
+        self._screen.say(text)
 
 
 def _prepare(conn: psycopg.Connection[Any], app: App) -> None:

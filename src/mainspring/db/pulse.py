@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -98,13 +99,16 @@ def pulse(sql: Sql, since: datetime) -> Flow[Pulse]:
     return _pulse(text)
 
 
-def ended(sql: Sql, since: datetime, until: datetime, subjects: Mapping[str, str], most: int) -> Flow[bytes]:
+def ended(
+    sql: Sql, since: datetime, until: datetime, subjects: Mapping[str, str], most: int, *, own: bool = False
+) -> Flow[bytes]:
     """The newest attempts that ended between two instants, as JSON: how many, and `entries` as time lines have them.
 
-    `subjects` are the fields by which tasks say whom a job is about.
+    `next` is the job that comes next. `subjects` are the fields by which tasks say whom a job is about; `own` brings
+    the engine's own jobs as well, and those that were cancelled.
     """
-    params: dict[str, str | int | None] = {"since": since.isoformat(), "until": until.isoformat()}
-    params |= {"subjects": msgspec.json.encode(subjects).decode(), "most": most}
+    params: dict[str, Any] = {"since": since.isoformat(), "until": until.isoformat()}
+    params |= {"subjects": msgspec.json.encode(subjects).decode(), "most": most, "own": own}
     text: str = yield from ask(Statement(sql["ended"], params, scalar))
     return text.encode()
 

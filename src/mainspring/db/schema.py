@@ -6,6 +6,7 @@ SQL files say `{schema}`, `{channel}` and `{claim_lock}`; they are filled in onc
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -57,7 +58,7 @@ class Sql:
 
     def __init__(self, schema: str = DEFAULT_SCHEMA) -> None:
         self.schema = schema
-        self._statements = {name: render(text, schema) for name, text in _load().items()}
+        self._statements = _written(schema)
 
     def __getitem__(self, name: str) -> LiteralString:
         return self._statements[name]
@@ -65,6 +66,12 @@ class Sql:
     def names(self) -> list[str]:
         """Every statement, for the test that prepares them all."""
         return list(self._statements)
+
+
+@cache
+def _written(schema: str) -> Mapping[str, LiteralString]:
+    """Once for a schema: each client, worker and connection asks for them."""
+    return {name: render(text, schema) for name, text in _load().items()}
 
 
 @cache

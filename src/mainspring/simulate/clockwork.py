@@ -21,7 +21,7 @@ from mainspring.simulate.chance import Chance
 from mainspring.simulate.messages import Messages
 from mainspring.simulate.providers import Watch
 from mainspring.simulate.scratch import MOVE, TIDY
-from mainspring.simulate.timeline import Entry, Fired, Ran
+from mainspring.simulate.timeline import Entry, Fired, Ran, ids_of
 from mainspring.testing.ran import Crash
 from mainspring.testing.runner import WORKER, Runner
 from mainspring.worker.bounds import BEGINNING
@@ -68,7 +68,8 @@ class Clockwork(Runner):
         self._moves = 0
         self._crashed = False  # some attempt has; rescued jobs are looked for only then
         self._move, self._tidy = render(MOVE, self._sql.schema), render(TIDY, self._sql.schema)
-        self._causes: dict[str, tuple[str, str]] = {}  # the id of a fire → its schedule, and the zone it is seen in
+        self._causes: dict[str, tuple[str | None, str]] = {}  # by what began it: schedule, and zone
+        self._begins = {schedule.name: schedule.task for schedule in self._firing.schedules()}
         self._executor.failing = lambda claim: chance.shake(claim.id, claim.attempt, "failed")
 
     async def sync(self) -> None:
@@ -200,9 +201,8 @@ class Clockwork(Runner):
             self._messages.add(self._sql["settle"], [WORKER, moves])
 
     def _ran(self, claim: Claim, error: BaseException | None, move: Move | None) -> Ran:
-        schedule, zone = self._causes.get(claim.correlation_id, (None, self._zone))
-        task = self._registry.get(claim.task)
         sealed = claim.payload.startswith(SEALED)
+        schedule, zone = self._cause(claim, sealed=sealed)
         said = move.error if move is not None else None
         why = f"{said.code}: {said.message}" if said else None
         state = "crashed" if isinstance(error, Crash) else STATES[move.verb] if move is not None else "succeeded"
@@ -210,10 +210,27 @@ class Clockwork(Runner):
             state, why = "put off", move.gate.replace(":", " ", 1)
         return Ran(
             at=self._now, zone=zone, task=claim.task, org=claim.org_id, job_id=claim.id, attempt=claim.attempt,
-            state=state, schedule=schedule, subject=None if sealed else subject_of(claim.payload, task.subject),
-            key=claim.key, error=why,
+            state=state, schedule=schedule, follows=schedule is not None and self._begins.get(schedule) != claim.task,
+            subject=None if sealed else self._subject(claim), key=claim.key, error=why,
             due_at=self._now + move.delay if move is not None and move.delay is not None else None,
         )  # fmt: skip
+
+    def _cause(self, claim: Claim, *, sealed: bool) -> tuple[str | None, str]:
+        """The schedule that has led to a job, and the zone it is seen in: else that of the job which began it."""
+        if claim.correlation_id == str(claim.id) and not sealed and (said := subject_of(claim.payload, "zone")):
+            self._causes[claim.correlation_id] = None, str(said["zone"])
+        return self._causes.get(claim.correlation_id, (None, self._zone))
+
+    def _subject(self, claim: Claim) -> dict[str, Any] | None:
+        """Whom a job is about: a message goes by its template, others by their task's subject and their ids."""
+        message = subject_of(claim.payload, "notification_id")
+        if message is not None:
+            params = [claim.org_id, str(message["notification_id"])]
+            self._messages.add(self._sql["message_of"], params, answer := self._messages.cursor())
+            self._messages.send()
+            if answer.rows:
+                return dict(zip(("template", "channel", "to"), answer.rows[0], strict=True))
+        return ids_of(claim.payload, self._registry.get(claim.task).subject)
 
     def _cancelled(self, epoch: int) -> bool:
         if not self._asked:  # asked before its handler begins, and nobody else has run since the claim

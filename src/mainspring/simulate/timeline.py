@@ -11,6 +11,10 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from mainspring.events import subject_of
+from mainspring.job import DEFAULT_ORG, SYSTEM
+
+MOST_IDS = 2  # who else is in a payload is no news
 WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")  # whatever language an application sets
 How = Literal["fired", "skipped", "missed", "run_now"]
 
@@ -39,6 +43,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True, tag="attempt", tag_field="k
     attempt: int
     state: str
     schedule: str | None = None
+    follows: bool = False  # a job that it enqueued, or one after that
     subject: dict[str, Any] | None = None
     key: str | None = None
     error: str | None = None
@@ -105,9 +110,11 @@ def _sorted(counts: dict[str, Counter[str]]) -> dict[str, dict[str, int]]:
 def line(entry: Entry) -> str:
     """An entry for people: UTC, local time, what, for whom, and what came of it.
 
+    Whose it is goes without saying where there is one organisation, and so does what followed from a schedule's job.
+
     >>> line(Fired(at=datetime(2026, 3, 29, 1, tzinfo=UTC), zone="Europe/Berlin", schedule="report", org="default",
     ...            how="skipped", reason="the last one still runs"))
-    '2026-03-29 01:00:00Z  Sun 03:00:00+02:00 Europe/Berlin  report  default  skipped: the last one still runs'
+    '2026-03-29 01:00:00Z  Sun 03:00:00+02:00 Europe/Berlin  report  skipped: the last one still runs'
     """
     local = _local(entry)
     day, offset = WEEK[local.weekday()], f"{local:%z}"
@@ -116,12 +123,12 @@ def line(entry: Entry) -> str:
     )
     if isinstance(entry, Fired):
         many = f" for {entry.instants} instants" if entry.instants > 1 else ""
-        parts = [entry.schedule, entry.org, f"{entry.how.replace('_', ' ')}{many}" + _because(entry.reason)]
+        parts = [entry.schedule, _org(entry), f"{entry.how.replace('_', ' ')}{many}" + _because(entry.reason)]
     else:
-        what = f"{entry.schedule}: {entry.task}" if entry.schedule else entry.task
+        what = f"{entry.schedule}: {entry.task}" if entry.schedule and not entry.follows else entry.task
         number = f" at attempt {entry.attempt}" if entry.attempt > 1 else ""
         again = f", again {entry.due_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z" if entry.due_at else ""
-        parts = [what, entry.org, _whom(entry), f"{entry.state}{number}{again}" + _because(entry.error)]
+        parts = [what, _org(entry), _whom(entry), f"{entry.state}{number}{again}" + _because(entry.error)]
     return "  ".join([when, *filter(None, parts)])
 
 
@@ -131,22 +138,54 @@ def document(entry: Entry) -> dict[str, Any]:
     return found | {"local": _local(entry).isoformat(timespec="seconds")}
 
 
-def merged(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """The entries of one instant for people: the fire of a job that ran at once goes without saying."""
+def ids_of(payload: str, field: str | None) -> dict[str, Any] | None:
+    """Whom a job is about: the field that its task names, and a number or two in fields such as `booking_id`.
+
+    >>> ids_of('{"shift_id": 7, "at": "10:00", "booking_id": 17}', "booking_id")
+    {'booking_id': 17, 'shift_id': 7}
+    """
+    found = subject_of(payload, field) or {}
+    try:
+        known = msgspec.json.decode(payload, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError):  # put in by hand: its own attempt says what is wrong
+        return found or None
+    numbers = {name: id_ for name, id_ in sorted(known.items()) if name.endswith("_id") and type(id_) is int}
+    return dict(list((found | numbers).items())[:MOST_IDS]) or None
+
+
+def merged(entries: Iterable[Entry], *, own: bool = False) -> Iterator[Entry]:
+    """The entries of one instant for people: what goes without saying is left out.
+
+    That is the fire of a job that ran at once, or that stands for jobs of entities, each of which has a line; and jobs
+    of the engine's `own`, such as sweeps, that went well.
+    """
     entries = list(entries)
-    ran = {entry.job_id for entry in entries if isinstance(entry, Ran)}
+    ran = {entry.job_id for entry in entries if isinstance(entry, Ran)} | {None}
     for entry in entries:
-        if not (isinstance(entry, Fired) and entry.how == "fired" and entry.instants == 1 and entry.job_id in ran):
+        if isinstance(entry, Ran):
+            said = own or entry.org != SYSTEM or entry.state != "succeeded"
+        else:
+            said = entry.how != "fired" or entry.instants > 1 or entry.job_id not in ran
+        if said:
             yield entry
 
 
 def _local(entry: Entry) -> datetime:
-    return entry.at.astimezone(ZoneInfo(entry.zone))
+    try:
+        return entry.at.astimezone(ZoneInfo(entry.zone))
+    except (OSError, ValueError, KeyError):  # what a job says of itself may be anything
+        return entry.at.astimezone(UTC)
+
+
+def _org(entry: Entry) -> str:
+    return "" if entry.org == DEFAULT_ORG else entry.org
 
 
 def _whom(entry: Ran) -> str:
+    """Fields as people say them: `booking_id` 17 is booking 17."""
     if entry.subject:
-        return ", ".join(f"{name}={value}" for name, value in entry.subject.items())
+        said = ((name.removesuffix("_id").replace("_", " "), value) for name, value in entry.subject.items())
+        return ", ".join(f"{name} {value}" for name, value in said)
     return entry.key or ""
 
 

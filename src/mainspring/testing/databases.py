@@ -77,6 +77,7 @@ class Server:
     owner: str | None = None  # of the databases; None: whoever makes them
     run: str = ""  # seven hexadecimal digits in the names of the databases: whose they are, where others have theirs
     _templates: set[str] = field(default_factory=set, compare=False)
+    _kept: list[psycopg.Connection[TupleRow]] = field(default_factory=list, compare=False)
 
     @classmethod
     def of(cls, cluster: Cluster) -> Server:
@@ -110,8 +111,11 @@ class Server:
         if name not in self._templates:
             with self._connect() as conn:
                 conn.execute("select pg_advisory_lock(%s, 0)", [_LOCKS])
-                if not conn.execute("select 1 from pg_database where datname = %s", [name]).fetchone():
-                    self._make(conn, name, schema, prepare)
+                try:
+                    if not conn.execute("select 1 from pg_database where datname = %s", [name]).fetchone():
+                        self._make(conn, name, schema, prepare)
+                finally:
+                    conn.execute("select pg_advisory_unlock(%s, 0)", [_LOCKS])
             self._templates.add(name)
         return name
 
@@ -131,8 +135,32 @@ class Server:
         create = SQL("create database {} {} template {} strategy file_copy")
         conn.execute(create.format(Identifier(name), owner, Identifier(template)))
 
-    def _connect(self) -> psycopg.Connection[TupleRow]:
-        return psycopg.connect(self.admin, autocommit=True)
+    @contextmanager
+    def connected(self) -> Iterator[Server]:
+        """Keep one connection for all databases made inside the block: two new ones cost as much as half a copy."""
+        self._kept.append(psycopg.connect(self.admin, autocommit=True))
+        try:
+            yield self
+        finally:
+            while self._kept:
+                self._kept.pop().close()
+
+    @contextmanager
+    def _connect(self) -> Iterator[psycopg.Connection[TupleRow]]:
+        """The connection that is kept, unless another thread uses it, or a new one."""
+        try:
+            conn = self._kept.pop()
+        except IndexError:
+            with psycopg.connect(self.admin, autocommit=True) as conn:
+                yield conn
+            return
+        if not _is_alive(conn):  # a test may have restarted the server
+            conn.close()
+            conn = psycopg.connect(self.admin, autocommit=True)
+        try:
+            yield conn
+        finally:
+            self._kept.append(conn)
 
     # -- a server that is not ours, and outlives the run --------------------------------------------------------------
 
@@ -145,7 +173,8 @@ class Server:
             conn.execute("select pg_advisory_lock_shared(%s, %s)", [_LOCKS, int(server.run, 16)])
             server._sweep(conn, {server.run})
             try:
-                yield server
+                with server.connected():
+                    yield server
             finally:
                 conn.execute("select pg_advisory_unlock_shared(%s, %s)", [_LOCKS, int(server.run, 16)])
                 server._sweep(conn, set())
@@ -167,6 +196,14 @@ def _describe(step: Preparation) -> str:
     if isinstance(step, Line):
         return "\0".join([step.name, *(migration.digest for migration in step.migrations)])
     return step if isinstance(step, str) else f"{step.__module__}.{getattr(step, '__qualname__', repr(step))}"
+
+
+def _is_alive(conn: psycopg.Connection[Any]) -> bool:
+    try:
+        conn.execute("select")
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def _drop(conn: psycopg.Connection[Any], name: str) -> None:

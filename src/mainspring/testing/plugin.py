@@ -61,7 +61,8 @@ def mainspring_server(pytestconfig: pytest.Config) -> Iterator[Server]:
         with Server.shared(dsn, run_name(pytestconfig)) as server:
             yield server
     else:
-        yield Server.of(run_of(pytestconfig).cluster("memory/18", settings=VOLATILE))
+        with Server.of(run_of(pytestconfig).cluster("memory/18", settings=VOLATILE)).connected() as server:
+            yield server
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,8 @@ from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
 ALERT = "lender-without-account"
+#: A shift is verified, and nobody has paid for it yet (STAFF-9.35).
+UNFUNDED = "unfunded-shift"
 
 
 class _Lender(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,22 +36,27 @@ def payable(conn: Conn, booking_id: int) -> bool:
 def pay_out(conn: Conn, booking_id: int, payment_id: int) -> None:
     """Send what a payment has funded and the lender has earned: what is verified, or with `on_webhook` all (G-13)."""
     whole = desk().settings.transfer_timing == "on_webhook"
-    shifts = [] if whole else store.column(conn, "payable_shifts", payment_id=payment_id)
+    shifts = store.column(conn, "payable_shifts", payment_id=payment_id)
+    for shift in shifts:
+        desk().calm(conn, UNFUNDED, f"time_log {shift}")
     if not (whole or shifts) or not payable(conn, booking_id):
         return
     if whole:
         escrow.release_whole(conn, payment_id)
+        return
     for shift in shifts:
         escrow.release(conn, shift)
 
 
 def connect_account(conn: Conn, company_id: int, *, account: str, by: int | None = None) -> None:
     """A lender has opened an account: what waited for it is paid now (STAFF-1.41)."""
+    if not account.strip():
+        raise Refused("account: is empty", field="account")
+    store.do(conn, "lock_bookings_of_lender", company_id=company_id)
     if not store.do(conn, "connect_account", company_id=company_id, account=account):
         raise Refused("company_id: is no lender, or has this account already", field="company_id")
     with acting(by):
         desk().record(conn, "account_connected", "company", company_id)
         desk().calm(conn, ALERT, f"company {company_id}")
         for waiting in store.many(conn, _Waiting, "held_payments_of_lender", company_id=company_id):
-            store.do(conn, "lock_booking", booking_id=waiting.booking_id)
             pay_out(conn, waiting.booking_id, waiting.id)

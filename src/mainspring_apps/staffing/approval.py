@@ -9,10 +9,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-import msgspec
-
 import mainspring as ms
-from mainspring_apps.staffing import escrow, registry, settings, store, timers
+from mainspring_apps.staffing import accounts, escrow, registry, settings, store, timers
 from mainspring_apps.staffing.desk import desk
 from mainspring_apps.staffing.locking import Shift, lock_shift
 from mainspring_apps.staffing.people import people
@@ -23,8 +21,6 @@ from mainspring_apps.staffing.rules.release import release as decide
 from mainspring_apps.staffing.store import Conn
 
 SYSTEM: Final = "SYSTEM"
-UNFUNDED: Final = "unfunded-shift"
-NO_ACCOUNT: Final = "lender-without-account"
 
 
 @tasks.task(
@@ -79,23 +75,10 @@ def release_shift(ctx: ms.SyncContext, *, time_log_id: int) -> None:
     """Release what is held for a verified shift, or tell operations why nothing can be."""
     with ctx.transaction() as conn:
         _, shift = lock_shift(conn, time_log_id)
-        money = store.needed(conn, _Money, "money_of_shift", time_log_id=time_log_id)
-        disputed = shift.dispute_id is not None
-        match decide(status=shift.status, disputed=disputed, holds=money.holds, account=money.account):
-            case "release":
+        holds = store.column(conn, "holds_of_shift", time_log_id=time_log_id)
+        match decide(status=shift.status, disputed=shift.dispute_id is not None, holds=holds):
+            case "release" if accounts.payable(conn, shift.booking_id):
                 escrow.release(conn, shift.id)
-                desk().calm(conn, UNFUNDED, f"time_log {shift.id}")
             case "unfunded":
                 text = f"shift {shift.id} of booking {shift.booking_id} is verified, and nobody has paid for it"
-                desk().alert(conn, UNFUNDED, f"time_log {shift.id}", text, booking_id=shift.booking_id)
-            case "no_account":
-                text = f"company {money.lender_company_id} has no Connected Account: what it earned stays in escrow"
-                desk().alert(conn, NO_ACCOUNT, f"company {money.lender_company_id}", text)
-            case "nothing":
-                pass
-
-
-class _Money(msgspec.Struct, frozen=True, kw_only=True):
-    lender_company_id: int
-    account: str | None
-    holds: list[str]
+                desk().alert(conn, accounts.UNFUNDED, f"time_log {shift.id}", text, booking_id=shift.booking_id)

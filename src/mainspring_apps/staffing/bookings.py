@@ -6,16 +6,18 @@ Everything here is an event that a web application calls in its own transaction;
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, time
 from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from mainspring_apps.staffing import store
+from mainspring.contrib.notify import Undeliverable
+from mainspring.contrib.notify.address import mail_address, phone_number
+from mainspring_apps.staffing import insurance, store
 from mainspring_apps.staffing.desk import acting, desk
 from mainspring_apps.staffing.rules import planning, weeks, zones
-from mainspring_apps.staffing.settings import EARLIEST_BOOKING, LONGEST_BOOKING
+from mainspring_apps.staffing.settings import EARLIEST_BOOKING, HIGHEST_RATE, LONGEST_BOOKING
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
@@ -94,6 +96,8 @@ def add_user(
     _choice("role", role, Role)
     _text("name", name)
     zones.check("timezone", timezone)
+    _reachable("email", email, mail_address)
+    _reachable("phone", phone, phone_number)
     for channel in alert_channels:
         _choice("alert_channels", channel, AlertChannel)
     about: dict[str, Any] = {
@@ -143,6 +147,7 @@ def add_policy(
         about = {"company_id": company_id, "policy_type": policy_type, "expiration_date": expiration_date}
         policy = int(store.value(conn, "add_policy", **about))
         desk().record(conn, "policy_added", "policy", policy, after=str(expiration_date))
+        insurance.lift_stops(conn, company_id)  # as a renewal does
         return policy
 
 
@@ -194,8 +199,8 @@ def confirm_booking(
 
 
 def _check_price(rate_minor: int, currency: str) -> None:
-    if type(rate_minor) is not int or rate_minor <= 0:
-        raise Refused("rate_minor: is not a positive number of minor units", field="rate_minor")
+    if type(rate_minor) is not int or not 0 < rate_minor <= HIGHEST_RATE:
+        raise Refused(f"rate_minor: is not a positive number of minor units, up to {HIGHEST_RATE}", field="rate_minor")
     if not re.fullmatch("[A-Z]{3}", currency):
         raise Refused("currency: is not three capital letters, such as USD", field="currency")
 
@@ -229,6 +234,15 @@ def _person(conn: Conn, field: str, user_id: int, company_id: int) -> None:
         raise Refused(f"{field}: there is no user {user_id}", field=field)
     if user.company_id != company_id:
         raise Refused(f"{field}: is somebody of another company", field=field)
+
+
+def _reachable(field: str, address: str | None, check: Callable[[str], str]) -> None:
+    """Nobody is told of an address that they gave long ago and that never worked."""
+    try:
+        if address is not None:
+            check(address)
+    except Undeliverable as wrong:
+        raise Refused(str(wrong).replace("to:", f"{field}:", 1), field=field) from None
 
 
 def _choice(field: str, value: object, choices: object) -> None:

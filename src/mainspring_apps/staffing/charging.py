@@ -21,7 +21,7 @@ from mainspring.contrib.stripe import Refused as RequestRefused
 from mainspring_apps.staffing import disputes, settings, settling, store
 from mainspring_apps.staffing.desk import acting, desk
 from mainspring_apps.staffing.registry import WEEKLY_PAYMENTS, tasks
-from mainspring_apps.staffing.rules import charge, weeks
+from mainspring_apps.staffing.rules import charge, gate, weeks
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
@@ -136,6 +136,7 @@ def enqueue_due(conn: Conn, booking_id: int, *, source: charge.Source) -> bool:
 def pay_by_hand(conn: Conn, booking_id: int, *, by: int) -> None:
     """The borrower pays the due week now: after a failure until the cutoff (STAFF-1.36), or before its Wednesday."""
     booking = store.needed(conn, Booking, "lock_booking", booking_id=booking_id)
+    gate.check_hand("pay_by_hand", store.value(conn, "part_in_booking", booking_id=booking_id, user_id=by))
     if booking.status != charge.STATUS or booking.payment_type != charge.PAYMENT_TYPE:
         words = f"booking: is {booking.status} and {booking.payment_type}, and no week of it can be paid"
         raise Refused(words, field="booking")
@@ -182,6 +183,8 @@ def reserve(conn: Conn, booking: Booking, period: weeks.Period, source: charge.S
         store.do(conn, "fund_booking", booking_id=booking.id, period_end=period.end)
     elif status == "Failed":
         settling.not_tried(conn, payment.id)
+    else:
+        settling.watch_over(conn, payment.id)
     return payment if payment.to_send else None
 
 

@@ -17,7 +17,8 @@ from mainspring.contrib.stripe import Stripe
 from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.store import Conn
 
-POOL: Final = 4  # connections for requests
+POOL: Final = 4  # connections for requests,
+WAIT: Final = 5.0  # and how many seconds one waits for them
 log = logging.getLogger("mainspring_apps.staffing")
 
 
@@ -43,7 +44,8 @@ class Desk:
     def connection(self) -> Iterator[Conn]:
         """A connection for a request, in a transaction that commits at the end of the block."""
         if self._pool is None:
-            self._pool = ConnectionPool(self.app.dsn, min_size=0, max_size=POOL, open=True, name="staffing")
+            about: dict[str, Any] = {"min_size": 0, "max_size": POOL, "timeout": WAIT, "name": "staffing"}
+            self._pool = ConnectionPool(self.app.dsn, open=True, **about)
         with self._pool.connection() as conn:
             yield conn
 

@@ -60,8 +60,8 @@ def unresolved(conn: Conn, booking_id: int) -> Unresolved:
 
 def file_dispute(conn: Conn, time_log_id: int, *, option: Option, by: int) -> int:
     """Somebody disputes a timesheet; option B ends the booking at once. Answers the dispute's id."""
+    now = desk().now(conn)  # when it came, however long the row was held by others (G-36)
     booking, shift = lock_shift(conn, time_log_id)
-    now = desk().now(conn)
     check_filer(conn, booking.id, option, by)
     known = store.needed(conn, _Disputable, "disputable", time_log_id=time_log_id)
     why = rules.refusal(
@@ -103,6 +103,8 @@ def resolve_dispute(
     if status not in get_args(Ending):
         raise Refused(f"status: a dispute ends as {', '.join(get_args(Ending))}", field="status")
     check("disputes", dispute.status, status)
+    if min(lender_minor or 0, borrower_minor or 0) < 0:
+        raise Refused("settlement: a part of it is negative", field="settlement")
     ends = {"status": status, "at": now, "lender": lender_minor, "borrower": borrower_minor}
     store.do(conn, "end_dispute", dispute_id=dispute_id, **ends)
     timers.cancel_or_warn(conn, dispute_id, timers.DISPUTE_TIMEOUT, reason=status)

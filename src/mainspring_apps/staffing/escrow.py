@@ -14,7 +14,6 @@ import msgspec
 
 from mainspring.contrib.money import Money
 from mainspring_apps.staffing import movements, store
-from mainspring_apps.staffing.desk import desk
 from mainspring_apps.staffing.movements import Kind
 from mainspring_apps.staffing.rules import penalty
 from mainspring_apps.staffing.states import Refused
@@ -215,4 +214,4 @@ def _send(conn: Conn, kind: Kind, holds: Sequence[Hold]) -> None:
 
 def _enqueue(conn: Conn, kind: Kind, ids: Sequence[int]) -> None:
     if ids:
-        desk().enqueue(conn, *(movements.carry_out(kind, id_) for id_ in ids))
+        movements.begin(conn, kind, ids)

@@ -108,6 +108,7 @@ def _alert(conn: Conn, batch: Batch, alert: Alert, worker_id: int, listed_at: da
         return
     link = f"{desk().settings.app_url}/workers/{worker_id}"
     about = {"Search": alert.name, "Link": link, "saved_search_id": alert.id, "worker_id": worker_id}
+    about["listed_at"] = listed_at.isoformat()  # listed anew within a quarter of an hour is another message
     desk().tell(
         conn, "instant_alert", [alert.user_id], about, occurrence=listed_at, channels=alert.alert_channels
     )  # fmt: skip

@@ -55,8 +55,9 @@ tasks.schedule(
 def stop_booking(ctx: ms.SyncContext, *, booking_id: int, policy_id: int, instant: datetime) -> None:
     """Suspend a booking whose insurance is gone, and tell everybody on it to stop, whatever the hour."""
     with ctx.transaction() as conn:
-        policies = store.many(conn, Policy, "lock_policies_of_booking", booking_id=booking_id)
+        store.do(conn, "lock_policies_of_booking", booking_id=booking_id)
         booking = store.needed(conn, _Booking, "lock_insured_booking", booking_id=booking_id)
+        policies = store.many(conn, Policy, "policies_of_booking", booking_id=booking_id)  # and what came meanwhile
         missing = rules.uncovered(policies, _today(conn))
         if missing is None or not rules.stops(booking.status, to_be_worked=booking.to_be_worked):
             return
@@ -67,7 +68,8 @@ def stop_booking(ctx: ms.SyncContext, *, booking_id: int, policy_id: int, instan
         desk().record(
             conn, "booking_suspended", "booking", booking_id, reason=rules.HARD_STOP, before=before, after=after
         )
-        about = {"booking_id": booking_id, "policy_id": policy_id}
+        # Two stops within a quarter of an hour are two messages.
+        about = {"booking_id": booking_id, "policy_id": policy_id, "stopped_at": instant.isoformat()}
         everybody = people(conn, booking_id, *rules.STOPPED)
         desk().tell(conn, "insurance_stop", everybody, about, occurrence=instant)
 
@@ -86,14 +88,21 @@ def uncovered(conn: Conn, booking_id: int, on: date) -> str | None:
 def renew_insurance(conn: Conn, policy_id: int, *, expiration_date: date, by: int | None = None) -> None:
     """A policy is valid again: bookings that only waited for it go on."""
     with acting(by):
+        store.do(conn, "lock_policies_beside", policy_id=policy_id)
         policy = store.needed(conn, Policy, "lock_policy", policy_id=policy_id)
         if rules.expired(expiration_date, _today(conn)):
             raise Refused(f"expiration_date: {expiration_date} has passed", field="expiration_date")
         store.do(conn, "renew_policy", policy_id=policy_id, expiration_date=expiration_date)
         _record(conn, "policy_renewed", policy, active=True, expires=expiration_date)
-        for bookings in _pages(conn, "suspended_bookings", company_id=policy.company_id):
-            for booking_id in bookings:
-                _resume(conn, booking_id)
+        lift_stops(conn, policy.company_id)
+
+
+def lift_stops(conn: Conn, company_id: int) -> None:
+    """Let those suspended bookings of a company go on that are covered now; its policies are held meanwhile."""
+    store.do(conn, "lock_policies_of_company", company_id=company_id)
+    for bookings in _pages(conn, "suspended_bookings", company_id=company_id):
+        for booking_id in bookings:
+            _resume(conn, booking_id)
 
 
 def deactivate_insurance(conn: Conn, policy_id: int, *, by: int | None = None) -> None:

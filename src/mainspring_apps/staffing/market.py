@@ -10,13 +10,16 @@ import mainspring as ms
 from mainspring.contrib.notify import Notify, senders
 from mainspring.contrib.stripe import Stripe
 from mainspring_apps.staffing import (  # noqa: F401 (tasks)
+    approval,
     charging,
     cutoff,
     digest,
     disputes,
     instant,
     insurance,
+    ladder,
     movements,
+    reminders,
     retries,
     settling,
     shifts,

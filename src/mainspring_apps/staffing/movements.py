@@ -6,7 +6,7 @@ an alert (STAFF-9.30); a replay of the dead letter tries again. What stays `Pend
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeVar
 
@@ -15,10 +15,10 @@ import msgspec
 import mainspring as ms
 from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import ActionRequired, Declined, Pending, Refund, Refused, Transfer
-from mainspring_apps.staffing import store
+from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.desk import desk
 from mainspring_apps.staffing.registry import LENDER_TRANSFERS, RECONCILIATION, REFUNDS, tasks
-from mainspring_apps.staffing.settings import PAGE, RETRY, STALE_AFTER, TIMEOUT
+from mainspring_apps.staffing.settings import PAGE, RECONCILE_AFTER, RECONCILE_EVERY, RETRY, STALE_AFTER, TIMEOUT
 from mainspring_apps.staffing.states import MovementStatus
 from mainspring_apps.staffing.store import Conn
 
@@ -27,7 +27,6 @@ Moved = TypeVar("Moved", Transfer, Refund)
 
 #: A lender without a Connected Account is looked at again so often (G-65).
 ACCOUNT_WAIT: Final = timedelta(hours=1)
-RECONCILE_EVERY: Final = timedelta(minutes=5)
 #: What tells that the provider has moved nothing.
 REFUSALS: Final = (Refused, Declined, ActionRequired)
 #: What the provider tells later about refunds.
@@ -74,6 +73,12 @@ def carry_out(kind: Kind, row_id: int) -> ms.NewJob:
     return job.with_key(f"{kind}:{row_id}")
 
 
+def begin(conn: Conn, kind: Kind, ids: Sequence[int]) -> None:
+    """Let rows be carried out, and be asked for after a while if their end is not known by then."""
+    at = desk().now(conn) + RECONCILE_AFTER
+    desk().enqueue(conn, *(carry_out(kind, id_) for id_ in ids), *(_asking(kind, id_, at) for id_ in ids))
+
+
 @tasks.task(
     queue=LENDER_TRANSFERS, retry=RETRY, timeout=TIMEOUT, needs=("stripe",), snooze_limit=None, subject="transfer_id"
 )
@@ -84,6 +89,7 @@ def pay_lender(ctx: ms.SyncContext, *, transfer_id: int) -> None:
         if transfer.destination is None and transfer.status != "Succeeded":
             text = f"company {transfer.lender_id} has no connected account: {transfer.amount} waits for it"
             desk().alert(conn, "lender-without-account", f"company {transfer.lender_id}", text)
+        store.do(conn, "aim_transfer", id=transfer.id, destination=transfer.destination)
     if transfer.status == "Succeeded":
         return
     if transfer.destination is None:
@@ -123,12 +129,20 @@ def refund_changed(ctx: ms.SyncContext, *, provider: str, event_id: str) -> None
             desk().alert(conn, "unknown_refund", str(event.object.get("id")), "a refund that is not ours")
 
 
-@tasks.task(queue=RECONCILIATION, retry=RETRY, timeout=TIMEOUT, needs=("stripe",))
+# What runs is not cancelled: it may be what finds the end, which cancels the timer.
+@tasks.task(
+    queue=RECONCILIATION,
+    retry=RETRY,
+    timeout=TIMEOUT,
+    needs=("stripe",),
+    dedupe=ms.live("{kind}:{row_id}"),
+    cancellable=False,
+)
 def reconcile_movement(ctx: ms.SyncContext, *, kind: Kind, row_id: int) -> None:
-    """Ask the provider about a transfer or refund that is under way for long; if it was never made, its job will."""
+    """Ask the provider about a transfer or refund until it has an end; if it was never made, its job will make it."""
     with ctx.db() as conn:
         row = _to_make(conn, kind, row_id)
-    if row.status != "Pending":
+    if row.status != "Pending" or (kind == "transfers" and row.destination is None):
         return
     which: Literal["transfer", "refund"] = "transfer" if kind == "transfers" else "refund"
     of = row.destination if kind == "transfers" else row.intent
@@ -137,6 +151,17 @@ def reconcile_movement(ctx: ms.SyncContext, *, kind: Kind, row_id: int) -> None:
     with ctx.transaction() as conn:
         if isinstance(finding.found, Transfer | Refund):
             settle(conn, kind, row, finding.found)
+        if _to_make(conn, kind, row_id).status == "Pending":
+            desk().client.timers.set(_asking(kind, row_id, desk().now(conn) + RECONCILE_AFTER), conn=conn)
+
+
+def _asking(kind: Kind, row_id: int, at: datetime) -> ms.NewJob:
+    return reconcile_movement.job(kind=kind, row_id=row_id).at(at).with_key(timers.key(_timer(kind), row_id))
+
+
+def _timer(kind: Kind) -> str:
+    """The key of its task, so that a sweep leaves alone what has a timer."""
+    return f"reconcile_movement:{kind}"
 
 
 def stale_movements(conn: Conn, zone: str, after: str | None, limit: int) -> list[tuple[str, dict[str, Any]]]:
@@ -156,12 +181,15 @@ def settle(conn: Conn, kind: Kind, row: ToMake, made: Transfer | Refund) -> None
     status: MovementStatus = "Succeeded" if isinstance(made, Transfer) else _STATUS[made.status]
     entity = kind.removesuffix("s")
     if status == "Failed":
-        if row.status == "Succeeded" or store.do(conn, "fail_refund", id=row.id, refused=True):
+        if made.key not in (None, row.key):  # of an earlier try, told again: it counts once
+            return
+        if row.status == "Succeeded" or store.do(conn, "fail_refund", id=row.id, refused=True, **{"try": row.try_}):
             text = f"booking {row.booking_id}: the borrower's bank did not take {row.amount}"
             desk().alert(conn, "refund_returned", f"refund {row.id}", text, critical=True)
     elif not store.do(conn, f"settle_{entity}", id=row.id, status=status, provider_id=made.id):
         return
     if status != "Pending":
+        timers.cancel(conn, row.id, _timer(kind), reason=status)
         action = f"{entity}_{status.lower()}"
         desk().record(conn, action, entity, row.id, booking_id=row.booking_id, after={"provider_id": made.id})
 
@@ -184,6 +212,7 @@ def _moved(ctx: ms.SyncContext, kind: Kind, row: ToMake, move: Callable[[], Move
     except ms.Permanent as error:
         entity = kind.removesuffix("s")
         with ctx.db() as conn:
-            store.do(conn, f"fail_{entity}", id=row.id, refused=isinstance(error, REFUSALS))
+            refused = isinstance(error, REFUSALS)
+            store.do(conn, f"fail_{entity}", id=row.id, refused=refused, **{"try": row.try_})
             desk().record(conn, f"{entity}_failed", entity, row.id, booking_id=row.booking_id, reason=error.code)
         raise

@@ -39,13 +39,14 @@ def retry_payment(ctx: ms.SyncContext, *, booking_id: int, dispute_resolved_at: 
         booking = store.needed(conn, charging.Booking, "lock_booking", booking_id=booking_id)
         found = disputes.unresolved(conn, booking_id)
         open_b = charging.option_b(found)
-        if charge.resume(booking.status, booking.payment_type, open_a=found.option_a, open_b=open_b) == "leave":
+        act = charge.resume(booking.status, booking.payment_type, open_a=found.option_a, open_b=open_b)
+        if act == "leave":
             return
         if store.do(conn, "unpause_booking", booking_id=booking_id):  # whatever becomes of the payment (G-50)
             before, after = {"status": booking.status}, {"status": "Active"}
             reason = "no option A dispute or incident is open"
             desk().record(conn, "payment_resumed", "booking", booking_id, reason=reason, before=before, after=after)
         period = weeks.due_week(desk().now(conn), booking.zone)
-        payment = charging.reserve(conn, booking, period, "retry", charging.job_of(ctx))
+        payment = charging.reserve(conn, booking, period, "retry", charging.job_of(ctx)) if act == "charge" else None
     if payment is not None:
         charging.pay(ctx, payment)

@@ -13,7 +13,9 @@ PLATFORM_FEE_BPS: Final = 0
 PAGE: Final = 100  # bookings of one page of enqueueing (STAFF-17.08)
 CHARGES_PER_SECOND: Final = 50
 RETRIES_PER_SECOND: Final = 10  # of payments after a resolution (STAFF-11.06)
-STALE_AFTER: Final = timedelta(minutes=15)  # then the provider is asked about a movement (STAFF-19.08)
+STALE_AFTER: Final = timedelta(minutes=15)  # what is under way for longer is asked for at the provider (STAFF-19.08)
+RECONCILE_AFTER: Final = timedelta(minutes=16)  # by a timer of its own,
+RECONCILE_EVERY: Final = timedelta(hours=1)  # or, where that is missing, by a sweep
 ASK_AGAIN: Final = timedelta(minutes=15)  # at the cutoff, while the provider says processing (STAFF-3.08)
 ASK_TIMES: Final = 4
 UNFUNDED_NOTICE: Final = timedelta(hours=24)  # STAFF-1.42
@@ -27,6 +29,7 @@ LONG_TERM_NOTICE_HOURS: Final = 24
 LONG_TERM_PENALTY_BPS: Final = 10000
 
 # -- bookings
+HIGHEST_RATE: Final = 1_000_000  # minor units an hour: what more would cost a week, no card pays at once
 OPEN_SHIFT: Final = timedelta(hours=8)  # how long a shift is planned whose end nobody knows
 LONGEST_BOOKING: Final = timedelta(days=366)
 EARLIEST_BOOKING: Final = timedelta(days=366)  # so long ahead a booking may begin
@@ -67,6 +70,7 @@ FAILED_PAYMENTS_PERCENT: Final = 5  # of a run's payments; more is an alert (STA
 RETRIED_JOBS_PERCENT: Final = 20  # of the jobs of an hour (STAFF-15.11)
 DEAD_LETTERS: Final = 100  # STAFF-15.09
 LATE_START: Final = timedelta(minutes=5)  # STAFF-15.10
+STANDSTILL: Final = timedelta(days=1)  # money that waits longer than this for what should have happened is told
 NIGHT_IS_OVER: Final = timedelta(hours=1)  # after its instant, what a nightly run was to do is done (STAFF-15.07)
 TIMEOUT: Final = timedelta(minutes=5)  # STAFF-17.11
 RETRY: Final = ms.exponential(base=30, factor=2, cap=3600, jitter="spread", attempts=6)  # STAFF-16.01: 5 retries

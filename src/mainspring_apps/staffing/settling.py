@@ -16,7 +16,7 @@ import msgspec
 import mainspring as ms
 from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import Charge, NotYet
-from mainspring_apps.staffing import accounts, escrow, settings, store
+from mainspring_apps.staffing import accounts, escrow, settings, store, timers
 from mainspring_apps.staffing.desk import desk
 from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import PAYMENT_EVENTS, RECONCILIATION, tasks
@@ -27,7 +27,6 @@ from mainspring_apps.staffing.store import Conn
 EVENTS: Final = ("payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled")
 #: An event about a payment that stays unknown so long is somebody else's, or lost: a person looks (STAFF-19.07).
 UNKNOWN_AFTER: Final = timedelta(hours=1)
-RECONCILE_EVERY: Final = timedelta(minutes=5)
 
 
 class Payment(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +56,7 @@ class _Booking(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     status: str
     status_before_suspension: str | None
+    start_date: date
     end_date: date
     zone: str
 
@@ -75,18 +75,28 @@ def payment_changed(ctx: ms.SyncContext, *, provider: str, event_id: str) -> Non
         settle(conn, payment_id, told)
 
 
+# What runs is not cancelled: it may be what finds the end, which cancels the timer.
 @tasks.task(
     queue=RECONCILIATION,
     retry=settings.RETRY,
     timeout=settings.TIMEOUT,
     needs=("stripe",),
     dedupe=ms.live("{payment_id}"),
+    cancellable=False,
+    subject="payment_id",
 )
 def reconcile_payment(ctx: ms.SyncContext, *, payment_id: int) -> None:
-    """Ask about a payment whose end nobody told us (STAFF-19.08)."""
+    """Ask about a payment whose end nobody told us, until it has one (STAFF-19.08)."""
     if ask(ctx, payment_id) == "Pending":
         with ctx.transaction() as conn:
-            store.do(conn, "payment_never_sent", payment_id=payment_id)
+            if not store.do(conn, "payment_never_sent", payment_id=payment_id):
+                watch_over(conn, payment_id)
+
+
+def watch_over(conn: Conn, payment_id: int) -> None:
+    """Ask about a payment after a while, unless its end is known by then."""
+    job = reconcile_payment.job(payment_id=payment_id).at(desk().now(conn) + settings.RECONCILE_AFTER)
+    desk().client.timers.set(job.with_key(timers.key(timers.RECONCILIATION, payment_id)), conn=conn)
 
 
 def stale_payments(conn: Conn, zone: str, after: int | None, limit: int) -> list[tuple[int, Mapping[str, Any]]]:
@@ -96,7 +106,11 @@ def stale_payments(conn: Conn, zone: str, after: int | None, limit: int) -> list
 
 
 tasks.schedule(
-    "payment-reconciliation", ms.every(RECONCILE_EVERY), reconcile_payment, entities=stale_payments, page=settings.PAGE
+    "payment-reconciliation",
+    ms.every(settings.RECONCILE_EVERY),
+    reconcile_payment,
+    entities=stale_payments,
+    page=settings.PAGE,
 )
 
 
@@ -188,7 +202,8 @@ def _succeed(conn: Conn, payment: Payment, booking: _Booking) -> None:
     _record(conn, payment, "payment_succeeded", "Succeeded")
     desk().calm(conn, "payment-needs-a-person", f"booking {payment.booking_id}")
     before = booking.status_before_suspension or booking.status
-    if rules.too_late(before, booking.end_date, payment.period_start, booking.zone):
+    dates = {"end_date": booking.end_date, "start_date": booking.start_date}
+    if rules.too_late(before, period_start=payment.period_start, zone=booking.zone, **dates):
         _give_back(conn, payment, "the worker was released")
         return
     escrow.fund(conn, payment.id)
@@ -225,7 +240,10 @@ def _alert(conn: Conn, payment: Payment, code: str) -> None:
 
 
 def _record(conn: Conn, payment: Payment, action: str, status: str | None = None, *, why: str | None = None) -> None:
+    """Write what happened to a payment; where it has come to its end, nobody need ask any more."""
     after = None if status is None else {"status": status}
+    if status is not None:
+        timers.cancel(conn, payment.id, timers.RECONCILIATION, reason=status)
     desk().record(
         conn, action, "payment", payment.id, booking_id=payment.booking_id, reason=why,
         before={"status": payment.status}, after=after,

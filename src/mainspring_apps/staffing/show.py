@@ -9,13 +9,18 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 import mainspring as ms
+from mainspring.contrib.money import Money
 from mainspring_apps.staffing import escrow, store, timers
 from mainspring_apps.staffing.desk import desk
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.store import Conn
+from mainspring_apps.staffing.texts import TEMPLATES
 
 MOST: Final = 1000  # moments of a story
 PAGE: Final = 100
+HORIZON: Final = timedelta(days=400)  # so far ahead what comes every week is looked for: a booking may begin in a year
+#: Rows as people call them.
+ENTITIES: Final = {"time_log": "shift"}
 #: What each timer will do, in words.
 MEANT: Final = {
     "reminder-5m": "reminder: Are you still working?",
@@ -26,6 +31,27 @@ MEANT: Final = {
     "auto-approve": "auto-approval of the timesheet",
     "dispute-timeout": "the dispute times out",
 }
+
+
+#: Acts in words, where their name is not enough.
+SAID: Final = {
+    "payment_by_hand": "payment asked for by hand",
+    "clock_in": "clocked in",
+    "save_draft": "draft saved",
+    "submit_timesheet": "timesheet submitted",
+    "force_clock_out": "clocked out by the supervisor",
+    "edit_timesheet": "timesheet corrected",
+    "verify_timesheet": "timesheet verified",
+    "auto_approve": "timesheet approved by itself",
+    "cancel_shift": "shift cancelled",
+    "cancel_booking": "booking cancelled",
+    "file_dispute": "dispute filed",
+    "resolve_dispute": "dispute ended",
+    "dispute_timeout": "dispute timed out",
+    "file_incident": "incident reported",
+    "resolve_incident": "incident closed",
+}
+TITLES: Final = {template.name: template.title for template in TEMPLATES}
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +84,13 @@ class Booking(msgspec.Struct, frozen=True, kw_only=True):
     cutoff_at: datetime | None
 
 
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Money of a shift, and where it is."""
+
+    status: str
+    amount_minor: int
+
+
 class Shift(msgspec.Struct, frozen=True, kw_only=True):
     """A shift as people see it."""
 
@@ -68,6 +101,7 @@ class Shift(msgspec.Struct, frozen=True, kw_only=True):
     clock_out_time: datetime | None
     auto_approval_time: datetime | None
     cancel_reason: str | None
+    money: list[Part]
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,28 +149,48 @@ def story(conn: Conn, booking_id: int) -> Story:
         booking=booking,
         ledger=escrow.ledger(conn, booking_id),
         shifts=store.many(conn, Shift, "shown_shifts", booking_id=booking_id),
-        happened=[_moment(one.at, booking.zone, one.what, one.about) for one in happened],
+        happened=[_moment(one.at, booking.zone, one.words, one.about) for one in happened],
         next=sorted(_coming(conn, booking, now), key=lambda moment: (moment.utc, moment.what)),
     )
 
 
-class _Happened(msgspec.Struct, frozen=True):
+class _Happened(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     what: str
-    about: str
+    entity: str
+    entity_id: int | None
+    amount_minor: int | None
+    currency: str | None
+    channel: str | None
+    note: str | None
+    person: str | None
+    role: str | None
+
+    @property
+    def words(self) -> str:
+        if self.entity == "message":
+            return f"message: {TITLES.get(self.what, self.what)}"
+        return SAID.get(self.what, self.what.replace("_", " "))
+
+    @property
+    def about(self) -> str:
+        who = self.person if self.role is None else f"user {self.person} ({self.role})"
+        if self.entity == "message":
+            return f"{self.channel} to {who}: {self.note}"
+        money = str(Money(self.amount_minor, self.currency or "")) if self.amount_minor is not None else None
+        parts = (f"{ENTITIES.get(self.entity, self.entity)} {self.entity_id}", money, who and f"by {who}", self.note)
+        return ", ".join(part for part in parts if part)
 
 
 def _coming(conn: Conn, booking: Booking, now: datetime) -> list[Moment]:
-    found = [
-        _moment(at, booking.zone, what, f"for the week after, in {booking.zone}") for at, what in weekly(booking, now)
-    ]
+    found = [_moment(at, booking.zone, what, f"for the week of {week}") for at, what, week in weekly(booking, now)]
     if booking.cutoff_at is not None and booking.cutoff_at > now:
         found.append(_moment(booking.cutoff_at, booking.zone, "cutoff of a late payment", f"booking {booking.id}"))
     for entity, id_ in _open(conn, booking.id):
         for timer in (timers.DISPUTE_TIMEOUT,) if entity == "dispute" else timers.OF_SHIFT:
             known = desk().client.timers.get(timers.key(timer, id_), conn=conn)
             if known is not None and known.due_at is not None:
-                found.append(_moment(known.due_at, booking.zone, MEANT[timer], f"{entity} {id_}"))
+                found.append(_moment(known.due_at, booking.zone, MEANT[timer], f"{ENTITIES.get(entity, entity)} {id_}"))
     for policy in store.many(conn, _Policy, "next_expiry", booking_id=booking.id)[:2]:
         at = datetime.combine(policy.expiration_date + timedelta(days=1), time(), UTC)
         found.append(
@@ -145,8 +199,11 @@ def _coming(conn: Conn, booking: Booking, now: datetime) -> list[Moment]:
     return found
 
 
-def weekly(booking: Booking, now: datetime) -> list[tuple[datetime, str]]:
-    """The next charge, warning and cutoff of a booking that is paid week by week."""
+def weekly(booking: Booking, now: datetime) -> list[tuple[datetime, str, date]]:
+    """The next charge, warning and cutoff of a booking that is paid week by week, and the Monday of the week it is for.
+
+    What is paid for, or lies before or after the booking, is left out.
+    """
     if booking.payment_type != "Weekly_Progress" or booking.status != "Active":
         return []
     rules = (
@@ -154,7 +211,19 @@ def weekly(booking: Booking, now: datetime) -> list[tuple[datetime, str]]:
         (ms.weekly(weeks.CHARGE_DAY, weeks.WARN_AT, zone=booking.zone), "final warning, if unpaid"),
         (ms.weekly(weeks.CUTOFF_DAY, weeks.CUTOFF_AT, zone=booking.zone), "hard cutoff, if unpaid"),
     )
-    return [(tick.at, what) for rule, what in rules if (tick := rule.next(now)) is not None]
+    found = []
+    for rule, what in rules:
+        for tick in rule.ticks(now, now + HORIZON):
+            week = weeks.next_week(tick.at, booking.zone)
+            first, last = weeks.local_date(week.start, booking.zone), weeks.local_date(week.end, booking.zone)
+            if first <= booking.end_date and booking.start_date < last and not _paid(booking, week):
+                found.append((tick.at, what, first))
+                break
+    return found
+
+
+def _paid(booking: Booking, week: weeks.Period) -> bool:
+    return booking.funded_period_end is not None and booking.funded_period_end >= week.end
 
 
 class _Policy(msgspec.Struct, frozen=True):

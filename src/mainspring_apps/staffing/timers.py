@@ -14,6 +14,7 @@ LADDER: Final = ("ladder-0", "ladder-60m", "ladder-3h")
 AUTO_APPROVAL: Final = "auto-approve"
 OF_SHIFT: Final = (*REMINDERS, *LADDER, AUTO_APPROVAL)
 DISPUTE_TIMEOUT: Final = "dispute-timeout"
+RECONCILIATION: Final = "reconcile_payment"  # the key of its task, so that a sweep leaves alone what has a timer
 
 
 def key(timer: str, row_id: int) -> str:

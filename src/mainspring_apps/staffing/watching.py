@@ -17,7 +17,7 @@ import mainspring as ms
 from mainspring_apps.staffing.desk import desk
 from mainspring_apps.staffing.registry import HARD_CUTOFF
 from mainspring_apps.staffing.rules import watching as rules
-from mainspring_apps.staffing.settings import NIGHT_IS_OVER, UNFUNDED_NOTICE
+from mainspring_apps.staffing.settings import NIGHT_IS_OVER, STANDSTILL, UNFUNDED_NOTICE
 from mainspring_apps.staffing.store import sql
 
 Conn = psycopg.AsyncConnection[Any]
@@ -107,6 +107,13 @@ WATCHES: Final = (
     ms.watch_dead(
         "dispute_timeout_failed", "dispute_timeout", subject="dispute {dispute_id}", severity="critical", every=SOON
     ),
+    # Work that goes on uninsured, a borrower who was not warned, and what the provider said or would say of money.
+    ms.watch_dead("hard_stop_failed", "stop_booking", subject="booking {booking_id}", severity="critical", every=SOON),
+    ms.watch_dead("final_warning_failed", "warn_unpaid", subject="booking {booking_id}", every=SOON),
+    ms.watch_dead("refund_event_failed", "refund_changed", subject="event {event_id}", severity="critical", every=SOON),
+    ms.watch_dead("payment_unasked", "reconcile_payment", subject="payment {payment_id}", every=SOON),
+    ms.watch_dead("movement_unasked", "reconcile_movement", subject="{kind} {row_id}", every=SOON),
+    asked("money_stands_still", "money_standing_still", every=HOUR, after=STANDSTILL),
     # STAFF-2.12, 3.25, 4.28: messages that nobody got.
     asked("final_warning_delivery", "undelivered", kinds=["final_warning"]),
     asked("worker_released_delivery", "undelivered", kinds=["worker_released"]),

@@ -11,9 +11,12 @@ import inspect
 import os
 import re
 import typing
+from collections import abc
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime, time
 from functools import cached_property
+from types import UnionType
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -41,12 +44,19 @@ BASE: Final = "/staffing"
 TOKEN: Final = "STAFFING_TOKEN"  # noqa: S105 (the name of a variable)
 ABOUT: Final = """A staffing marketplace lives here; its people are jobs. Look at one of its bookings:
 
-  in words        mainspring staffing booking show 1
+  in words        {mainspring} staffing booking show 1{elsewhere}
   as JSON         curl {url}/staffing/bookings/1
   what is there   curl {url}/staffing
 """
 Handler: TypeAlias = "Callable[[Request], Awaitable[Response]]"
+CODES: Final = {400: "INVALID_INPUT", 401: "UNAUTHORIZED", 404: "NOT_FOUND", 409: "REFUSED", 503: "UNAVAILABLE"}
+KINDS: Final = {
+    int: "a number", str: "a text", bool: "true | false", type(None): "null", date: "a date such as 2026-06-03",
+    time: "a time such as 08:30", datetime: "an instant such as 2026-06-03T10:00:00Z",
+}  # fmt: skip
+LARGEST: Final = 2**63 - 1  # what a bigint holds
 _MINUTE: Final = re.compile(r"[0-2]\d:[0-5]\d")
+_UNKNOWN: Final = re.compile(r"\w+: there is no [a-z ]+ -?\d+")
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,8 @@ class Endpoint:
 
     def describe(self) -> dict[str, Any]:
         """What a newcomer needs to know of it."""
-        about = {"method": self.method, "path": BASE + self.path, "does": (self.event.__doc__ or "").split("\n")[0]}
+        path = BASE + self.path.replace(":int}", "}")
+        about = {"method": self.method, "path": path, "does": (self.event.__doc__ or "").split("\n")[0]}
         return about | {"body": {f.encode_name: _words(f) for f in msgspec.structs.fields(self.body)}}
 
 
@@ -107,6 +118,16 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     Endpoint("/disputes/{dispute_id:int}/resolve", disputes.resolve_dispute),
 )
 
+#: What can be looked at.
+LOOKS: Final = tuple(
+    {"method": "GET", "path": BASE + path, "does": does}
+    for path, does in (
+        ("/clock", "What the clocks of the projects show now, and UTC."),
+        ("/bookings", "Bookings by number; ?after=100 for those that follow."),
+        ("/bookings/{booking_id}", "What has happened to a booking, what comes next, its shifts and its money."),
+    )
+)
+
 
 @dataclass
 class Web:
@@ -118,7 +139,9 @@ class Web:
         """What `mainspring serve` serves beside its own."""
         found = [Route(BASE + endpoint.path, self._happen(endpoint), methods=["POST"]) for endpoint in ENDPOINTS]
         return [
-            Route(BASE, self._guarded(lambda request: [one.describe() for one in ENDPOINTS]), methods=["GET"]),
+            Route(
+                BASE, self._guarded(lambda request: [*LOOKS, *(one.describe() for one in ENDPOINTS)]), methods=["GET"]
+            ),
             Route(f"{BASE}/clock", self._guarded(self._clock), methods=["GET"]),
             Route(f"{BASE}/bookings", self._guarded(self._bookings), methods=["GET"]),
             Route(f"{BASE}/bookings/{{booking_id:int}}", self._guarded(self._booking), methods=["GET"]),
@@ -132,7 +155,7 @@ class Web:
 
     def _bookings(self, request: Request) -> Any:
         with desk().connection() as conn:
-            return show.bookings(conn, after=int(request.query_params.get("after", "0")))
+            return show.bookings(conn, after=_number("after", request.query_params.get("after", "0")))
 
     def _booking(self, request: Request) -> Any:
         with desk().connection() as conn:
@@ -146,8 +169,7 @@ class Web:
         return happen
 
     def _act(self, endpoint: Endpoint, request: Request, body: bytes) -> dict[str, Any]:
-        said = msgspec.convert(_timed(msgspec.json.decode(body or b"{}")), endpoint.body)
-        fields = {name: getattr(said, name) for name in said.__struct_fields__}
+        fields = _fields(body, endpoint.body)
         with desk().connection() as conn, conn.transaction(), acting(fields.get("by")):
             found = endpoint.event(conn, **request.path_params, **fields)
         return {"id": found} if isinstance(found, int) and not isinstance(found, bool) else {"done": True}
@@ -158,44 +180,97 @@ class Web:
         async def guarded(request: Request) -> Response:
             said = request.headers.get("authorization", "")
             if self.token and not hmac.compare_digest(said.encode(), f"Bearer {self.token}".encode()):
-                return _answer({"error": {"field": "authorization", "message": "authorization: is not the token"}}, 401)
+                return _refusal("authorization", "authorization: is not the token", 401)
             try:
                 return _answer(await run_in_threadpool(answer, request), 200)
-            except msgspec.MsgspecError as error:
-                return _refusal(_field(str(error)), str(error), 400)
+            except Malformed as error:
+                return _refusal(error.field, str(error), 400)
             except ms.ValidationError as error:
-                status = 404 if "there is no" in str(error) else 409
-                return _refusal(error.field, str(error), status)
-            except psycopg.errors.CheckViolation as error:
-                return _refusal(None, str(error.diag.message_primary), 409)
+                return _refusal(error.field, str(error), 404 if _UNKNOWN.fullmatch(str(error)) else 409)
+            except (psycopg.IntegrityError, psycopg.DataError) as error:
+                return _refusal(error.diag.column_name, str(error.diag.message_primary or error), 409)
+            except psycopg.OperationalError:
+                return _refusal(None, "the database is away; nothing was written", 503)
 
         return guarded
 
 
-def _timed(body: Any) -> Any:
+class Malformed(ms.ValidationError):
+    """A request that says nothing that could be done or refused."""
+
+
+def _fields(body: bytes, type_: type[msgspec.Struct]) -> dict[str, Any]:
+    """What a body says, by the names of the event's parameters."""
+    try:
+        known = msgspec.json.decode(body or b"{}")
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Malformed(f"body: is not JSON: {error}", field="body") from None
+    if not isinstance(known, dict):
+        raise Malformed("body: is not a JSON object", field="body")
+    try:
+        said = msgspec.convert({name: _timed(value) for name, value in known.items()}, type_)
+    except msgspec.ValidationError as error:
+        name, wrong = _complaint(str(error), type_)
+        raise Malformed(f"{name}: {wrong}", field=name) from None
+    fields = {name: getattr(said, name) for name in said.__struct_fields__}
+    for name, value in fields.items():
+        if (why := _unfit(value)) is not None:
+            raise Malformed(f"{name}: {why}", field=name)
+    return fields
+
+
+def _unfit(value: Any) -> str | None:
+    """What no event could keep."""
+    if "\0" in str(value):
+        return "contains a NUL character"
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return "is too large a number"
+    if isinstance(value, date) and not 1970 <= value.year < 2200:
+        return "is not between 1970 and 2200"
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return "does not say its offset from UTC, such as 2026-06-03T10:00:00Z"
+    if isinstance(value, time) and value.tzinfo is not None:
+        return "is a time of local clocks, such as 08:30"
+    return None
+
+
+def _timed(value: Any) -> Any:
     """Times as people write them, 08:30, are as good as those with seconds."""
-    if not isinstance(body, dict):
-        return body
-    return {
-        name: f"{value}:00" if isinstance(value, str) and _MINUTE.fullmatch(value) else value
-        for name, value in body.items()
-    }
+    return f"{value}:00" if isinstance(value, str) and _MINUTE.fullmatch(value) else value
 
 
-def _field(message: str) -> str | None:
-    """The field that msgspec complains about: behind `$.`, or the first name in backticks."""
-    _, found, rest = message.partition("`$.")
-    if found:
-        return rest.partition("`")[0].partition(".")[0]
-    return next((part for part in message.split("`")[1::2] if part.isidentifier()), None)
+def _complaint(message: str, type_: type[msgspec.Struct]) -> tuple[str, str]:
+    """The field that msgspec complains about, behind `$.` or else the first in backticks, and what is wrong with it."""
+    why, found, place = message.partition(" - at `$.")  # as in: Expected `int`, got `str` - at `$.by`
+    name = re.split(r"[.`\[]", place)[0] if found else message.split("`")[1]
+    if why.startswith("Object missing"):
+        return name, "is missing"
+    if why.startswith("Object contains unknown"):
+        return name, f"is unknown here, where there are {', '.join(type_.__struct_fields__)}"
+    return name, f"is not {_kind(typing.get_type_hints(type_)[name])}"
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise Malformed(f"{name}: is not a whole number", field=name) from None
 
 
 def _words(info: msgspec.structs.FieldInfo) -> str:
-    if typing.get_origin(info.type) is typing.Literal:
-        name = " | ".join(typing.get_args(info.type))
-    else:
-        name = getattr(info.type, "__name__", None) or str(info.type).replace("datetime.", "")
-    return name if info.required else f"{name}, optional"
+    return _kind(info.type) + ("" if info.required else ", optional")
+
+
+def _kind(type_: Any) -> str:
+    """A type as people say it."""
+    if type_ in KINDS:
+        return KINDS[type_]
+    inner, origin = typing.get_args(type_), typing.get_origin(type_)
+    if origin is typing.Literal:
+        return " | ".join(inner)
+    if origin in (UnionType, typing.Union):
+        return " | ".join(_kind(one) for one in inner)
+    return "an object" if origin is abc.Mapping else f"a list: {_kind(inner[0])}"
 
 
 def _answer(value: Any, status: int) -> Response:
@@ -203,4 +278,4 @@ def _answer(value: Any, status: int) -> Response:
 
 
 def _refusal(name: str | None, message: str, status: int) -> Response:
-    return _answer({"error": {"field": name, "message": message}}, status)
+    return _answer({"error": {"code": CODES[status], "field": name, "message": message}}, status)

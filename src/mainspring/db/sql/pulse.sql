@@ -72,14 +72,20 @@ select json_build_object(
 from span s cross join made m
 
 -- name: ended
--- With each pulse of `up`: the newest attempts that ended between two instants, and of those that went wrong more. The
--- engine's own only if they went wrong. A job that a schedule caused says which, and in which zone; a notification goes by
--- its template. Index: finished_age, attempt_ended, the primary keys.
-with ended as materialized (
+-- With each pulse of `up`: the newest attempts that ended between two instants, and of those that went wrong more; and
+-- the job that comes next. The engine's own, and what was cancelled, only if somebody wants them. A job that a schedule
+-- caused says which, and in which zone, else in that of the job which began it; a notification goes by its template,
+-- anything else by its task's subject and its ids. Index: finished_age, attempt_ended, waiting_claim, primary keys.
+with recursive lane(name) as (
+  (select w.queue from {schema}.waiting w order by w.queue limit 1)
+  union all
+  select (select w.queue from {schema}.waiting w where w.queue > lane.name order by w.queue limit 1)
+  from lane where lane.name is not null
+), ended as materialized (
   select f.id, f.org_id, f.state, f.attempt, f.finished_at as at, null::jsonb as error, false as wrong
   from {schema}.finished f
   where f.finished_at > %(since)s::text::timestamptz and f.finished_at <= %(until)s::text::timestamptz
-    and f.state in ('succeeded', 'cancelled') and f.org_id <> 'SYSTEM'
+    and (f.state = 'succeeded' and f.org_id <> 'SYSTEM' or f.state in ('succeeded', 'cancelled') and %(own)s::boolean)
   union all
   select a.job_id, a.org_id, case a.outcome when 'retried' then 'retrying' when 'expired' then 'rescued' else a.outcome end,
          a.attempt, a.ended_at, a.error, a.outcome <> 'retried'
@@ -93,28 +99,43 @@ with ended as materialized (
 select json_build_object(
   'count', (select count(*) from ended),
   'entries', (select coalesce(json_agg(json_strip_nulls(json_build_object(
-      'kind', 'attempt', 'at', e.at, 'zone', coalesce(nullif(c.zone, ''), c.own_zone, 'UTC'),
+      'kind', 'attempt', 'at', e.at, 'zone', coalesce(nullif(c.zone, ''), c.own_zone, r.zone, 'UTC'),
       'task', coalesce(n.template || ' by ' || n.channel, j.task), 'org', e.org_id, 'job_id', e.id,
-      'attempt', e.attempt, 'state', e.state, 'schedule', c.schedule,
-      'subject', case when n.template is not null then json_build_object('to', n.recipient_id)
-        when j.payload ? (%(subjects)s::text::jsonb ->> j.task) then json_build_object(
-        %(subjects)s::text::jsonb ->> j.task, j.payload -> (%(subjects)s::text::jsonb ->> j.task)) end,
+      'attempt', e.attempt, 'state', e.state, 'schedule', c.schedule, 'follows', c.task <> j.task,
+      'subject', case when n.template is not null then json_build_object('to', n.recipient_id) else (
+        select json_object_agg(p.key, p.value order by p.place) from (
+          select p.key, p.value, row_number() over (order by p.key <> coalesce(s.field, ''), p.key) as place
+          from jsonb_each(case when jsonb_typeof(j.payload) = 'object' then j.payload else '{}' end) p
+          where p.key = s.field or (p.key like '%%\_id' and jsonb_typeof(p.value) = 'number')) p
+        where p.place <= 2) end,
       'key', j.key, 'error', (e.error ->> 'code') || ': ' || (e.error ->> 'message'),
       'due_at', case when e.state = 'retrying' then (
         select w.due_at from {schema}.waiting w where w.id = e.id and w.due_at < 'infinity') end)) order by e.at, e.id), '[]')
     from shown e
     cross join (select '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' as pattern) i
     cross join lateral (select * from {schema}.job j where j.id = e.id limit 1) j
+    cross join lateral (select %(subjects)s::text::jsonb ->> j.task as field) s
     left join lateral (
-      select f.schedule, f.zone, s.zone as own_zone
+      select f.schedule, f.zone, s.zone as own_zone, s.task
       from {schema}.schedule s join {schema}.fire f on f.org_id = s.org_id and f.schedule = s.name
       where f.id = case when j.correlation_id ~ i.pattern then j.correlation_id::uuid end
       limit 1) c on true
     left join lateral (
+      select b.payload ->> 'zone' as zone from {schema}.job b
+      where b.id = case when j.correlation_id ~ i.pattern then j.correlation_id::uuid end limit 1) r on true
+    left join lateral (
       select n.template, n.channel, n.recipient_id from {schema}.notification n
       where n.org_id = e.org_id and n.id = case when j.payload ->> 'notification_id' ~ i.pattern
                                                 then (j.payload ->> 'notification_id')::uuid end
-      limit 1) n on true)
+      limit 1) n on true),
+  'next', (select json_build_object('at', w.due_at, 'task', w.task)
+           from lane l cross join generate_series(0, 3) p(priority)
+           cross join lateral (
+             select w.due_at, w.task, w.org_id from {schema}.waiting w
+             where w.queue = l.name and w.priority = p.priority and w.due_at > {schema}.now() and w.due_at < 'infinity'
+             order by w.due_at limit 1) w
+           where w.org_id <> 'SYSTEM' or %(own)s::boolean
+           order by w.due_at limit 1)
 )::text
 
 -- name: board

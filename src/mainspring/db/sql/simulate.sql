@@ -15,5 +15,11 @@ from (
   from (select {schema}.now() as at) n left join {schema}.waiting w on w.task = any(%(tasks)s::text[])
 ) w
 
+-- name: message_of
+-- What a time line says of a message. Index: the primary key.
+select n.template, n.channel, n.recipient_id from {schema}.notification n
+where n.org_id = %s and n.id = (
+  select x.id::uuid from (select %s::text as id) x where x.id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$')
+
 -- name: left_waiting
 select count(*) from {schema}.waiting

@@ -6,18 +6,21 @@ Nothing here is special: people act through the same business events as a web ap
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import mainspring as ms
-from mainspring_apps.staffing.demo.people import people
-from mainspring_apps.staffing.demo.seed import seed
+from mainspring_apps.staffing.demo import people as _tasks  # noqa: F401 (their tasks)
+from mainspring_apps.staffing.demo.acts import people
+from mainspring_apps.staffing.demo.seed import ZONES, seed
 from mainspring_apps.staffing.market import market
 from mainspring_apps.staffing.web import ABOUT
 
 
-def demo(**options: Any) -> ms.App:
-    """The marketplace with people in it, as the environment says where its providers are."""
-    return market(registries=[people], prepare=[seed], about=ABOUT, **options)
+def demo(zones: Sequence[str] = ZONES, **options: Any) -> ms.App:
+    """The marketplace with people in these zones, as the environment says where its providers are."""
+    return market(registries=[people], prepare=[partial(seed, zones=zones)], about=ABOUT, **options)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,98 +1,95 @@
-"""What the people of the demo do all day: each act is a job, due when somebody would do it."""
+"""What the people of the demo do all day: they work, verify, pay, insure and list; see `quarrels` for the rest."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import Final
 
 import msgspec
 
 import mainspring as ms
-from mainspring_apps.staffing import charging, disputes, escrow, insurance, listings, shifts, store
+from mainspring_apps.staffing import bookings, charging, insurance, listings, shifts, store
 from mainspring_apps.staffing import people as team
-from mainspring_apps.staffing.desk import acting, desk, log
+from mainspring_apps.staffing.demo.acts import QUEUE, Shift, act, later, minutes, of, one_in, people
+from mainspring_apps.staffing.demo.quarrels import dispute, report
+from mainspring_apps.staffing.desk import desk
 from mainspring_apps.staffing.rules import weeks
-from mainspring_apps.staffing.rules.dispute import Option
-from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
-people = ms.Registry("people")
-QUEUE: Final = "people"
 ZONES: Final = "select distinct timezone from staffing.projects order by 1"
 YEAR: Final = timedelta(days=365)
+SHORT: Final = "pm_card_chargeDeclinedInsufficientFunds"  # a card of somebody who is short of money
+GOOD: Final = "pm_card_visa"
+AGAIN: Final = timedelta(days=27)  # how long a worker is booked who was booked before
 
 
-class Shift(msgspec.Struct, frozen=True, kw_only=True):
-    """A shift, and who belongs to it."""
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker whom nobody has booked, and whether others find them."""
 
     id: int
-    booking_id: int
-    scheduled_start_time: datetime
-    scheduled_end_time: datetime
-    auto_approval_time: datetime | None
-    worker: int
-    supervisor: int
-
-
-def minutes(low: float, high: float) -> timedelta:
-    """Some time between, as people are."""
-    return timedelta(minutes=round(random.uniform(low, high)))  # noqa: S311 (people, no secrets)
-
-
-def one_in(many: int) -> bool:
-    """So rarely."""
-    return random.randrange(many) == 0  # noqa: S311 (people, no secrets)
-
-
-def act(conn: Conn, who: int | None, event: Callable[[], object]) -> bool:
-    """Somebody does something; where the rules refuse it, they shrug. What was written by then is not."""
-    try:
-        with conn.transaction(), acting(who):
-            event()
-    except Refused as refused:
-        log.info("refused: %s", refused)
-        return False
-    return True
-
-
-def later(conn: Conn, job: ms.NewJob, at: datetime) -> None:
-    """Somebody will do something."""
-    desk().enqueue(conn, job.at(max(at, desk().now(conn))))
+    state: str
 
 
 @people.task(queue=QUEUE)
 def plan_day(ctx: ms.SyncContext, *, zone: str, instant: datetime) -> None:
-    """In the morning people of a zone know what the day brings: who works, who pays by hand, who renews a policy."""
+    """In the morning people of a zone know what the day brings."""
     with ctx.transaction() as conn:
         tomorrow = weeks.midnight(weeks.local_date(instant, zone) + weeks.DAY, zone)
         for shift in store.many(conn, Shift, "demo_shifts_of_day", zone=zone, since=instant, until=tomorrow):
             if not one_in(40):  # who does not come
-                later(conn, clock_in.job(time_log_id=shift.id), shift.scheduled_start_time + minutes(-5, 15))
+                later(conn, clock_in.job(**of(shift)), shift.scheduled_start_time + minutes(-5, 15))
         for policy in store.column(conn, "demo_policies_to_renew", zone=zone):
-            if one_in(2):
-                later(conn, renew.job(policy_id=policy), instant + minutes(8 * 60, 18 * 60))
-        for booking in store.column(conn, "demo_bookings_to_pay", zone=zone):
-            if one_in(2):
-                later(conn, pay.job(booking_id=booking), instant + minutes(15 * 60, 20 * 60))
-        for worker in store.column(conn, "demo_workers_to_list", zone=zone):
             if one_in(3):
-                later(conn, list_worker.job(worker_id=worker), instant + minutes(6 * 60, 23 * 60))
+                later(conn, renew.job(policy_id=policy), instant + minutes(8 * 60, 18 * 60))
+        for worker in store.many(conn, Listed, "demo_workers_to_list", zone=zone):
+            if one_in(3):
+                news = show.job(worker_id=worker.id, listed=worker.state == "Unlisted")
+                later(conn, news, instant + minutes(6 * 60, 23 * 60))
+        for booking in store.column(conn, "demo_live_bookings", zone=zone):
+            if one_in(60):
+                incident = report.job(booking_id=booking, option="B" if one_in(5) else "A")
+                later(conn, incident, instant + minutes(0, 1400))
+            elif one_in(30):
+                later(conn, work_longer.job(booking_id=booking), instant + minutes(9 * 60, 15 * 60))
+        for id_ in store.column(conn, "demo_workers_to_book", zone=zone):
+            if one_in(3):
+                later(conn, book_again.job(worker_id=id_), instant + minutes(8 * 60, 18 * 60))
+        if one_in(20):
+            store.do(conn, "demo_card", zone=zone, card=SHORT)
 
 
 @people.task(queue=QUEUE)
-def clock_in(ctx: ms.SyncContext, *, time_log_id: int) -> None:
+def read_warnings(ctx: ms.SyncContext, *, zone: str, instant: datetime) -> None:
+    """Half of those whose card was refused find another one before the day ends."""
+    with ctx.transaction() as conn:
+        for booking in store.column(conn, "demo_bookings_to_pay", zone=zone):
+            if one_in(2):
+                later(conn, pay.job(booking_id=booking), instant + minutes(5, 8 * 60))
+
+
+@people.task(queue=QUEUE)
+def clock_in(ctx: ms.SyncContext, *, booking_id: int, time_log_id: int) -> None:
     """A worker begins, and leaves when the shift is over, or later."""
     with ctx.transaction() as conn:
         shift = store.needed(conn, Shift, "demo_shift", time_log_id=time_log_id)
         if act(conn, shift.worker, lambda: shifts.clock_in(conn, time_log_id, by=shift.worker)):
             late = minutes(20, 50) if one_in(6) else minutes(-10, 4)
-            later(conn, submit.job(time_log_id=time_log_id, forced=one_in(10)), shift.scheduled_end_time + late)
+            if one_in(8):
+                later(conn, draft.job(**of(shift)), shift.scheduled_end_time - minutes(10, 120))
+            later(conn, submit.job(**of(shift), forced=one_in(10)), shift.scheduled_end_time + late)
 
 
 @people.task(queue=QUEUE)
-def submit(ctx: ms.SyncContext, *, time_log_id: int, forced: bool) -> None:
+def draft(ctx: ms.SyncContext, *, booking_id: int, time_log_id: int) -> None:
+    """A worker begins to fill the timesheet in, and works on."""
+    with ctx.transaction() as conn:
+        shift = store.needed(conn, Shift, "demo_shift", time_log_id=time_log_id)
+        end = desk().now(conn)
+        act(conn, shift.worker, lambda: shifts.save_draft(conn, time_log_id, end=end, by=shift.worker))
+
+
+@people.task(queue=QUEUE)
+def submit(ctx: ms.SyncContext, *, booking_id: int, time_log_id: int, forced: bool) -> None:
     """A worker submits the timesheet, or the supervisor clocks them out; then somebody looks at it, or nobody."""
     with ctx.transaction() as conn:
         shift = store.needed(conn, Shift, "demo_shift", time_log_id=time_log_id)
@@ -102,15 +99,15 @@ def submit(ctx: ms.SyncContext, *, time_log_id: int, forced: bool) -> None:
             return
         now = desk().now(conn)
         if one_in(12):
-            later(conn, dispute.job(time_log_id=time_log_id, option="B" if one_in(12) else "A"), now + minutes(10, 200))
+            later(conn, dispute.job(**of(shift), option="B" if one_in(12) else "A"), now + minutes(10, 200))
         elif one_in(12):
-            later(conn, edit.job(time_log_id=time_log_id), now + minutes(185, 235))
+            later(conn, edit.job(**of(shift)), now + minutes(185, 235))
         elif not one_in(4):  # else nobody looks, and it approves itself
-            later(conn, verify.job(time_log_id=time_log_id), now + minutes(5, 220))
+            later(conn, verify.job(**of(shift)), now + minutes(5, 220))
 
 
 @people.task(queue=QUEUE)
-def verify(ctx: ms.SyncContext, *, time_log_id: int) -> None:
+def verify(ctx: ms.SyncContext, *, booking_id: int, time_log_id: int) -> None:
     """A supervisor verifies a timesheet."""
     with ctx.transaction() as conn:
         shift = store.needed(conn, Shift, "demo_shift", time_log_id=time_log_id)
@@ -118,43 +115,12 @@ def verify(ctx: ms.SyncContext, *, time_log_id: int) -> None:
 
 
 @people.task(queue=QUEUE)
-def edit(ctx: ms.SyncContext, *, time_log_id: int) -> None:
+def edit(ctx: ms.SyncContext, *, booking_id: int, time_log_id: int) -> None:
     """A supervisor corrects a timesheet in the last hour."""
     with ctx.transaction() as conn:
         shift = store.needed(conn, Shift, "demo_shift", time_log_id=time_log_id)
         end = shift.scheduled_end_time
         act(conn, shift.supervisor, lambda: shifts.edit_timesheet(conn, time_log_id, end=end, by=shift.supervisor))
-
-
-@people.task(queue=QUEUE)
-def dispute(ctx: ms.SyncContext, *, time_log_id: int, option: Option) -> None:
-    """A supervisor disputes a timesheet; sooner or later it is settled."""
-    filed: list[int] = []
-    with ctx.transaction() as conn:
-        shift = store.needed(conn, Shift, "demo_shift", time_log_id=time_log_id)
-        act(
-            conn,
-            shift.supervisor,
-            lambda: filed.append(disputes.file_dispute(conn, time_log_id, option=option, by=shift.supervisor)),
-        )
-        for id_ in filed:
-            later(conn, resolve.job(dispute_id=id_), desk().now(conn) + minutes(30, 20 * 60))
-
-
-@people.task(queue=QUEUE)
-def resolve(ctx: ms.SyncContext, *, dispute_id: int) -> None:
-    """Both sides agree on who gets how much of what is frozen."""
-    with ctx.transaction() as conn:
-        holds = escrow.frozen(conn, dispute_id=dispute_id)
-        frozen = sum(hold.amount_minor for hold in holds)
-        lender = frozen * random.choice((0, 1, 2, 3, 4)) // 4  # noqa: S311 (people, no secrets)
-        act(
-            conn,
-            None,
-            lambda: disputes.resolve_dispute(
-                conn, dispute_id, status="Settled", lender_minor=lender, borrower_minor=frozen - lender
-            ),
-        )
 
 
 @people.task(queue=QUEUE)
@@ -169,16 +135,53 @@ def renew(ctx: ms.SyncContext, *, policy_id: int) -> None:
 def pay(ctx: ms.SyncContext, *, booking_id: int) -> None:
     """A borrower whose card was refused gives another one, and pays by hand."""
     with ctx.transaction() as conn:
-        store.do(conn, "demo_good_card", booking_id=booking_id)
+        store.do(conn, "demo_good_card", booking_id=booking_id, card=GOOD)
         admin = team.people(conn, booking_id, "Borrowing Admin")[0]
         act(conn, admin, lambda: charging.pay_by_hand(conn, booking_id, by=admin))
 
 
 @people.task(queue=QUEUE)
-def list_worker(ctx: ms.SyncContext, *, worker_id: int) -> None:
-    """A lender lists a worker who is free."""
+def show(ctx: ms.SyncContext, *, worker_id: int, listed: bool) -> None:
+    """A lender lists a worker who is free, or takes them from the list."""
+    event = listings.list_worker if listed else listings.unlist_worker
     with ctx.transaction() as conn:
-        act(conn, None, lambda: listings.list_worker(conn, worker_id))
+        act(conn, None, lambda: event(conn, worker_id))
+
+
+@people.task(queue=QUEUE)
+def work_longer(ctx: ms.SyncContext, *, booking_id: int) -> None:
+    """Shifts of a booking end an hour later from now on, or as they used to."""
+    with ctx.transaction() as conn:
+        end = store.value(conn, "demo_end", booking_id=booking_id)
+        until = time((end.hour + (1 if end.hour in (6, 16) else -1)) % 24, end.minute)
+        act(conn, None, lambda: shifts.change_scheduled_end(conn, booking_id, until))
+
+
+class Booked(msgspec.Struct, frozen=True, kw_only=True):
+    """How somebody was booked before."""
+
+    project_id: int
+    worker_id: int
+    supervisor_id: int | None
+    start: time
+    end: time
+    rate_minor: int
+    currency: str
+
+
+@people.task(queue=QUEUE)
+def book_again(ctx: ms.SyncContext, *, worker_id: int) -> None:
+    """A worker who was released, or whose booking is over, is booked anew from tomorrow on."""
+    with ctx.transaction() as conn:
+        old = store.needed(conn, Booked, "demo_booking_before", worker_id=worker_id)
+        act(conn, None, lambda: _book(conn, old))
+
+
+def _book(conn: Conn, old: Booked) -> None:
+    zone = store.value(conn, "demo_zone", project_id=old.project_id)
+    first = weeks.local_date(desk().now(conn), zone) + weeks.DAY
+    bookings.confirm_booking(conn, start_date=first, end_date=first + AGAIN, **msgspec.structs.asdict(old))
 
 
 people.schedule("demo-day", ms.daily("00:00"), plan_day, zones=ZONES)
+people.schedule("demo-wednesday", ms.weekly("wed", "15:00"), read_warnings, zones=ZONES)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import datetime, time, timedelta
 from typing import Any, Final
 
 import stripe as sdk
 
-from mainspring_apps.staffing import accounts, bookings, search, store
+from mainspring_apps.staffing import accounts, bookings, charging, search, store
+from mainspring_apps.staffing.demo.people import plan_day
 from mainspring_apps.staffing.desk import desk
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.store import Conn
@@ -23,16 +25,17 @@ TRADES: Final = ("welder", "electrician", "carpenter", "plumber")
 FIRST: Final = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gita", "Hugo", "Ines", "Jon", "Kim", "Lea", "Max", "Nora")
 DECLINED: Final = "pm_card_chargeDeclinedInsufficientFunds"
 WEEKS: Final = 8  # that bookings last
-SHIFTS: Final = ((time(8), time(16, 30)), (time(22), time(6)))  # by day and over midnight
+#: By day, and over midnight on every day of the week.
+SHIFTS: Final = ((time(8), time(16, 30), bookings.WORK_WEEK), (time(22), time(6), frozenset(range(7))))
 
 
-def seed(conn: Conn) -> None:
+def seed(conn: Conn, zones: Sequence[str] = ZONES) -> None:
     """Settle everybody in, unless somebody lives here already."""
     if store.value(conn, "anybody"):
         return
     bank = desk().stripe
     now = desk().now(conn)
-    for number, zone in enumerate(ZONES):
+    for number, zone in enumerate(zones):
         _settle(conn, bank, now, number, zone)
 
 
@@ -50,22 +53,25 @@ def _settle(conn: Conn, bank: Any, now: datetime, number: int, zone: str) -> Non
     today = weeks.local_date(now, zone)
     bookings.add_policy(conn, company_id=borrower, expiration_date=today + timedelta(days=365))
     bookings.add_policy(conn, company_id=lender, expiration_date=today + timedelta(days=2 + 3 * number))
-    monday = weeks.monday(now, zone) + timedelta(days=7)
-    for place, (start, end) in enumerate(SHIFTS):
+    for place, (start, end, weekdays) in enumerate(SHIFTS):
+        first = today if weeks.shift(today, start, end, zone)[0] > now else today + weeks.DAY
         worker = _worker(conn, lender, zone, TRADES[(number + place) % 4])
-        bookings.confirm_booking(
+        booking = bookings.confirm_booking(
             conn,
             project_id=project,
             worker_id=worker,
             supervisor_id=supervisor,
-            start_date=monday,
-            end_date=monday + timedelta(days=7 * WEEKS - 1),
+            start_date=first,
+            end_date=first + timedelta(days=7 * WEEKS - 1),
             start=start,
             end=end,
+            weekdays=weekdays,
             rate_minor=2500 + 100 * number + 33 * place,
             currency="USD" if number % 3 else "JPY" if number % 2 else "EUR",
         )
+        charging.pay_by_hand(conn, booking, by=admin)  # the week has begun, and Wednesday may be over
     _worker(conn, lender, zone, TRADES[number % 4])
+    desk().enqueue(conn, plan_day.job(zone=zone, instant=now))  # the rest of today
     search.save_search(conn, user_id=admin, name="Anybody near", criteria={"trade": TRADES[number % 4]})
 
 

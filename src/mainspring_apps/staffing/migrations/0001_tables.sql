@@ -147,7 +147,8 @@ create table staffing.pending_payments (
   provider_intent_id text unique,
   provider_charge_id text,  -- what transfers are paid from
   idempotency_key    text not null unique,  -- charge:{booking}:{period_start}:{try}
-  payment_method     text,  -- fixed with the key: the same key asks for the same thing
+  customer           text,  -- fixed with the key, as
+  payment_method     text,  -- the card is: the same key asks for the same thing
   failure_code       text,
   job_id             uuid,  -- whose try it is: its next attempt goes on with this row
   correlation_id     text,
@@ -193,6 +194,7 @@ create index escrow_holds_booking on staffing.escrow_holds (booking_id, status);
 create index escrow_holds_dispute on staffing.escrow_holds (dispute_id) where dispute_id is not null;
 create index escrow_holds_incident on staffing.escrow_holds (incident_id) where incident_id is not null;
 create index escrow_holds_payment on staffing.escrow_holds (payment_id);
+create index escrow_holds_held on staffing.escrow_holds (time_log_id) where status = 'Held';
 
 -- Money on its way out: of one hold, or of a whole payment (STAFF-1.31 `on_webhook`; STAFF-3.24).
 create table staffing.transfers (
@@ -204,6 +206,7 @@ create table staffing.transfers (
   status          text not null default 'Pending' check (status in ('Pending', 'Succeeded', 'Failed')),
   provider_id     text unique,
   idempotency_key text not null unique,
+  destination     text,  -- fixed by its first attempt, as the key is: another account would be another transfer
   try             integer not null default 1,  -- grows after a refusal: the provider repeats it for a day under one key
   created_at      timestamptz not null,
   settled_at      timestamptz,

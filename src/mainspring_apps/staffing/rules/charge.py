@@ -11,7 +11,7 @@ from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.rules.pay import shift_pay
 
 Source = Literal["weekly", "retry", "renewal", "late", "manual"]
-Act = Literal["charge", "pause", "leave"]
+Act = Literal["charge", "pause", "unpause", "leave"]
 
 #: Which bookings are enqueued (STAFF-1.08).
 PAYMENT_TYPE: Final = "Weekly_Progress"
@@ -48,12 +48,14 @@ def decide(status: str, payment_type: str, *, open_a: bool, open_b: bool) -> Act
 def resume(status: str, payment_type: str, *, open_a: bool, open_b: bool) -> Act:
     """What a retry after a resolution does: it charges, or it leaves everything as it is; it never pauses.
 
+    A booking that is not paid by the week may be paused as well, by a renewal; it goes on, and nothing is charged.
+
     >>> resume("Payment_Paused_Dispute", "Weekly_Progress", open_a=False, open_b=False)
     'charge'
     """
-    if status not in RESUMABLE or payment_type != PAYMENT_TYPE or open_a or open_b:
+    if status not in RESUMABLE or open_a or open_b:
         return "leave"
-    return "charge"
+    return "charge" if payment_type == PAYMENT_TYPE else "unpause"
 
 
 def funded(funded_period_end: datetime | None, period: weeks.Period) -> bool:
@@ -77,10 +79,13 @@ def key(booking_id: int, period_start: datetime, number: int) -> str:
     return f"charge:{booking_id}:{period_start.isoformat()}:{number}"
 
 
-def too_late(status: str, end_date: date, period_start: datetime, zone: str) -> bool:
+def too_late(status: str, end_date: date, period_start: datetime, zone: str, *, start_date: date | None = None) -> bool:
     """Whether a booking was released before the week that a payment is for: its money goes back (STAFF-3.24).
+
+    One that was released before it began ends on the day that it was to begin.
 
     >>> too_late("Completed", date(2026, 6, 7), weeks.midnight(date(2026, 6, 8), "UTC"), "UTC")
     True
     """
-    return status == "Completed" and end_date < weeks.local_date(period_start, zone)
+    first = weeks.local_date(period_start, zone)
+    return status == "Completed" and (end_date < first or first <= end_date == start_date)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mainspring_apps.staffing.people import Part
 
 Act = Literal["clock_in", "save_draft", "submit_timesheet", "force_clock_out", "edit_timesheet", "verify_timesheet",
-              "change_scheduled_end"]  # fmt: skip
+              "change_scheduled_end", "pay_by_hand"]  # fmt: skip
 
 _BORROWER: Final[frozenset[Part]] = frozenset({"Supervisor", "Borrowing Admin", "Borrowing Manager"})
 _WORKER: Final[frozenset[Part]] = frozenset({"Worker"})
@@ -27,6 +27,7 @@ HANDS: Final[Mapping[Act, frozenset[Part]]] = {
     "edit_timesheet": _BORROWER | _WORKER,
     "verify_timesheet": _BORROWER,
     "change_scheduled_end": _BORROWER,
+    "pay_by_hand": frozenset({"Borrowing Admin", "Borrowing Manager"}),
 }
 
 

@@ -33,6 +33,8 @@ def shifts(
 ) -> Iterator[Planned]:
     """The shifts from one date to another, both included, on these weekdays (0 is Monday).
 
+    One whose whole time a change of clocks leaves out does not take place.
+
     >>> [plan] = shifts(date(2026, 6, 3), date(2026, 6, 3), time(22), time(6), frozenset(range(7)), "America/New_York")
     >>> plan.end.isoformat(), plan.minutes
     ('2026-06-04T10:00:00+00:00', 480)
@@ -40,4 +42,6 @@ def shifts(
     for number in range((last - first).days + 1):
         day = first + timedelta(days=number)
         if day.weekday() in weekdays and weeks.instant(day, f"{start:%H:%M}", zone) is not None:
-            yield Planned(*weeks.shift(day, start, end, zone))
+            planned = Planned(*weeks.shift(day, start, end, zone))
+            if planned.minutes > 0:
+                yield planned

@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal
 
-Release = Literal["release", "nothing", "unfunded", "no_account"]
+Release = Literal["release", "nothing", "unfunded"]
 
 
-def release(*, status: str, disputed: bool, holds: Collection[str], account: str | None) -> Release:
-    """What to do for a shift with holds in these statuses, whose lender is paid there.
+def release(*, status: str, disputed: bool, holds: Collection[str]) -> Release:
+    """What to do for a shift with holds in these statuses.
 
-    A dispute at the last instant keeps the money (G-36); what has left, left once; a shift that nobody paid for is
-    told; a lender without an account waits (G-65).
+    A dispute at the last instant keeps the money (G-36); what has left, left once; a shift that nobody paid
+    for is told.
 
-    >>> release(status="Verified", disputed=False, holds={"Held"}, account="acct_1")
+    >>> release(status="Verified", disputed=False, holds={"Held"})
     'release'
-    >>> release(status="Verified", disputed=False, holds={"Released"}, account="acct_1")
+    >>> release(status="Verified", disputed=False, holds={"Released"})
     'nothing'
     """
     if status != "Verified" or disputed:
         return "nothing"
     if not holds:
         return "unfunded"
-    if "Held" not in holds:
-        return "nothing"
-    return "release" if account else "no_account"
+    return "release" if "Held" in holds else "nothing"

@@ -11,6 +11,15 @@ order by p.id limit %(limit)s
 -- name: lock_policy
 select * from staffing.insurance_policies where id = %(policy_id)s for update
 
+-- name: lock_policies_beside
+-- All of its company's, in one order: two renewals wait for each other, and for no third.
+select p.id from staffing.insurance_policies p
+where p.company_id = (select o.company_id from staffing.insurance_policies o where o.id = %(policy_id)s)
+order by p.id for update of p
+
+-- name: lock_policies_of_company
+select id from staffing.insurance_policies where company_id = %(company_id)s order by id for update
+
 -- name: policies_of_booking
 select p.* from staffing.bookings b
 join staffing.insurance_policies p on p.company_id in (b.borrower_company_id, b.lender_company_id)

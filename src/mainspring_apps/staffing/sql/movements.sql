@@ -1,15 +1,20 @@
 -- Money on its way: what a transfer or a refund needs to be carried out, and how it ended.
 
 -- name: transfer_to_make
--- With the lender's account, and the charge that it is paid from; never before the payment was received (STAFF-1.31).
+-- With the lender's account, or the one that was tried before, and the charge that it is paid from; never before the
+-- payment was received (STAFF-1.31).
 select t.id, t.status, t.amount_minor, t.currency, t.idempotency_key, t.try, t.provider_id, t.created_at, p.booking_id,
-       b.lender_company_id as lender_id, l.stripe_account_id as destination, p.provider_charge_id as charge
+       b.lender_company_id as lender_id, coalesce(t.destination, l.stripe_account_id) as destination,
+       p.provider_charge_id as charge
 from staffing.transfers t
 left join staffing.escrow_holds h on h.id = t.escrow_hold_id
 join staffing.pending_payments p on p.id = coalesce(t.payment_id, h.payment_id)
 join staffing.bookings b on b.id = p.booking_id
 join staffing.companies l on l.id = b.lender_company_id
 where t.id = %(transfer_id)s and p.received_at is not null
+
+-- name: aim_transfer
+update staffing.transfers set destination = %(destination)s where id = %(id)s and destination is null
 
 -- name: refund_to_make
 select r.id, r.status, r.amount_minor, r.currency, r.idempotency_key, r.try, r.provider_id, r.created_at, p.booking_id,
@@ -33,14 +38,16 @@ where id = %(id)s and (status = 'Pending' or status = 'Failed' and %(status)s = 
 returning id
 
 -- name: fail_transfer
--- `refused`: nothing was moved under this key, and the provider would say so again for a day; the next try has its own.
-update staffing.transfers set status = 'Failed', settled_at = {schema}.now(), try = try + %(refused)s::int
-where id = %(id)s and status in ('Pending', 'Failed')
+-- `refused`: nothing was moved under this key, and the provider would say so again for a day; the next try has its own,
+-- and goes wherever the lender is paid by then.
+update staffing.transfers set status = 'Failed', settled_at = {schema}.now(), try = try + %(refused)s::int,
+  destination = case when not %(refused)s then destination end
+where id = %(id)s and status in ('Pending', 'Failed') and try = %(try)s
 returning id
 
 -- name: fail_refund
 update staffing.refunds set status = 'Failed', settled_at = {schema}.now(), try = try + %(refused)s::int
-where id = %(id)s and status in ('Pending', 'Failed')
+where id = %(id)s and status in ('Pending', 'Failed') and try = %(try)s
 returning id
 
 -- name: stale_movements

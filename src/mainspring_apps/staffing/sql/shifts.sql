@@ -91,10 +91,6 @@ where id = %(time_log_id)s and status in ('Scheduled', 'Working')
 select id, booking_id, clock_out_time, auto_approval_time from staffing.time_log
 where status = 'Pending_Verification' and auto_approval_time <= %(now)s
 
--- name: money_of_shift
--- The money of a shift by status, and where its lender is paid.
-select b.lender_company_id, c.stripe_account_id as account,
-       coalesce((select array_agg(distinct h.status) from staffing.escrow_holds h
-                 where h.time_log_id = t.id and h.kind = 'Shift'), '{}') as holds
-from staffing.time_log t join staffing.bookings b on b.id = t.booking_id join staffing.companies c on c.id = b.lender_company_id
-where t.id = %(time_log_id)s
+-- name: holds_of_shift
+-- Where the money of a shift is; none: nobody has paid for it.
+select distinct status from staffing.escrow_holds where time_log_id = %(time_log_id)s and kind = 'Shift'

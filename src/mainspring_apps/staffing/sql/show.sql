@@ -13,41 +13,40 @@ from staffing.bookings b join staffing.projects p on p.id = b.project_id
 where b.id = %(booking_id)s
 
 -- name: shown_shifts
-select id, status, scheduled_start_time, scheduled_end_time, clock_out_time, auto_approval_time, cancel_reason
-from staffing.time_log where booking_id = %(booking_id)s order by scheduled_start_time, id
+-- With the money of each, by where it is; index: escrow_holds_booking.
+select t.id, t.status, t.scheduled_start_time, t.scheduled_end_time, t.clock_out_time, t.auto_approval_time, t.cancel_reason,
+       coalesce(m.money, '[]') as money
+from staffing.time_log t
+left join lateral (
+  select jsonb_agg(jsonb_build_object('status', x.status, 'amount_minor', x.amount) order by x.status) as money
+  from (select h.status, sum(h.amount_minor)::bigint as amount from staffing.escrow_holds h
+        where h.booking_id = t.booking_id and h.time_log_id = t.id group by h.status) x) m on true
+where t.booking_id = %(booking_id)s order by t.scheduled_start_time, t.id
 
 -- name: what_happened
--- Acts, money and messages in the order of time; index: staffing_audit_booking, staffing_notification_booking.
-select at, what, about from (
-  select a.at, replace(substr(a.event, length('staffing.') + 1), '_', ' ') as what,
-         concat_ws(', ', concat_ws(' ', a.detail ->> 'entity', a.detail ->> 'entity_id'),
-           case when a.actor_type = 'system' then 'by SYSTEM' else 'by user ' || a.actor_id end,
-           a.detail ->> 'reason') as about, 0 as place, a.id::text as tie
+-- Acts, with the amounts of the money that they are about, and messages, in the order of time. Index:
+-- staffing_audit_booking, staffing_notification_booking.
+select s.at, s.what, s.entity, s.entity_id, coalesce(p.amount_minor, t.amount_minor, r.amount_minor) as amount_minor,
+       coalesce(p.currency, t.currency, r.currency) as currency, s.channel, s.person, u.role,
+       coalesce(s.note, case when s.what = 'payment_created' then concat(p.source, ', try ', p.try) end,
+                'shift ' || h.time_log_id) as note
+from (
+  select a.at, substr(a.event, length('staffing.') + 1) as what, a.detail ->> 'entity' as entity,
+         (a.detail ->> 'entity_id')::bigint as entity_id, null as channel, a.detail ->> 'reason' as note,
+         case when a.actor_type = 'system' then 'SYSTEM' else a.actor_id end as person, 0 as place, a.id::text as tie
   from {schema}.audit a
   where a.event like 'staffing.%%' and (a.detail ->> 'booking_id')::bigint = %(booking_id)s
   union all
-  select p.created_at, 'payment created', concat('payment ', p.id, ': ', p.amount_minor, ' ', p.currency, ', try ', p.try), 1, ''
-  from staffing.pending_payments p where p.booking_id = %(booking_id)s
-  union all
-  select p.settled_at, 'payment ' || lower(p.status), concat_ws(', ', concat('payment ', p.id), p.failure_code), 2, ''
-  from staffing.pending_payments p where p.booking_id = %(booking_id)s and p.settled_at is not null
-  union all
-  select t.settled_at, 'transfer ' || lower(t.status), concat('transfer ', t.id, ': ', t.amount_minor, ' ', t.currency), 3, ''
-  from staffing.transfers t
-  left join staffing.escrow_holds h on h.id = t.escrow_hold_id left join staffing.pending_payments p on p.id = t.payment_id
-  where coalesce(h.booking_id, p.booking_id) = %(booking_id)s and t.settled_at is not null
-  union all
-  select r.settled_at, 'refund ' || lower(r.status), concat('refund ', r.id, ': ', r.amount_minor, ' ', r.currency), 3, ''
-  from staffing.refunds r
-  left join staffing.escrow_holds h on h.id = r.escrow_hold_id left join staffing.pending_payments p on p.id = r.payment_id
-  where coalesce(h.booking_id, p.booking_id) = %(booking_id)s and r.settled_at is not null
-  union all
-  select coalesce(n.sent_at, n.created_at), 'message ' || n.template,
-         concat(n.channel, ' to user ', n.recipient_id, ': ', n.status), 4, n.id::text
+  select coalesce(n.sent_at, n.created_at), n.template, 'message', null, n.channel, n.status, n.recipient_id, 1, n.id::text
   from {schema}.notification_log n join {schema}.notification m on m.org_id = n.org_id and m.id = n.id
   where m.data ->> 'booking_id' = %(booking_id)s::text
-) story
-order by at, place, tie
+) s
+left join staffing.users u on u.id::text = s.person
+left join staffing.pending_payments p on s.entity = 'payment' and p.id = s.entity_id
+left join staffing.transfers t on s.entity = 'transfer' and t.id = s.entity_id
+left join staffing.refunds r on s.entity = 'refund' and r.id = s.entity_id
+left join staffing.escrow_holds h on h.id = coalesce(t.escrow_hold_id, r.escrow_hold_id)
+order by s.at, s.place, s.tie
 limit %(limit)s
 
 -- name: open_rows
@@ -61,7 +60,7 @@ order by 1, 2
 -- name: next_expiry
 select i.id, i.company_id, i.expiration_date from staffing.insurance_policies i
 join staffing.bookings b on i.company_id in (b.borrower_company_id, b.lender_company_id)
-where b.id = %(booking_id)s and i.is_active
+where b.id = %(booking_id)s and i.is_active and i.expiration_date < b.end_date
 order by i.expiration_date, i.id
 
 -- name: zones_of_projects

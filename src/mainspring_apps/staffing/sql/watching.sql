@@ -48,6 +48,37 @@ where b.status = 'Payment_Paused_Dispute' and t.status = 'Scheduled'
                   where s.time_log_id = t.id and p.status in ('Pending', 'Succeeded'))
 order by t.id
 
+-- name: money_standing_still
+-- Money that nothing moves by itself: on its way for too long, held for a shift that nobody began or submitted, or for
+-- verified work. Indexes: pending_payments_status, transfers_status, refunds_status, escrow_holds_held.
+select 'payment ' || p.id, 'booking ' || p.booking_id || ': the provider has not ended it for a day'
+from staffing.pending_payments p
+where p.status = 'Pending' and p.created_at < {schema}.now() - %(after)s::interval
+union all
+select 'transfer ' || t.id, 'it is under way for a day'
+from staffing.transfers t
+left join staffing.escrow_holds h on h.id = t.escrow_hold_id
+join staffing.pending_payments p on p.id = coalesce(t.payment_id, h.payment_id)
+join staffing.bookings b on b.id = p.booking_id
+join staffing.companies l on l.id = b.lender_company_id and l.stripe_account_id is not null
+where t.status = 'Pending' and t.created_at < {schema}.now() - %(after)s::interval
+union all
+select 'refund ' || r.id, 'it is under way for a day'
+from staffing.refunds r
+where r.status = 'Pending' and r.created_at < {schema}.now() - %(after)s::interval
+union all
+select 'shift ' || t.id, 'booking ' || t.booking_id || ': was to end a day ago, is paid for, and is still ' || t.status
+from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id
+where h.status = 'Held' and h.kind = 'Shift' and t.status in ('Scheduled', 'Working')
+  and t.scheduled_start_time + t.planned_minutes * interval '1 min' < {schema}.now() - %(after)s::interval
+union all
+select 'shift ' || t.id, 'booking ' || t.booking_id || ': is verified and paid for, and the lender has nothing'
+from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id
+join staffing.bookings b on b.id = h.booking_id
+join staffing.companies l on l.id = b.lender_company_id and l.stripe_account_id is not null
+where h.status = 'Held' and h.kind = 'Shift' and t.status = 'Verified'
+  and greatest(h.created_at, t.auto_approval_time) < {schema}.now() - %(after)s::interval
+
 -- name: undelivered
 -- Messages of these kinds that nobody got, until somebody has decided on their dead letters.
 select 'message ' || n.id, n.template || ' to user ' || n.recipient_id || ' by ' || n.channel
