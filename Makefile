@@ -3,9 +3,11 @@ SHELL := /bin/bash
 VENV  := .venv
 PY    := $(VENV)/bin/python
 ARGS  ?=
+# Where it is set, every process of a test run would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check fmt bench chaos bugs failover oracle storm deliveries breaks crashes surge rules docs schema lock clean
+.PHONY: help setup up test check fmt bench chaos bugs failover oracle storm deliveries breaks crashes surge walk timeline rules docs schema lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -67,6 +69,12 @@ crashes: setup ## SIGKILL at every step of staffing's flows of money: another wo
 
 surge: setup ## 10,000 bookings due at once: each charged once, 50 a second, within the pools (ARGS="--bookings 500")
 	@$(PY) -m tests.staffing.surge $(ARGS)
+
+walk: setup ## a random walk through the marketplace, checked after each step (ARGS="--steps 5000 --seed 7")
+	@$(PY) -m tests.staffing.walk $(ARGS)
+
+timeline: setup ## three weeks of the marketplace, three times, held to walked minutes (ARGS="--from 2026-03-02")
+	@$(PY) -m tests.staffing.timeline $(ARGS)
 
 rules: setup ## per ledger: rules with a passing test / all rules, and the missing ones
 	@$(PY) tools/rules.py $(ARGS)

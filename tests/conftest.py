@@ -21,6 +21,13 @@ def pytest_configure() -> None:
     os.environ["MAINSPRING_MAINTENANCE"] = "off"  # real workers would fire it between the jobs that a test counts
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """For `-n auto`: more than there are cores, because half of a test is waiting for PostgreSQL and for processes."""
+    cores = len(os.sched_getaffinity(0))
+    return min(2 * cores, cores + 2)  # not more, because they share the connections of one server
+
+
 @pytest.fixture(autouse=True)
 def log_as_before() -> Iterator[None]:
     """A command that is run in this process takes over its log: given back, or later tests hear of a closed stream."""

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from mainspring.cli import live
 from mainspring.cli.live import Screen
 
 
@@ -43,7 +42,7 @@ def test_in_a_file_it_is_said_when_nothing_else_was_for_a_while(monkeypatch: pyt
     paper = Paper(terminal=False)
     monkeypatch.setattr(sys, "stdout", paper)
     clock = [100.0]
-    monkeypatch.setattr(live.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("mainspring.cli.live.time.monotonic", lambda: clock[0])
     screen = Screen()
     screen.say("a line")
     for second in range(25):

@@ -10,8 +10,9 @@ ROOT = Path(__file__).parents[2]
 #: Not docs/rules: the ledgers are held to the tests by tests/test_rules.py.
 PAGES = sorted(page for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")) if page.parent.name != "rules")
 #: `text` and `mermaid` are for pictures and printed output: nothing there can be run. The commands inside `ini` (of
-#: systemd) and `dockerfile` are checked like those of `bash`; `yaml` is for the files of other programs.
-LANGUAGES = {"python", "sql", "bash", "text", "mermaid", "ini", "dockerfile", "yaml"}
+#: systemd) and `dockerfile` are checked like those of `bash`; `yaml` is for the files of other programs. A script in
+#: `sh` is run whole by the test of its page.
+LANGUAGES = {"python", "sql", "bash", "sh", "text", "mermaid", "ini", "dockerfile", "yaml"}
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[^\n]*)\n(?P<code>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 

@@ -20,9 +20,15 @@ PATIENCE: Final = timedelta(minutes=35)
 
 #: Jobs that are under way, by key, and when they are due.
 _TIMER = "select from mainspring.timer('default', {key}) k where {so}"
-_LIVE = """select from mainspring.job j where j.task = any('{{{tasks}}}') and {so} and (
-    exists (select from mainspring.waiting w where w.id = j.id) or exists (select from mainspring.running r where r.id = j.id))"""
-_DEAD = "select from mainspring.dead_letters d join mainspring.job j on j.id = d.id where j.task = any('{{{tasks}}}') and {so}"
+_LIVE = """select from mainspring.job j
+    where j.task = any('{{{tasks}}}') and {so}
+      and (exists (select from mainspring.waiting w where w.id = j.id)
+           or exists (select from mainspring.running r where r.id = j.id))"""
+_DEAD = """select from mainspring.dead_letters d join mainspring.job j on j.id = d.id
+    where j.task = any('{{{tasks}}}') and {so}"""
+
+
+_TIMEOUT = "d.dispute_filed_at + interval '3 hours'"
 
 
 def timer(key: str, so: str = "true") -> str:
@@ -65,21 +71,24 @@ MONEY: Final = {
         join staffing.bookings b on b.id = h.booking_id join staffing.companies c on c.id = b.lender_company_id
         where h.status = 'Held' and not (t.status in ('Scheduled', 'Working', 'Pending_Verification')
           or t.status = 'Verified' and (c.stripe_account_id is null
-             or {timer("'release-shift:' || t.id")} or {job("release_shift", "j.payload ->> 'time_log_id' = t.id::text", dead=True)}))""",
+             or {timer("'release-shift:' || t.id")}
+             or {job("release_shift", "j.payload ->> 'time_log_id' = t.id::text", dead=True)}))""",
     "money is frozen only for what is disputed": """
         select h.id from staffing.escrow_holds h
-        left join staffing.disputes d on d.id = h.dispute_id left join staffing.incident_reports i on i.id = h.incident_id
-        where h.status = 'Frozen' and not coalesce(d.status in ('Open', 'Legal_Hold') or i.status = 'Pending', false)""",
+        left join staffing.disputes d on d.id = h.dispute_id
+        left join staffing.incident_reports i on i.id = h.incident_id
+        where h.status = 'Frozen'
+          and not coalesce(d.status in ('Open', 'Legal_Hold') or i.status = 'Pending', false)""",
 }
 TIMERS: Final = {
     "a pending timesheet has its approval": f"""
         select t.id, t.auto_approval_time from staffing.time_log t where t.status = 'Pending_Verification'
         and not {timer("'auto-approve:' || t.id", "k.state <> 'scheduled' or k.due_at = t.auto_approval_time")}
-        and not (t.auto_approval_time <= mainspring.now() and t.auto_approval_time > mainspring.now() - interval '1 hour')""",
+        and not t.auto_approval_time between mainspring.now() - interval '1 hour' and mainspring.now()""",
     "an open dispute has its timeout": f"""
         select d.id, d.dispute_filed_at from staffing.disputes d join staffing.bookings b on b.id = d.booking_id
         where d.status = 'Open' and d.dispute_option = 'A' and d.timed_out_at is null and b.status <> 'Cancelled'
-        and not {timer("'dispute-timeout:' || d.id", "k.state <> 'scheduled' or k.due_at = d.dispute_filed_at + interval '3 hours'")}""",
+        and not {timer("'dispute-timeout:' || d.id", f"k.state <> 'scheduled' or k.due_at = {_TIMEOUT}")}""",
     "a working shift has its reminders": f"""
         select t.id, t.scheduled_end_time from staffing.time_log t
         where t.status = 'Working' and t.scheduled_end_time > mainspring.now() and not (
@@ -91,7 +100,8 @@ TIMERS: Final = {
         where t.status in ('Scheduled', 'Verified', 'Disputed', 'Cancelled') and {timer("key || ':' || t.id")}""",
     "a paused booking with nothing open is on its way back": f"""
         select b.id from staffing.bookings b where b.status = 'Payment_Paused_Dispute'
-        and not exists (select from staffing.disputes d where d.booking_id = b.id and d.dispute_option = 'A' and d.status = 'Open')
+        and not exists (select from staffing.disputes d
+                        where d.booking_id = b.id and d.dispute_option = 'A' and d.status = 'Open')
         and not exists (select from staffing.incident_reports i
                         where i.booking_id = b.id and i.dispute_option = 'A' and i.status = 'Pending')
         and not {job("retry_payment", "j.payload ->> 'booking_id' = b.id::text", dead=True)}""",

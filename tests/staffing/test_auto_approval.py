@@ -297,7 +297,7 @@ def test_a_shift_that_nobody_paid_for_moves_nothing_and_is_told_until_it_is_paid
     verify(town, booking, shift)
     town.mainspring.run_one(release_shift)
     assert transfers(town) == []
-    assert town.alerts() == [("unfunded-shift", f"time_log {shift}", "warning")]
+    assert town.alerts() == [("unfunded_work", f"time_log {shift}", "warning")]
 
     payment = town.funded(booking, shift)
     with town.conn.transaction():
@@ -322,7 +322,7 @@ def test_without_an_account_of_the_lender_the_money_waits_in_escrow(town: Town) 
     booking, shift = submitted(town, lender=town.company("Lender", stripe_account_id=None))
     verify(town, booking, shift)
     town.mainspring.run_one(release_shift)
-    assert town.alerts() == [("lender-without-account", f"company {booking.lender}", "warning")]
+    assert town.alerts() == [("lender_without_account", f"company {booking.lender}", "warning")]
     assert town.ledger(booking) == (24000, 24000, 0, 0, 0)
 
     with town.conn.transaction():

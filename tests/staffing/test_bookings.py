@@ -118,6 +118,7 @@ def test_two_who_book_the_same_worker_at_once_wait_for_each_other_and_one_is_ref
     assert town.value("select count(*) from staffing.bookings") == 1
     assert search.find(town.conn, want) == [[]]
     office.confirm(town.conn, start=time(17), end=time(20))  # right after: nobody is in the way
+    office.confirm(town.conn, start=time(6), end=time(9))  # and right before
 
 
 @pytest.mark.rule("STAFF-12.01")

@@ -308,10 +308,25 @@ def test_money_that_comes_after_the_release_goes_back_and_revives_nothing(town: 
     assert town.status(booking) == "Completed"
     assert town.ledger(booking) == (24000, 0, 0, 0, 24000)
     assert len(town.sandbox.ledger.find("refund")) == 1
-    assert ("late-payment-refunded", f"booking {booking.id}", "warning") in town.alerts()
+    assert ("late_payment_refunded", f"booking {booking.id}", "warning") in town.alerts()
 
 
 # -- our own fault
+
+
+@pytest.mark.rule("STAFF-3.07")
+def test_a_booking_that_was_confirmed_after_its_wednesday_is_charged_without_an_alarm(town: Town) -> None:
+    booking = town.booking(shifts=1, created_at=W10 + MINUTE)
+    town.mainspring.clock.set(W10 + 2 * MINUTE)
+    town.mainspring.drain()
+    late = T00 + 5 * MINUTE
+    town.mainspring.clock.set(late)
+
+    town.mainspring.advance(to=late + MINUTE)
+
+    assert town.status(booking) == "Active"
+    assert town.alerts() == []
+    assert town.rows("select source, status from staffing.pending_payments") == [("late", "Succeeded")]
 
 
 @pytest.mark.rule("STAFF-3.07", "STAFF-3.26")
@@ -326,7 +341,7 @@ def test_a_week_that_we_forgot_to_charge_is_charged_late_and_has_a_day(town: Tow
     town.mainspring.advance(to=late + MINUTE)
 
     assert released(town) == []
-    assert ("charge-missed", f"booking {booking.id}", "critical") in town.alerts()
+    assert ("charge_missed", f"booking {booking.id}", "critical") in town.alerts()
     tries = town.rows("select booking_id, source, status, created_at from staffing.pending_payments order by 1")
     assert tries == [(booking.id, "late", "Failed", late), (paying.id, "late", "Succeeded", late)]
     midnight = T00 + timedelta(days=1)

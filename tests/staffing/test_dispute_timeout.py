@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from tests.staffing.quarrels import DAY, HOUR, MINUTE, TUESDAY, T, at, filed, frozen, moved, resolved, submit, submitted
@@ -9,6 +10,7 @@ from tests.staffing.town import MONDAY, NEXT_MONDAY, W10, Booking, Town
 from mainspring.sandbox import Fault
 from mainspring_apps.staffing import shifts, timeouts
 from mainspring_apps.staffing.disputes import Ending
+from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import dispute as rules
 from mainspring_apps.staffing.rules import pay
 
@@ -117,14 +119,15 @@ def test_the_first_dispute_to_expire_cancels_and_the_second_only_tells_of_itself
     booking, dispute = disputed(town)
     other = submit(town, booking, town.shift(booking, MONDAY))
     at(town, T + HOUR)
-    second = filed(town, other, by=booking.borrowing_admin)
+    third = submit(town, booking, town.shift(booking, MONDAY))
+    second, _ = (filed(town, shift, by=booking.borrowing_admin) for shift in (other, third))
 
     at(town, T + 3 * HOUR)
     assert (len(town.messages("dispute_timeout")), len(town.audit("cancel_shift"))) == (6, 2)
     refunds, held = moved(town, "refund"), frozen(town, dispute)
     at(town, T + 4 * HOUR)
 
-    assert (len(town.messages("dispute_timeout")), len(town.audit("cancel_shift"))) == (12, 2)
+    assert (len(town.messages("dispute_timeout")), len(town.audit("cancel_shift"))) == (18, 2)  # two at one instant
     assert (moved(town, "refund"), frozen(town, dispute), frozen(town, second)) == (refunds, held, [])
     assert town.row("disputes", second)["timed_out_at"] == T + 4 * HOUR
 
@@ -215,6 +218,7 @@ def test_a_dispute_without_a_timer_is_handled_at_the_next_full_hour_once(
         town.mainspring.clock.set(T + 10 * MINUTE)
         dispute = filed(town, submit(town, booking, booking.shifts[0]), by=booking.borrowing_admin)
     assert town.waiting("dispute_timeout") == []
+    town.mainspring.drain()  # from here on the sweep is known
 
     at(town, T + 3 * HOUR)  # not three hours old: the sweep of this hour leaves it
     at(town, T + 4 * HOUR - MINUTE)
@@ -225,6 +229,28 @@ def test_a_dispute_without_a_timer_is_handled_at_the_next_full_hour_once(
     for hours in range(5, 9):
         at(town, T + hours * HOUR)
     assert (len(ran(town)), len(town.messages("dispute_timeout"))) == (1, 6)
+
+
+@pytest.mark.rule("STAFF-10.30", "STAFF-10.31")
+@pytest.mark.parametrize(
+    ("about", "rows"),
+    [
+        ({}, 1),
+        ({"dispute_filed_at": T + timedelta(microseconds=1)}, 0),
+        ({"timed_out_at": T + 3 * HOUR}, 0),
+        ({"dispute_option": "B"}, 0),
+        *[({"status": status}, 0) for status in ("Settled", "Resolved", "Legal_Hold")],
+    ],
+)
+def test_the_sweep_reads_only_disputes_that_should_have_timed_out(town: Town, about: dict[str, Any], rows: int) -> None:
+    booking = town.booking(shifts=1)
+    known = {"booking_id": booking.id, "time_log_id": booking.shifts[0], "dispute_option": "A", "dispute_filed_at": T}
+    town.insert("disputes", **known | about)
+    town.mainspring.clock.set(T + 3 * HOUR)
+    sweep = tasks.get("overdue-disputes").job().for_org("SYSTEM")
+    assert town.mainspring.run_one(sweep).result == {"rows": rows}
+    town.conn.execute("update staffing.bookings set status = 'Cancelled'")  # option B has ended it
+    assert town.mainspring.run_one(sweep).result == {"rows": 0}
 
 
 @pytest.mark.rule("STAFF-10.35", "STAFF-10.36")

@@ -204,7 +204,7 @@ def test_a_transfer_waits_for_an_account_that_has_gone(town: Town) -> None:
     transfer = released(town, booking)
     town.conn.execute("update staffing.companies set stripe_account_id = null where id = %s", [booking.lender])
     town.mainspring.drain()
-    assert town.alerts() == [("lender-without-account", f"company {booking.lender}", "warning")]
+    assert town.alerts() == [("lender_without_account", f"company {booking.lender}", "warning")]
     assert town.row("transfers", transfer)["status"] == "Pending"
 
     account = town.account()

@@ -68,6 +68,15 @@ def test_while_a_dispute_or_an_incident_is_left_nothing_is_enqueued(town: Town) 
     assert len(enqueued(town)) == 1
 
 
+@pytest.mark.rule("STAFF-11.01")
+def test_the_end_of_an_option_b_dispute_enqueues_nothing(town: Town) -> None:
+    booking = town.booking(shifts=1)
+    filed = dispute(town, booking, town.shift(booking, date(2026, 6, 2)), "B")
+    town.conn.execute("update staffing.bookings set status = 'Cancelled'")
+    resolve(town, filed)
+    assert enqueued(town) == []
+
+
 @pytest.mark.rule("STAFF-11.06")
 def test_retries_start_ten_a_second(town: Town) -> None:
     limits = [limit for limit in LIMITS if limit.queue == PAYMENT_RETRY]
@@ -262,16 +271,23 @@ def test_nothing_to_pay_is_no_charge_and_the_booking_goes_on(town: Town) -> None
 
 @pytest.mark.rule("STAFF-11.19")
 def test_how_retries_end_and_how_long_they_took_is_measured(town: Town) -> None:
-    _, filed = paused(town)
+    booking, filed = paused(town)
     _, other = paused(town, card="pm_card_chargeDeclined")
+    reported = town.booking(shifts=1, status=PAUSED)
+    incident = town.insert("incident_reports", booking_id=reported.id, dispute_option="A", filed_at=town.now)
     resolve(town, filed)
     resolve(town, other)
+    with town.conn.transaction():
+        incidents.resolve_incident(town.conn, incident)
     assert dict(town.measured("staffing_resolution_to_payment_seconds"))["+Inf"] == 0
 
     town.mainspring.clock.set(THURSDAY + timedelta(seconds=70))
+    town.mainspring.drain()
+    town.mainspring.clock.advance(seconds=1)
+    resolve(town, dispute(town, booking, town.shift(booking, date(2026, 6, 3))))  # after the charge: it waits for none
     town.mainspring.advance(seconds=3)
 
-    assert town.measured("staffing_payments") == [("retry", "Failed", 1), ("retry", "Succeeded", 1)]
+    assert town.measured("staffing_payments") == [("retry", "Failed", 1), ("retry", "Succeeded", 2)]
     assert dict(town.measured("staffing_resolution_to_payment_seconds")) == {
-        "60": 0, "300": 1, "3600": 1, "21600": 1, "86400": 1, "+Inf": 1,
+        "60": 0, "300": 2, "3600": 2, "21600": 2, "86400": 2, "+Inf": 2,
     }  # fmt: skip

@@ -15,6 +15,7 @@ from mainspring_apps.staffing.desk import desk
 
 
 @pytest.mark.rule("STAFF-19.16", "STAFF-19.09", "STAFF-19.15")
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_money_messages_and_timers_stay_right_whatever_happens(
     mainspring: Harness, mainspring_sandbox: Sandbox, caplog: pytest.LogCaptureFixture, seed: int
@@ -22,7 +23,7 @@ def test_money_messages_and_timers_stay_right_whatever_happens(
     caplog.set_level(logging.CRITICAL)  # failures are the point
 
     walk = Walk(mainspring, mainspring_sandbox, seed)
-    walk.go(80)
+    walk.go(90)
 
     assert walk.counts["attempts"] > 100
     desk().close()

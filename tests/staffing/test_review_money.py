@@ -13,7 +13,7 @@ import pytest
 from tests.staffing.quarrels import T, filed, moved, submitted
 from tests.staffing.test_movements import refunded, released, verified
 from tests.staffing.test_settling import charged, told
-from tests.staffing.test_weekly_payments import intents, job, near, payments
+from tests.staffing.test_weekly_payments import dispute, intents, job, near, payments
 from tests.staffing.town import MONDAY, NEXT_MONDAY, NY, T00, W10, Town
 from tests.staffing.wednesday import tried
 
@@ -83,7 +83,7 @@ def test_what_a_later_week_has_paid_for_is_not_funded_again_by_an_old_success(to
     assert held_by(town, booking.shifts[0]) == [(24000, "Held"), (24000, "Refunded")]
     assert town.ledger(booking) == (72000, 48000, 0, 0, 24000)
     assert town.row("pending_payments", old)["status"] == "Failed"
-    assert ("late-payment-refunded", f"booking {booking.id}", "warning") in town.alerts()
+    assert ("late_payment_refunded", f"booking {booking.id}", "warning") in town.alerts()
 
 
 @pytest.mark.rule("STAFF-19.01", "STAFF-19.03", "STAFF-19.08")
@@ -184,7 +184,7 @@ def test_a_success_after_the_release_of_a_booking_that_had_not_begun_is_one_refu
 
     assert moved(town, "refund") == [48000]
     assert town.ledger(booking) == (48000, 0, 0, 0, 48000)
-    assert ("late-payment-refunded", f"booking {booking.id}", "warning") in town.alerts()
+    assert ("late_payment_refunded", f"booking {booking.id}", "warning") in town.alerts()
 
 
 def test_a_booking_that_had_not_begun_when_it_was_released_is_too_late_and_one_that_runs_out_is_not() -> None:
@@ -405,3 +405,48 @@ def test_what_an_account_does_not_take_goes_to_the_next_one(town: Town) -> None:
 
     assert town.row("transfers", transfer)["status"] == "Succeeded"
     assert [made.body["destination"] for made in town.sandbox.ledger.find("transfer")] == [account]
+
+
+@pytest.mark.rule("STAFF-1.33", "STAFF-1.38")
+def test_a_customer_whom_the_provider_cannot_even_be_asked_about_is_a_failed_payment(town: Town) -> None:
+    booking = town.booking(shifts=1, borrower=town.company("Borrower", stripe_customer_id="not an id"))
+    near(town, W10 - SECOND)
+    town.mainspring.advance(to=W10 + SECOND, raise_errors=False)
+
+    assert payments(town, booking) == [(1, "Failed", 24000, "customer")]
+    assert len(town.messages("action_required")) == 2
+    assert town.alerts() == [("payment_needs_a_person", f"booking {booking.id}", "warning")]
+
+
+def test_what_is_no_name_at_the_provider_is_refused_at_once(town: Town) -> None:
+    borrower, lender = town.company("Borrower"), town.company("Lender", stripe_account_id=None)
+    for customer, card, field in (("not an id", "pm_1", "customer"), ("cus_1", "pm/1", "payment_method")):
+        with pytest.raises(Refused) as refused, town.conn.transaction():
+            bookings.put_card(town.conn, borrower, customer=customer, payment_method=card)
+        assert refused.value.field == field
+    with pytest.raises(Refused) as refused, town.conn.transaction():
+        accounts.connect_account(town.conn, lender, account="acct 1")
+    assert refused.value.field == "account"
+
+
+# -- a way round the cutoff
+
+
+@pytest.mark.rule("STAFF-3.05", "STAFF-10.09")
+def test_a_payment_by_hand_beside_a_dispute_does_not_save_an_unpaid_booking_from_the_cutoff(town: Town) -> None:
+    """Only Wednesday's own charge pauses: else whoever cannot pay would dispute, ask to pay, and keep the worker."""
+    booking = town.booking(shifts=1, card="pm_card_chargeDeclined")
+    worked = town.shift(booking, MONDAY)
+    near(town, W10 - SECOND, "weekly-hard-cutoff")
+    town.mainspring.advance(to=W10 + SECOND)
+    with town.conn.transaction():
+        charging.pay_by_hand(town.conn, booking.id, by=booking.borrowing_admin)
+    dispute(town, booking, worked)
+    with pytest.raises(Refused) as refused, town.conn.transaction():
+        charging.pay_by_hand(town.conn, booking.id, by=booking.borrowing_admin)
+    assert refused.value.field == "payment"
+
+    town.mainspring.drain()
+    assert town.status(booking) == "Active"
+    town.mainspring.advance(to=T00 + SECOND)
+    assert town.status(booking) == "Completed"

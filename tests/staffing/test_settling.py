@@ -189,7 +189,7 @@ def test_without_a_card_the_payment_fails_and_a_person_is_needed(
     assert [run.state for run in done if run.task == "charge_week"] == ["succeeded"]
     assert (payments(town, booking), intents(town)) == ([(1, "Failed", 24000, code)], [])
     assert len(town.messages("action_required")) == 2
-    assert town.alerts() == [("payment-needs-a-person", f"booking {booking.id}", "warning")]
+    assert town.alerts() == [("payment_needs_a_person", f"booking {booking.id}", "warning")]
     assert town.status(booking) == "Active"
 
     customer = town.bank.v1.customers.create().id
@@ -260,7 +260,7 @@ def test_without_an_account_the_money_stays_held_and_is_paid_when_one_appears(
     town.mainspring.advance(seconds=3)
     assert town.ledger(booking) == (24000, 24000, 0, 0, 0)
     assert town.rows("select * from staffing.transfers") == []
-    assert town.alerts() == [("lender-without-account", f"company {lender}", "warning")]
+    assert town.alerts() == [("lender_without_account", f"company {lender}", "warning")]
 
     account = town.account()
     with town.conn.transaction():
@@ -414,7 +414,7 @@ def test_a_payment_is_given_up_unless_it_was_paid_meanwhile(town: Town) -> None:
 
     assert told(town, first, "succeeded") == "Canceled"  # the money came all the same: it goes back
     assert town.ledger(slow) == (24000, 0, 0, 0, 24000)
-    assert ("late-payment-refunded", f"booking {slow.id}", "warning") in town.alerts()
+    assert ("late_payment_refunded", f"booking {slow.id}", "warning") in town.alerts()
     assert funded(town, slow) is None
 
 
@@ -433,7 +433,7 @@ def test_a_payment_after_the_release_is_refunded_and_revives_nothing(town: Town,
     assert (town.status(booking), funded(town, booking)) == (status, None)
     assert town.ledger(booking) == (48000, 0, 0, 0, 48000)
     assert town.rows("select payment_id, amount_minor from staffing.refunds") == [(payment, 48000)]
-    assert town.alerts() == [("late-payment-refunded", f"booking {booking.id}", "warning")]
+    assert town.alerts() == [("late_payment_refunded", f"booking {booking.id}", "warning")]
 
 
 @pytest.mark.rule("STAFF-3.24")

@@ -39,7 +39,7 @@ def url(mainspring: Harness, mainspring_sandbox_server: Sandbox, mainspring_app:
 
 
 def test_the_lines_of_the_walk_work_as_they_are_written(url: str, mainspring: Harness) -> None:
-    lines = "".join(re.findall(r"```bash walk\n(.*?)```", PAGE.read_text(), re.DOTALL))
+    lines = "".join(re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL))
     assert lines.count(ADDRESS) == 1
     script = "set -euo pipefail\n" + lines.replace(ADDRESS, f"S={url}/staffing")
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=100)

@@ -278,7 +278,8 @@ class Town:
 
     def waiting(self, task: str | None = None) -> list[tuple[str, datetime, str | None]]:
         """(task, due, key) of what waits, in order of time."""
-        query = "select task, due_at, idempotency_key from mainspring.jobs where state in ('scheduled', 'ready', 'retrying')"
+        query = """select task, due_at, idempotency_key from mainspring.jobs
+                   where state in ('scheduled', 'ready', 'retrying')"""
         return self.rows(query + (" and task = %s" if task else "") + " order by due_at, id", *([task] if task else []))
 
     def alerts(self) -> list[tuple[str, str, str]]:

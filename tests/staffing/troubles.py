@@ -9,6 +9,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import requests
+from tests.staffing.town import Town
 
 from mainspring.contrib.notify.smtp import Smtp
 from mainspring.contrib.notify.twilio import Twilio
@@ -16,8 +17,6 @@ from mainspring.sandbox import Fault
 from mainspring.sandbox.stripe import Manner
 from mainspring.testing import Crash
 from mainspring_apps.staffing.desk import Desk
-
-from tests.staffing.town import Town
 
 PROVIDERS: Final = ("stripe", "stripe", "twilio", "smtp")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -101,8 +103,21 @@ class Org:
         """One that asks for as much, of which nothing exists."""
         return Org("nobody", [uuid7() for _ in self.jobs], 10**15)
 
-    def names(self) -> list[str]:
-        return [*map(str, self.jobs), str(self.epoch), self.key, self.worker, self.task, self.name]
+    def masked(self, answer: str) -> str:
+        """An answer with placeholders for its names."""
+        names = (*map(str, self.jobs), str(self.epoch), self.key, self.worker, self.task, self.name)
+        return _any_of(names).sub(lambda found: f"<{names.index(found[0])}>", answer)
+
+
+@cache
+def _any_of(names: tuple[str, ...]) -> re.Pattern[str]:
+    # A number inside an instant is no name: the clock shows any of them now and then.
+    return re.compile(
+        "|".join(
+            rf"(?<!\w)(?<!\d[:.+-]){name}(?!\w|[:.+-]\d)" if name.isdigit() else rf"\b{re.escape(name)}\b"
+            for name in names
+        )
+    )
 
 
 def argument(name: str, kind: str, org: Org, n: int, scoped: bool) -> str | None:

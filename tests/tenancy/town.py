@@ -203,10 +203,10 @@ class Town(Secured):
             self.do(f'set local session authorization "{self.logins[role]}"')
             yield
 
-    def attempt(self, text: str, *params: Any) -> list[Any] | str:
+    def attempt(self, text: str, *params: Any, undone: bool = False) -> list[Any] | str:
         """What a statement answers: rows, how many rows it changed, or how it was refused."""
         try:
-            with self.conn.transaction():
+            with self.conn.transaction(force_rollback=undone):
                 cursor = self.conn.execute(text.encode(), params or None)
                 return cursor.fetchall() if cursor.description else [(cursor.rowcount,)]
         except psycopg.Error as error:
@@ -306,14 +306,14 @@ class Town(Secured):
                     yield f"{role} of {org} writes to {sorted(damage)}: {said}"
 
     def _calls(self, role: str, org: str | None, before: dict[str, Any]) -> Iterator[str]:
+        nobody, somebody = self.theirs.unknown(), self.theirs.unknown()
         for name, parameters in self.functions():
             with self.acting(role, org):
-                if self.call(name, parameters, self.theirs.unknown(), 0, True).startswith(DENIED):
+                if self.call(name, parameters, somebody, 0, True).startswith(DENIED):
                     continue
                 for n, scoped in self.variants(parameters):
                     # It must answer as about things that do not exist: first these, and nothing comes of it.
-                    with self.conn.transaction(force_rollback=True):
-                        nowhere = self.call(name, parameters, self.theirs.unknown(), n, scoped)
+                    nowhere = self.call(name, parameters, nobody, n, scoped, undone=True)
                     there = self.call(name, parameters, self.theirs, n, scoped)
                     if SECRETS[THEIRS] in there:
                         yield f"{role} of {org} is told a secret by {name}: {there}"
@@ -330,15 +330,12 @@ class Town(Secured):
         orgs = any(name == "p_org" for name, _ in parameters)
         return [(n, scoped) for n in range(len(self.ours.jobs) if jobs else 1) for scoped in (True, False)[: 1 + orgs]]
 
-    def call(self, name: str, parameters: Parameters, org: Org, n: int, scoped: bool) -> str:
+    def call(self, name: str, parameters: Parameters, org: Org, n: int, scoped: bool, *, undone: bool = False) -> str:
         """What a function answers that is called with what is an organisation's, with placeholders for names."""
         values = [argument(parameter, kind, org, n, scoped) for parameter, kind in parameters]
         holders = ", ".join(holder(kind) for _, kind in parameters)
-        answer = str(self.attempt(f"select x::text from mainspring.{name}({holders}) x", *values))
-        for number, known in enumerate(org.names()):
-            # A number inside an instant is no name: the clock shows any of them now and then.
-            around = (r"(?<!\w)(?<!\d[:.+-])", r"(?!\w|[:.+-]\d)") if known.isdigit() else (r"\b", r"\b")
-            answer = re.sub(re.escape(known).join(around), f"<{number}>", answer)
+        call = f"select x::text from mainspring.{name}({holders}) x"
+        answer = org.masked(str(self.attempt(call, *values, undone=undone)))
         return re.sub(r"\b\d\d:\d\d:\d\d\.\d+(?=[)\"])", "<time>", answer)  # how long a call took tells nothing
 
 

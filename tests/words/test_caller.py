@@ -26,9 +26,9 @@ def test_a_caller_ends_with_its_block_even_after_an_error() -> None:
 
 
 def test_who_acts_inside_keeps_the_trace_around_unless_they_bring_their_own() -> None:
-    with calling(Caller(org_id="acme", actor_id="7", request_id="req-1", correlation_id="c-1")):
-        with calling(Caller(actor_id="8", correlation_id="c-2")):
-            assert current() == Caller(actor_id="8", request_id="req-1", correlation_id="c-2")
+    around = Caller(org_id="acme", actor_id="7", request_id="req-1", correlation_id="c-1")
+    with calling(around), calling(Caller(actor_id="8", correlation_id="c-2")):
+        assert current() == Caller(actor_id="8", request_id="req-1", correlation_id="c-2")
 
 
 def test_contexts_do_not_see_each_others_callers() -> None:

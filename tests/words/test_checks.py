@@ -33,7 +33,7 @@ JOB = NewJob(
 )
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
-values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
+values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
 
 
 def refusal(job: NewJob) -> ValidationError:
@@ -442,7 +442,7 @@ def test_a_typed_payload_is_kept_as_it_was_typed() -> None:
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(st.characters(exclude_categories=["Cs"])),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
-    max_leaves=20,
+    max_leaves=8,
 )
 
 

@@ -6,12 +6,13 @@ import msgspec
 
 from mainspring_apps.staffing import escrow, store
 from mainspring_apps.staffing.desk import acting, desk
+from mainspring_apps.staffing.rules import names
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
-ALERT = "lender-without-account"
+ALERT = "lender_without_account"
 #: A shift is verified, and nobody has paid for it yet (STAFF-9.35).
-UNFUNDED = "unfunded-shift"
+UNFUNDED = "unfunded_work"
 
 
 class _Lender(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,8 +51,7 @@ def pay_out(conn: Conn, booking_id: int, payment_id: int) -> None:
 
 def connect_account(conn: Conn, company_id: int, *, account: str, by: int | None = None) -> None:
     """A lender has opened an account: what waited for it is paid now (STAFF-1.41)."""
-    if not account.strip():
-        raise Refused("account: is empty", field="account")
+    names.check("account", account)
     store.do(conn, "lock_bookings_of_lender", company_id=company_id)
     if not store.do(conn, "connect_account", company_id=company_id, account=account):
         raise Refused("company_id: is no lender, or has this account already", field="company_id")

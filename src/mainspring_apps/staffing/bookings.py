@@ -16,7 +16,7 @@ from mainspring.contrib.notify import Undeliverable
 from mainspring.contrib.notify.address import mail_address, phone_number
 from mainspring_apps.staffing import insurance, store
 from mainspring_apps.staffing.desk import acting, desk
-from mainspring_apps.staffing.rules import planning, weeks, zones
+from mainspring_apps.staffing.rules import names, planning, weeks, zones
 from mainspring_apps.staffing.settings import EARLIEST_BOOKING, HIGHEST_RATE, LONGEST_BOOKING
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
@@ -70,8 +70,8 @@ def add_company(conn: Conn, *, kind: CompanyKind, name: str, by: int | None = No
 def put_card(conn: Conn, company_id: int, *, customer: str, payment_method: str, by: int | None = None) -> None:
     """The card that a borrower's weeks are charged to, as Stripe knows it."""
     _company(conn, company_id, "Borrower")
-    _text("customer", customer)
-    _text("payment_method", payment_method)
+    names.check("customer", customer)
+    names.check("payment_method", payment_method)
     with acting(by):
         store.do(conn, "put_card", company_id=company_id, customer=customer, payment_method=payment_method)
         desk().record(conn, "card_changed", "company", company_id)

@@ -83,7 +83,8 @@ def charge_week(
     with ctx.db() as conn:
         booking = store.needed(conn, Booking, "lock_booking", booking_id=booking_id)
         found = disputes.unresolved(conn, booking_id)
-        act = charge.decide(booking.status, booking.payment_type, open_a=found.option_a, open_b=option_b(found))
+        opened = {"open_a": found.option_a, "open_b": option_b(found)}
+        act = charge.decide(booking.status, booking.payment_type, **opened, source=source)
         if act == "pause":
             store.do(conn, "pause_booking", booking_id=booking_id)
             before, after = {"status": booking.status}, {"status": "Payment_Paused_Dispute"}
@@ -140,6 +141,8 @@ def pay_by_hand(conn: Conn, booking_id: int, *, by: int) -> None:
     if booking.status != charge.STATUS or booking.payment_type != charge.PAYMENT_TYPE:
         words = f"booking: is {booking.status} and {booking.payment_type}, and no week of it can be paid"
         raise Refused(words, field="booking")
+    if disputes.unresolved(conn, booking_id).option_a:
+        raise Refused("payment: waits until no dispute and no incident is open", field="payment")
     now = desk().now(conn)
     period = weeks.due_week(now, booking.zone)
     failed_at = store.value(conn, "last_failure", booking_id=booking_id, period_start=period.start)
@@ -211,6 +214,9 @@ def pay(ctx: ms.SyncContext, payment: Payment) -> None:
     except RequestRefused as refused:
         with ctx.transaction() as conn:
             settling.fail(conn, payment.id, refused.reason or "refused", person=True)
+    except ms.ValidationError as error:  # the provider cannot even be asked
+        with ctx.transaction() as conn:
+            settling.fail(conn, payment.id, error.field or "refused", person=True)
     else:
         with ctx.transaction() as conn:
             store.do(conn, "payment_sent", payment_id=payment.id, intent=sent.id, charge=sent.charge)

@@ -25,7 +25,7 @@ from mainspring_apps.staffing.texts import RELEASE_REASON
 from mainspring_apps.staffing.warning import warn_unpaid
 
 #: The alert that a week was never charged, through our own fault.
-CHARGE_MISSED = "charge-missed"
+CHARGE_MISSED = "charge_missed"
 
 
 @tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TIMEOUT, subject="booking_id")
@@ -91,8 +91,11 @@ def _charge_late(conn: Conn, week: Week) -> None:
     warning = rules.late_warning(now, cutoff)
     store.do(conn, "move_cutoff", booking_id=booking_id, at=cutoff)
     desk().record(conn, "cutoff_moved", "booking", booking_id, after={"cutoff_at": cutoff.isoformat()})
-    text = "the due week was never charged: it is charged now, and nobody is released before the next local midnight"
-    desk().alert(conn, CHARGE_MISSED, _subject(booking_id), text, critical=True, booking_id=booking_id)
+    if rules.missed(week.confirmed_at, week.due, week.zone):
+        text = (
+            "the due week was never charged: it is charged now, and nobody is released before the next midnight there"
+        )
+        desk().alert(conn, CHARGE_MISSED, _subject(booking_id), text, critical=True, booking_id=booking_id)
     charging.enqueue_due(conn, booking_id, source="late")
     for timer, job, at in (
         ("late-cutoff", cut_off.job(booking_id=booking_id, instant=cutoff), cutoff),

@@ -88,7 +88,7 @@ def pay_lender(ctx: ms.SyncContext, *, transfer_id: int) -> None:
         transfer = _to_make(conn, "transfers", transfer_id)
         if transfer.destination is None and transfer.status != "Succeeded":
             text = f"company {transfer.lender_id} has no connected account: {transfer.amount} waits for it"
-            desk().alert(conn, "lender-without-account", f"company {transfer.lender_id}", text)
+            desk().alert(conn, "lender_without_account", f"company {transfer.lender_id}", text)
         store.do(conn, "aim_transfer", id=transfer.id, destination=transfer.destination)
     if transfer.status == "Succeeded":
         return

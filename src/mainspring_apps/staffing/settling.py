@@ -200,7 +200,7 @@ def _succeed(conn: Conn, payment: Payment, booking: _Booking) -> None:
             _give_back(conn, payment, "it was no longer wanted")
         return
     _record(conn, payment, "payment_succeeded", "Succeeded")
-    desk().calm(conn, "payment-needs-a-person", f"booking {payment.booking_id}")
+    desk().calm(conn, "payment_needs_a_person", f"booking {payment.booking_id}")
     before = booking.status_before_suspension or booking.status
     dates = {"end_date": booking.end_date, "start_date": booking.start_date}
     if rules.too_late(before, period_start=payment.period_start, zone=booking.zone, **dates):
@@ -215,7 +215,7 @@ def _give_back(conn: Conn, payment: Payment, why: str) -> None:
     escrow.refund_whole(conn, payment.id)
     _record(conn, payment, "payment_refunded", why=why)
     words = f"payment {payment.id} of booking {payment.booking_id} was refunded: {why}"
-    desk().alert(conn, "late-payment-refunded", f"booking {payment.booking_id}", words)
+    desk().alert(conn, "late_payment_refunded", f"booking {payment.booking_id}", words)
 
 
 def _fail(conn: Conn, payment: Payment, code: str) -> bool:
@@ -236,7 +236,7 @@ def _tell(conn: Conn, payment: Payment, code: str) -> None:
 
 def _alert(conn: Conn, payment: Payment, code: str) -> None:
     words = f"payment {payment.id} of booking {payment.booking_id} failed: {code}"
-    desk().alert(conn, "payment-needs-a-person", f"booking {payment.booking_id}", words)
+    desk().alert(conn, "payment_needs_a_person", f"booking {payment.booking_id}", words)
 
 
 def _record(conn: Conn, payment: Payment, action: str, status: str | None = None, *, why: str | None = None) -> None:

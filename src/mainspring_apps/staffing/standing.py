@@ -21,6 +21,7 @@ class Week(msgspec.Struct, frozen=True, kw_only=True):
     due: Period
     standing: Standing
     payment_id: int | None
+    confirmed_at: datetime
 
 
 def look(conn: Conn, booking_id: int, instant: datetime, *, before: datetime | None = None) -> Week:
@@ -36,7 +37,12 @@ def look(conn: Conn, booking_id: int, instant: datetime, *, before: datetime | N
         payment=last.status if last else None,
     )
     return Week(
-        booking_id=booking_id, zone=booking.zone, due=due, standing=standing, payment_id=last.id if last else None
+        booking_id=booking_id,
+        zone=booking.zone,
+        due=due,
+        standing=standing,
+        payment_id=last.id if last else None,
+        confirmed_at=booking.created_at,
     )
 
 
@@ -45,6 +51,7 @@ class _Booking(msgspec.Struct, frozen=True, kw_only=True):
     payment_type: str
     funded_period_end: datetime | None
     cutoff_at: datetime | None
+    created_at: datetime
     zone: str
 
 

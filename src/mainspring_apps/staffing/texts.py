@@ -21,8 +21,8 @@ TEMPLATES: Final = (
     Template(
         "action_required",
         "Action Required",
-        "Action Required: the weekly payment of [Amount] for booking [ID] failed. Please update your payment method or "
-        "pay by hand before the end of Wednesday.",
+        "Action Required: the weekly payment of [Amount] for booking [ID] failed. Please pay by hand before the end of "
+        "Wednesday, if need be with another payment method.",
         channels=BOTH,
         style="brackets",
     ),

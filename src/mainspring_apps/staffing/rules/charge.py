@@ -20,6 +20,8 @@ STATUS: Final = "Active"
 TOLD: Final = "Borrowing Admin"
 #: Shifts in these statuses are not paid for now.
 UNPAID: Final = frozenset({"Cancelled", "Disputed"})
+#: Wednesday's own charge, and what makes up for it, pause a booking; no other does, as its cutoff would be left out.
+PAUSING: Final[frozenset[Source]] = frozenset({"weekly", "late"})
 #: From these a payment goes on once nothing is open any more (STAFF-11.14).
 RESUMABLE: Final = frozenset({"Active", "Payment_Paused_Dispute"})
 
@@ -34,7 +36,7 @@ class Shift:
     planned_minutes: int
 
 
-def decide(status: str, payment_type: str, *, open_a: bool, open_b: bool) -> Act:
+def decide(status: str, payment_type: str, *, open_a: bool, open_b: bool, source: Source = "weekly") -> Act:
     """What a charge does with a booking, as it stands under its lock; insurance is no part of it (STAFF-1.24).
 
     >>> decide("Active", "Weekly_Progress", open_a=True, open_b=False)
@@ -42,7 +44,9 @@ def decide(status: str, payment_type: str, *, open_a: bool, open_b: bool) -> Act
     """
     if status != STATUS or payment_type != PAYMENT_TYPE or open_b:  # option B has cancelled the booking, or is about to
         return "leave"
-    return "pause" if open_a else "charge"
+    if open_a:
+        return "pause" if source in PAUSING else "leave"
+    return "charge"
 
 
 def resume(status: str, payment_type: str, *, open_a: bool, open_b: bool) -> Act:

@@ -57,6 +57,18 @@ def decide(standing: Standing, due: Period, instant: datetime, *, asked: int = 0
     return "release"
 
 
+def missed(confirmed_at: datetime, due: Period, zone: str) -> bool:
+    """Whether it is our fault that a week was never charged: the booking was there when its Wednesday came.
+
+    >>> from datetime import UTC
+    >>> due = weeks.week(date(2026, 6, 8), "UTC")
+    >>> [missed(datetime(2026, 6, 3, hour, tzinfo=UTC), due, "UTC") for hour in (9, 11)]
+    [True, False]
+    """
+    charged = weeks.instant(weeks.local_date(due.start, zone) - 5 * weeks.DAY, weeks.CHARGE_AT, zone)
+    return charged is None or confirmed_at <= charged
+
+
 def last_day(due: Period, zone: str) -> date:
     """The Sunday before the week that nobody paid for: the end of the booking (STAFF-3.09)."""
     return weeks.local_date(due.start, zone) - weeks.DAY
