@@ -315,6 +315,7 @@ def run(ledgers: Path, made_up: Path) -> tuple[int, dict[str, Any], str]:
     command = [sys.executable, str(ROOT / "tools" / "rules.py"), "--json"]
     command += ["--ledgers", str(ledgers), "--tests", str(made_up)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["PYTEST_XDIST_AUTO_NUM_WORKERS"] = "1"  # each process imports everything, for a handful of tests
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import mainspring
+import mainspring.contrib.codes  # who registers them
 from mainspring.codes import CODES, register
 from mainspring.errors import DeclarationError
 
@@ -70,7 +71,7 @@ def codes_in(tree: ast.AST) -> Iterator[str]:
         values: list[ast.expr | None] = []
         if isinstance(node, ast.Call):
             values = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
-            values += node.args[:1] if ast.unparse(node.func) == "Error" else []
+            values += node.args[:1] if isinstance(node.func, ast.Name) and node.func.id == "Error" else []
         elif isinstance(node, ast.ClassDef):
             values = [part.value for part in node.body if isinstance(part, ast.Assign) and names_code(part.targets[0])]
             values += [part.value for part in node.body if isinstance(part, ast.AnnAssign) and names_code(part.target)]
