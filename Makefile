@@ -61,7 +61,7 @@ storm: setup ## 5 schedulers under random kills, 100,000 instants: none twice, n
 deliveries: setup ## 10,000 notifications, a fifth of the calls goes wrong: none lost, repeats counted (ARGS="--count 300")
 	@$(PY) -m tests.senders.flood $(ARGS)
 
-breaks: setup ## break the pure rules of staffing, one by one: each must turn a marked test red
+breaks: setup ## break the rules of staffing, one by one: each must turn a marked test red
 	@$(PY) -m tests.staffing.breaks $(ARGS)
 
 crashes: setup ## SIGKILL at every step of staffing's flows of money: another worker ends each as if nothing had happened

@@ -22,10 +22,9 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """For `-n auto`: more than there are cores, because half of a test is waiting for PostgreSQL and for processes."""
-    cores = len(os.sched_getaffinity(0))
-    return min(2 * cores, cores + 2)  # not more, because they share the connections of one server
+def pytest_xdist_auto_num_workers() -> int | None:
+    """For `-n auto`: one more than there are cores, because tests wait for PostgreSQL, for processes and for time."""
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.fixture(autouse=True)

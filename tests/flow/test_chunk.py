@@ -121,7 +121,7 @@ def test_a_list_that_was_stopped_after_60_of_100_goes_on_with_the_other_40(
                 work(row)
     else:
 
-        @tasks.task(halve="rows", timeout=timedelta(seconds=1), retry=RETRY)
+        @tasks.task(halve="rows", retry=RETRY)
         def load(ctx: ms.SyncContext, *, rows: list[int]) -> None:
             runs.append([])
             for row in ctx.each(rows):

@@ -231,7 +231,7 @@ def test_a_dispute_without_a_timer_is_handled_at_the_next_full_hour_once(
     assert (len(ran(town)), len(town.messages("dispute_timeout"))) == (1, 6)
 
 
-@pytest.mark.rule("STAFF-10.30", "STAFF-10.31")
+@pytest.mark.rule("STAFF-10.26", "STAFF-10.30", "STAFF-10.31")
 @pytest.mark.parametrize(
     ("about", "rows"),
     [

@@ -192,14 +192,20 @@ def test_the_stop_suspends_whatever_is_still_worked_and_nothing_else_once(town: 
 
 @pytest.mark.rule("STAFF-4.09", "STAFF-4.13")
 @pytest.mark.parametrize(
-    ("other", "active", "stops"),
-    [(MONDAY - DAY, True, 1), (MONDAY, True, 0), (MONDAY + 99 * DAY, True, 0), (MONDAY + 99 * DAY, False, 1)],
+    ("other", "about", "stops"),
+    [
+        (MONDAY - DAY, {}, 1),
+        (MONDAY, {}, 0),
+        (MONDAY + 99 * DAY, {}, 0),
+        (MONDAY + 99 * DAY, {"is_active": False}, 1),
+        (MONDAY + 99 * DAY, {"policy_type": "Accident"}, 1),
+    ],
 )
 def test_another_policy_of_the_type_covers_only_while_it_is_valid(
-    town: Town, other: date, active: bool, stops: int
+    town: Town, other: date, about: dict[str, Any], stops: int
 ) -> None:
     booking, policy = expiring(town)
-    town.policy(booking.lender, other, is_active=active)
+    town.policy(booking.lender, other, **about)
 
     with town.conn.transaction():
         insurance.deactivate_insurance(town.conn, policy)

@@ -126,10 +126,15 @@ def test_a_release_that_never_gets_an_answer_is_one_dead_letter_and_one_alert(to
 
 
 @pytest.mark.rule("STAFF-19.08")
-def test_what_the_provider_did_though_we_were_not_told_is_known_within_twenty_minutes(town: Town) -> None:
+@pytest.mark.parametrize("timer", [True, False])
+def test_what_the_provider_did_though_we_were_not_told_is_known_within_twenty_minutes(town: Town, timer: bool) -> None:
     booking = verified(town)
+    town.only("movement-reconciliation", at=town.now + timedelta(minutes=42))
     transfer = released(town, booking)
     town.mainspring.client.cancel(key=f"transfers:{transfer}", reason="lost")
+    if not timer:  # then the sweep of the full hour, eighteen minutes later
+        ((_, _, key),) = town.waiting("reconcile_movement")
+        town.mainspring.client.timers.cancel(str(key), reason="lost")
     row = town.row("transfers", transfer)
     account = str(town.row("companies", booking.lender)["stripe_account_id"])
     made = town.bank.v1.transfers.create(

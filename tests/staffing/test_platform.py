@@ -45,6 +45,21 @@ STATUSES = {
 }
 
 
+#: The queues of the ledger, and what is ours beside them: the provider's events, and the engine's for sweeps.
+QUEUES = {
+    "weekly-payments", "timesheet-notifications", "timesheet-auto-approval", "dispute-timeout",
+    "dispute-resolution-payment-retry", "weekly-final-warning", "weekly-hard-cutoff", "insurance-monitoring",
+    "insurance-hard-stop", "saved-search-instant", "saved-search-digest", "clock-out-reminders", "magic-link-cleanup",
+    "lender-transfers", "refunds", "payment-reconciliation", "payment-events", "q:maintenance",
+}  # fmt: skip
+
+
+@pytest.mark.rule("STAFF-1.06", "STAFF-9.03", "STAFF-10.05", "STAFF-11.02")
+def test_every_queue_is_called_as_the_ledger_calls_it() -> None:
+    assert {task.queue for task in registry.tasks} == QUEUES
+    assert registry.NOTIFICATIONS == "q:notifications"
+
+
 @pytest.mark.rule("STAFF-0.02")
 @pytest.mark.parametrize("ability", ABILITIES)
 def test_each_ability_of_other_systems_has_a_marked_test_of_the_engine(ability: str) -> None:
@@ -61,6 +76,7 @@ def test_every_queue_that_calls_somebody_outside_has_a_rate_and_a_concurrency(to
     app = town.desk.app
     limits = [limit for limit in app.limits if isinstance(limit, Limit)]
     outside = {task.queue for task in app.registry if task.needs or task.name == "notify.deliver"}
+    outside.add(registry.FINAL_WARNING)  # it asks the provider too, but warns whatever that says
     rates = {limit.queue: (limit.rate, limit.per) for limit in limits if limit.rate is not None}
     places = {limit.queue: limit.concurrency for limit in limits if limit.concurrency is not None}
     assert outside <= rates.keys() & places.keys()

@@ -148,8 +148,8 @@ def test_a_card_that_is_refused_is_tried_once_and_the_borrower_is_told_once(town
         ("action_required", booking.borrowing_admin, "sms", "Sent"),
     ]
     assert town.texts("action_required") == {
-        f"Action Required: the weekly payment of 240.00 USD for booking {booking.id} failed. Please update your payment"
-        " method or pay by hand before the end of Wednesday."
+        f"Action Required: the weekly payment of 240.00 USD for booking {booking.id} failed. Please pay by hand before"
+        " the end of Wednesday, if need be with another payment method."
     }
     assert town.alerts() == []
     assert [row[:4] for row in town.audit("payment_failed")] == [
@@ -234,7 +234,10 @@ def test_payments_and_failures_that_were_told_are_counted(town: Town) -> None:
     good, bad = town.company("Borrower"), town.company("Borrower", card_on_file="pm_card_chargeDeclined")
     for borrower in [good] * 8 + [bad] * 2:
         town.booking(shifts=1, borrower=borrower, lender=lender)
-    town.booking(shifts=1, card="pm_card_processing", lender=lender)  # not at its end
+    slow = town.booking(shifts=1, card="pm_card_processing", lender=lender)  # not at its end
+    with town.conn.transaction():
+        about = {"ID": slow.id, "booking_id": slow.id}
+        town.desk.tell(town.conn, "final_warning", [slow.borrowing_admin], about, occurrence=W10)  # no failure
     near(town)
 
     town.mainspring.advance(to=W10 + timedelta(seconds=5))
@@ -357,6 +360,28 @@ def test_a_payment_whose_webhook_was_lost_is_right_within_20_minutes(town: Town)
 
     assert payments(town, booking) == [(1, "Succeeded", 24000, None)]
     assert (town.ledger(booking), funded(town, booking)) == ((24000, 24000, 0, 0, 0), FUNDED)
+
+
+@pytest.mark.rule("STAFF-19.08")
+def test_a_payment_whose_timer_is_missing_is_asked_for_by_the_sweep_of_the_hour_once_it_is_old(town: Town) -> None:
+    hour = W10 + timedelta(hours=1)
+    old, young = town.booking(shifts=1), town.booking(shifts=1)
+    near(town, W10 - SECOND, "payment-reconciliation")
+    town.sandbox.stripe.post.manners.append(Manner(drop=True))
+    town.mainspring.advance(to=W10)
+    for _, _, key in town.waiting("reconcile_payment"):
+        town.mainspring.client.timers.cancel(str(key), reason="lost")
+    for booking, age in ((old, timedelta(minutes=15)), (young, timedelta(minutes=15) - SECOND)):
+        query = "update staffing.pending_payments set created_at = %s where booking_id = %s"
+        town.conn.execute(query, [hour - age, booking.id])
+
+    town.mainspring.clock.set(hour - SECOND)
+    town.mainspring.drain()
+    assert payments(town, old) == [(1, "Pending", 24000, None)]
+    town.mainspring.advance(to=hour)
+
+    assert payments(town, old) == [(1, "Succeeded", 24000, None)]
+    assert payments(town, young) == [(1, "Pending", 24000, None)]
 
 
 @pytest.mark.rule("STAFF-19.08")

@@ -246,7 +246,8 @@ def main(args: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             failed = "interrupted"
         lines = walk.events if said.events else []
-        about = f"{walk.steps} steps, {walk.town.mainspring.clock.at - walk.begin} of time, {time.monotonic() - began:.0f} s"
+        passed = walk.town.mainspring.clock.at - walk.begin
+        about = f"{walk.steps} steps, {passed} of time, {time.monotonic() - began:.0f} s"
         counts = ", ".join(f"{count} {what}" for what, count in sorted(walk.counts.items()))
         sys.stdout.write("\n".join([*lines, failed, f"seed {said.seed}: {about}", counts]) + "\n")
     return bool(failed)
