@@ -184,7 +184,7 @@ def test_an_application_lives_through_hours_in_seconds_and_goes_on_where_it_stoo
     rest, err = up.communicate(timeout=60)
     assert (up.returncode, err) == (0, "")
     moments = [json.loads(line) for line in (out + rest).splitlines()]
-    assert "2026-03-02T00:1" < moments[0]["since"] <= moments[0]["until"] < moments[-1]["until"] < "2026-03-02T08"
+    assert "2026-03-02T00:1" < moments[0]["since"] <= moments[0]["until"] <= moments[-1]["until"] < "2026-03-02T08"
     shown = {entry["task"] for moment in moments for entry in moment["entries"]}
     assert {task for task in shown if not task.startswith("mainspring.")} <= {"tick", "crowd"}
 

@@ -35,5 +35,7 @@ def at_our_desk(request: pytest.FixtureRequest) -> None:
 @pytest.fixture
 def town(mainspring: Harness, mainspring_sandbox: Sandbox) -> Iterator[Town]:
     """A marketplace with nobody in it, on Monday 2026-06-01 00:00 in New York."""
-    yield Town(mainspring, mainspring_sandbox)
+    found = Town(mainspring, mainspring_sandbox)
+    yield found
+    found.close()
     desk().close()

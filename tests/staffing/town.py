@@ -57,6 +57,7 @@ class Town:
         self.mainspring, self.sandbox = mainspring, sandbox
         self.conn: psycopg.Connection[Any] = mainspring.conn
         self._numbers = count(1)
+        self._lines: list[sdk.RequestsClient] = []
         mainspring.clock.set(begin)
 
     @property
@@ -65,7 +66,16 @@ class Town:
 
     @cached_property
     def bank(self) -> sdk.StripeClient:
-        return sdk.StripeClient("sk_test_sandbox", base_addresses={"api": f"{self.sandbox.url}/stripe"})
+        line = sdk.RequestsClient()
+        self._lines.append(line)
+        return sdk.StripeClient(
+            "sk_test_sandbox", base_addresses={"api": f"{self.sandbox.url}/stripe"}, http_client=line
+        )
+
+    def close(self) -> None:
+        """Hang up at the bank: a socket that is left open is told of in somebody else's test."""
+        for line in self._lines:
+            line.close()
 
     # -- people
 

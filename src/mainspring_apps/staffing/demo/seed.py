@@ -90,5 +90,9 @@ def _worker(conn: Conn, lender: int, zone: str, trade: str) -> int:
 def _account(lender: int) -> str:
     """A connected account at the sandbox; real ones are opened by their owners, in Stripe's own pages."""
     key, base = os.environ["STRIPE_API_KEY"], os.environ["MAINSPRING_STRIPE_BASE"]
-    client = sdk.StripeClient(key, base_addresses={"api": base})
-    return client.v1.accounts.create({"type": "express", "metadata": {"company": str(lender)}}).id
+    line = sdk.RequestsClient()
+    try:
+        client = sdk.StripeClient(key, base_addresses={"api": base}, http_client=line)
+        return client.v1.accounts.create({"type": "express", "metadata": {"company": str(lender)}}).id
+    finally:
+        line.close()
