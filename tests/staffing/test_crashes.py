@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -69,7 +70,9 @@ def fresh(
             with Harness(database.dsn, mainspring_app) as harness:
                 mainspring_sandbox_server.reset(harness.now)
                 harness.visitors.append(Courier(mainspring_sandbox_server, mainspring_app))
-                yield Town(harness, mainspring_sandbox_server)
+                town = Town(harness, mainspring_sandbox_server)
+                yield town
+                town.close()
                 desk().close()
                 check_tickets(harness.conn)
                 mainspring_sandbox_server.reset()
@@ -112,6 +115,7 @@ def killed(town: Town, flow: Flow, fork: Nursery, phases: list[Phase], phase: in
     reached = Counter(one.rpartition(" #")[0] for before in phases[:phase] for one in before.steps)
     ended = fork.drain(dsn, flow, fatal=step, reached=reached)
     assert (ended.signal, ended.steps[-1:]) == (signal.SIGKILL, [step])
+    buried(town)
     if ALL:
         town.mainspring.clock.advance(LEASE)
         assert fork.drain(dsn, flow).signal == 0
@@ -119,6 +123,17 @@ def killed(town: Town, flow: Flow, fork: Nursery, phases: list[Phase], phase: in
         town.mainspring.expire_leases()
     town.mainspring.advance(to=max(last, town.now))
     return ended.steps
+
+
+def buried(town: Town) -> None:
+    """Wait until the database has noticed a death: until then what the dead one held is locked."""
+    held = """select count(*) from pg_stat_activity
+              where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null"""
+    for _ in range(5000):
+        if not town.value(held):
+            return
+        time.sleep(0.002)
+    raise AssertionError("the transaction of a dead worker stays open")
 
 
 def points(phases: list[Phase]) -> list[tuple[int, str]]:
