@@ -2,6 +2,8 @@
 
 Copying files wins. Medians of 15, create + drop of 8 MB with 60 indexes, fsync off, 2026-11-15, 2 shared cores:
 file_copy 11 + 7 ms in memory, 151 + 13 ms on disk; wal_log 20 + 7 ms in memory, 149 + 13 ms on disk.
+One connection for all copies instead of two for each: 12 instead of 20 ms of the server's time, 2026-11-16.
+Smaller catalogues (vacuum full), `file_copy_method = clone` and less shared memory change it by less than 1 ms.
 """
 
 from __future__ import annotations
