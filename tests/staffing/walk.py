@@ -70,6 +70,11 @@ class Walk:
                 self.step()
             self.end()
 
+    def close(self) -> None:
+        """Hang up everywhere."""
+        self.town.close()
+        desk().close()
+
     def step(self) -> None:
         """Something happens, or goes wrong, and time passes."""
         self.steps += 1
@@ -221,7 +226,6 @@ def marketplace() -> Iterator[tuple[Harness, Sandbox]]:
                     harness.visitors.append(Courier(sandbox, app))
                     yield harness, sandbox
                     sandbox.reset(real_time)
-                desk().close()
     finally:
         run.leave()
 
@@ -249,6 +253,7 @@ def main(args: Sequence[str] | None = None) -> int:
         passed = walk.town.mainspring.clock.at - walk.begin
         about = f"{walk.steps} steps, {passed} of time, {time.monotonic() - began:.0f} s"
         counts = ", ".join(f"{count} {what}" for what, count in sorted(walk.counts.items()))
+        walk.close()
         sys.stdout.write("\n".join([*lines, failed, f"seed {said.seed}: {about}", counts]) + "\n")
     return bool(failed)
 
