@@ -23,6 +23,7 @@ Answer = Literal["created", "existing", "reset", "replaced"]
 SYSTEM = "SYSTEM"  # the engine's own actor, and the organisation of its housekeeping
 DEFAULT_ORG = "default"  # a team with one tenant never types an organisation
 DEFAULT_PRIORITY = 2
+SLOT = timedelta(days=1)  # the permit of a job that holds a slot and is under no rate: it may start when it likes
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -162,9 +163,12 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     due_at: datetime
     claimed_at: datetime
     strand: str | None = None
-    permit: timedelta | None = (
-        None  # a rate limit let it in: its handler is entered so soon after the claim, or not at all
-    )
+    permit: timedelta | None = None  # a limit let it in: its handler is entered so soon after the claim, or not at all
+
+    @property
+    def rated(self) -> bool:
+        """Whether its permit is one of a rate, which is lost unless the handler is entered at once."""
+        return self.permit is not None and self.permit < SLOT
 
     @property
     def waited(self) -> timedelta:

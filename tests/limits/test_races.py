@@ -194,7 +194,8 @@ async def test_a_job_that_waited_for_a_thread_beyond_its_permit_goes_back(stage:
         await stage.until(lambda: entered)
         await stage.result(job)
     assert worker.counts["late"] >= 1
-    assert entered[0] >= free_at + 0.5, "under a permit of its own"
+    assert entered[0] >= free_at
+    assert len(entered) == 1
     assert (await stage.job(job)).attempt == 1
 
 

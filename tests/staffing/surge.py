@@ -100,6 +100,7 @@ class Result:
     charged: int = 0
     funded: int = 0
     window: int = 0  # most handlers entered in a second
+    late: int = 0  # permits that ran out before the handler was entered: the rate is kept, and not reached
     requests: int = 0  # most charges that the provider saw in a second
     connections: int = 0
     pools: int = 0
@@ -115,7 +116,7 @@ class Result:
         cpu = " ".join(f"{name}={seconds:.0f}s" for name, seconds in self.cpu.items())
         return (
             f"bookings={self.bookings} charged={self.charged} funded={self.funded} window={self.window}"
-            f" requests={self.requests} connections={self.connections}/{self.pools}"
+            f" late={self.late} requests={self.requests} connections={self.connections}/{self.pools}"
             f" seconds={self.seconds:.1f}/{self.expected:.1f} ({self.seconds / self.expected - 1:+.1%})"
             f" handler p50={1000 * self.p50:.0f}ms p99={1000 * self.p99:.0f}ms funded_after={self.funded_after:.1f}s"
             f" cpu {cpu}"
@@ -147,7 +148,7 @@ def server_process(_: str) -> None:
 
 
 def worker_process(journal: str) -> None:
-    """Works until it is told to stop, and says then when its handlers were entered."""
+    """Works until it is told to stop; says then when its handlers were entered, and how many permits ran out before."""
     entered, handler = list[float](), charging.charge_week.fn
 
     def charge_week(*args: Any, **kwargs: Any) -> None:
@@ -156,8 +157,9 @@ def worker_process(journal: str) -> None:
 
     charging.charge_week.fn = charge_week
     app = market(maintenance=False)
-    asyncio.run(Worker(app.dsn, app.registry, **app._working(CONFIG)).run())
-    Path(journal).write_text(json.dumps(entered))
+    worker = Worker(app.dsn, app.registry, **app._working(CONFIG))
+    asyncio.run(worker.run())
+    Path(journal).write_text(json.dumps({"entered": entered, "late": worker.counts["late"]}))
     os._exit(0)
 
 
@@ -256,8 +258,9 @@ def run(
             watch(conn, result, fired, say)
         measure(conn, result, fired)
     result.cpu = {name: part.cpu for name, part in on.parts.items()}
-    journals = (json.loads((folder / f"entered{number}").read_text()) for number in range(workers))
-    check(result, [at for entered in journals for at in entered], fired, folder / "books")
+    journals = [json.loads((folder / f"entered{number}").read_text()) for number in range(workers)]
+    result.late = sum(journal["late"] for journal in journals)
+    check(result, [at for journal in journals for at in journal["entered"]], fired, folder / "books")
     return result
 
 

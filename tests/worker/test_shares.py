@@ -91,3 +91,13 @@ def test_a_claim_filled_by_the_first_queues_says_nothing_about_the_others() -> N
     shares.got(queues, limits, {queues[0]: 1}, short=False)
 
     assert shares.ask(10)[1] == [5, 5]
+
+
+def test_a_queue_under_a_rate_is_asked_for_what_can_start_now() -> None:
+    shares = Shares({"a": 1, "b": 1})
+    shares.got(["a", "b"], [5, 5], {"a": 5, "b": 5}, short=False, hurried={"a"})
+    assert dict(zip(*shares.ask(20, free=3), strict=True)) == {"a": 3, "b": 10}
+    assert dict(zip(*shares.ask(20, free=0), strict=True)) == {"a": 0, "b": 10}
+
+    shares.got(["a", "b"], [5, 5], {"a": 1}, short=False)  # its limit is gone
+    assert dict(zip(*shares.ask(20, free=0), strict=True)) == {"a": 10, "b": 10}

@@ -934,7 +934,7 @@ CREATE FUNCTION mainspring.claim_limited(p_worker text, p_lease interval, p_tota
 #variable_conflict use_column
 declare
   l "mainspring".limit;
-  rooms integer[] := p_limits;
+  rooms integer[];
   free integer[];
   fair text[];
   jobs "mainspring".waiting[];
@@ -949,11 +949,24 @@ begin
   if exists (select from "mainspring".limit x where not x.counted) and not "mainspring".count_in() then
     return;
   end if;
+  -- A queue in which nothing is due has no room: most are empty most of the time, and their limits need not be asked.
+  rooms := array(
+    select case when exists (
+             select from (values (0::smallint), (1::smallint), (2::smallint), (3::smallint)) p(priority)
+             cross join lateral (
+               select from "mainspring".waiting w
+               where w.queue = q.name and w.priority = p.priority and w.due_at <= "mainspring".now() limit 1) y)
+           then q.n else 0 end
+    from unnest(p_queues, p_limits) with ordinality q(name, n, nth) order by q.nth);
   -- How much the limits of whole queues leave, without waiting: looked at again, alone, once something is found.
   for l in select * from "mainspring".limit x where x.queue = any(p_queues) and x.by = 'all' loop
     i := array_position(p_queues, l.queue);
+    continue when rooms[i] <= 0;
     rooms[i] := least(rooms[i], "mainspring".room(l, l.name || '/', "mainspring".instant()));
   end loop;
+  if not 0 < any(rooms) then
+    return;
+  end if;
   select array_agg(f.queue) into fair from "mainspring".fair f where f.queue = any(p_queues);
 
   loop
@@ -1478,6 +1491,7 @@ begin
                                 "mainspring".rule_of(before), null);
   perform "mainspring".reconsider(p_name, true);
   delete from "mainspring".bucket b where b.org_id = 'SYSTEM' and b.gate = any("mainspring".free_buckets(p_name));
+  delete from "mainspring".unused u where u.org_id = 'SYSTEM' and u.name = p_name;
   return true;
 end $$;
 
@@ -2202,6 +2216,7 @@ begin
     select x.ctid from "mainspring".bucket x where x.used_at < "mainspring".now() - interval '25 hours'
     limit p_limit for update skip locked));
   get diagnostics n = row_count;
+  delete from "mainspring".unused u where u.at < "mainspring".now() - interval '25 hours';
   return n;
 end $$;
 
@@ -2341,6 +2356,17 @@ CREATE TABLE mainspring.running (
     cancel_requested_at timestamp with time zone
 )
 WITH (autovacuum_vacuum_threshold='500', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_cost_delay='0');
+
+CREATE FUNCTION mainspring.hand_back(r mainspring.running) RETURNS void
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    AS $$
+  insert into "mainspring".unused (gate, epoch, name, at)
+  select b.gate, r.epoch, l.name, r.started_at + greatest(l.per * 0.04, interval '20 ms')
+  from "mainspring".limit l join "mainspring".bucket b on b.org_id = 'SYSTEM' and b.gate = "mainspring".gate_of(l, r.org_id, r.strand)
+  where l.rate is not null and (l.queue = r.queue or l.task = r.task) and l.set_at < r.started_at
+  on conflict do nothing
+$$;
 
 CREATE FUNCTION mainspring.held(p_worker text, p_epoch bigint) RETURNS mainspring.running
     LANGUAGE plpgsql
@@ -2493,6 +2519,9 @@ begin
   from "mainspring".limit l
   where b.org_id = 'SYSTEM' and b.gate = any(p_gates) and l.org_id = 'SYSTEM' and l.name = b.name
     and b.at[cardinality(b.at)] > t + l.per;
+  delete from "mainspring".unused u using "mainspring".limit l
+  where u.org_id = 'SYSTEM' and u.gate = any(p_gates) and l.org_id = 'SYSTEM' and l.name = u.name
+    and (u.at <= t - "mainspring".lookback(l.per) or u.at > t + l.per);
   return true;
 exception when lock_not_available then
   return false;
@@ -2970,6 +2999,7 @@ begin
       perform pg_advisory_xact_lock((864492496828913283));
     end if;
     delete from "mainspring".bucket b where b.org_id = 'SYSTEM' and b.gate = any("mainspring".free_buckets(p_new.name));
+    delete from "mainspring".unused u where u.org_id = 'SYSTEM' and u.name = p_new.name;
   end if;
   insert into "mainspring".limit (name, queue, task, by, rate, per, concurrency, in_order, declared, app, code, counted, set_at, set_by)
   values (p_new.name, p_new.queue, p_new.task, p_new."by", p_new.rate, p_new.per, p_new.concurrency, p_new.in_order, p_new.declared,
@@ -3939,7 +3969,10 @@ CREATE FUNCTION mainspring.room(l mainspring."limit", p_gate text, p_at timestam
     else l.rate - coalesce((
       select sum(e.n) from "mainspring".bucket b, unnest(b.at, b.count) e(at, n)
       where b.org_id = 'SYSTEM' and b.gate = p_gate and e.at > p_at - "mainspring".lookback(l.per)
-        and e.at <= p_at + l.per), 0)::integer end
+        and e.at <= p_at + l.per), 0)::integer + (
+      select count(*) from "mainspring".unused u
+      where u.org_id = 'SYSTEM' and u.gate = p_gate and u.at > p_at - "mainspring".lookback(l.per)
+        and u.at <= p_at + l.per)::integer end
 $$;
 
 CREATE FUNCTION mainspring.rotate_key(p_org text, p_id uuid, p_wrapped bytea, p_actor_type text, p_actor_id text, p_reason text) RETURNS void
@@ -4311,6 +4344,9 @@ begin
     end if;
     if r.tied then
       perform "mainspring".untie(array[r.id]);
+    end if;
+    if m.verb = 'release' and m.started is false then
+      perform "mainspring".hand_back(r);  -- the permit of a rate, which it did not use
     end if;
     if m.verb in ('fail', 'reject', 'bury', 'stop') then
       insert into "mainspring".attempt (org_id, job_id, epoch, attempt, worker, started_at, ended_at, outcome, error)
@@ -5157,6 +5193,15 @@ UNION ALL
            FROM mainspring.finished f
           WHERE ((f.id = j.id) AND (f.state = 'succeeded'::text))) e);
 
+CREATE TABLE mainspring.unused (
+    org_id text DEFAULT 'SYSTEM'::text NOT NULL,
+    gate text NOT NULL,
+    epoch bigint NOT NULL,
+    name text NOT NULL,
+    at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_threshold='500', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_cost_delay='0');
+
 CREATE TABLE mainspring.webhook_endpoint (
     org_id text NOT NULL,
     id uuid NOT NULL,
@@ -5312,6 +5357,9 @@ ALTER TABLE ONLY mainspring.slot
 
 ALTER TABLE ONLY mainspring.step
     ADD CONSTRAINT step_pkey PRIMARY KEY (org_id, job_id, name);
+
+ALTER TABLE ONLY mainspring.unused
+    ADD CONSTRAINT unused_pkey PRIMARY KEY (org_id, gate, epoch);
 
 ALTER TABLE ONLY mainspring.waiting
     ADD CONSTRAINT waiting_pkey PRIMARY KEY (id);

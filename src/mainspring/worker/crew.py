@@ -44,6 +44,11 @@ class Crew:
         """Jobs that are claimed, running or not."""
         return self.running + len(self._ready)
 
+    @property
+    def free(self) -> int:
+        """Slots that nobody will need for what is held already."""
+        return max(0, self.size - self.held)
+
     def want(self) -> int:
         """How many more jobs are worth claiming."""
         ahead = min(self.size * AHEAD / max(self._duration, 1e-6), self._most)

@@ -71,19 +71,21 @@ class Pace:
         full = len(jobs) >= found.want
         at = jobs[0].claimed_at if jobs else due[1] if due else None
         crew.bounds.learn(jobs, bounded=found.bounded, full=full, now=at, started=started, ended=ended)
-        crew.shares.got(found.queues, found.limits, Counter(job.queue for job in jobs), short=not full)
+        hurried = {job.queue for job in jobs if job.rated}
+        counts = Counter(job.queue for job in jobs)
+        more = crew.shares.got(found.queues, found.limits, counts, short=not full, hurried=hurried) or full
         self.rescued_in_flight += sum(1 for job in jobs if job.crashes)
         self.room -= len(jobs)
         if jobs:
             self.idle.clear()
-        if full:
+        if more:
             crew.hungry = True
         elif jobs:
             self.poll = SHORTEST_POLL
             self.poll_at = min(self.poll_at, ended + self.poll)
         if found.bounded and not full and crew.bounds.hiding:  # look below the bounds as soon as that is allowed
             self.poll_at = min(self.poll_at, max(crew.bounds.scan_at, ended))
-        return full
+        return more
 
     def rest(self, found: Sequence[Found], due: Due, now: float) -> None:
         """When to poll again: soon after work, later and later without, exactly when the next timer is due."""

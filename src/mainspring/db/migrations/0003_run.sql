@@ -221,6 +221,9 @@ begin
     if r.tied then
       perform {schema}.untie(array[r.id]);
     end if;
+    if m.verb = 'release' and m.started is false then
+      perform {schema}.hand_back(r);  -- the permit of a rate, which it did not use
+    end if;
     if m.verb in ('fail', 'reject', 'bury', 'stop') then
       insert into {schema}.attempt (org_id, job_id, epoch, attempt, worker, started_at, ended_at, outcome, error)
       values (r.org_id, r.id, r.epoch, r.attempt, r.worker, r.started_at, {schema}.now(),

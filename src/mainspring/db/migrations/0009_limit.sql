@@ -56,6 +56,17 @@ create table {schema}.slot (
   primary key (org_id, gate, job_id)
 ) with (autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
 
+-- A permit of a rate that nobody used: its job was given back before its handler was entered. It counts against the log of
+-- its bucket, at an instant no later than the permit's own, so that it never outlives what it makes up for.
+create table {schema}.unused (
+  org_id text not null default 'SYSTEM',
+  gate   text not null,
+  epoch  bigint not null,
+  name   text not null,  -- of the limit
+  at     timestamptz not null,
+  primary key (org_id, gate, epoch)
+) with (autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
+
 create index slot_job on {schema}.slot (job_id);
 
 -- Queues whose organisations take turns, and the weight of those that count for more than 1: {org: weight}.
@@ -108,6 +119,9 @@ begin
   from {schema}.limit l
   where b.org_id = 'SYSTEM' and b.gate = any(p_gates) and l.org_id = 'SYSTEM' and l.name = b.name
     and b.at[cardinality(b.at)] > t + l.per;
+  delete from {schema}.unused u using {schema}.limit l
+  where u.org_id = 'SYSTEM' and u.gate = any(p_gates) and l.org_id = 'SYSTEM' and l.name = u.name
+    and (u.at <= t - {schema}.lookback(l.per) or u.at > t + l.per);
   return true;
 exception when lock_not_available then
   return false;
@@ -123,7 +137,20 @@ as $$
     else l.rate - coalesce((
       select sum(e.n) from {schema}.bucket b, unnest(b.at, b.count) e(at, n)
       where b.org_id = 'SYSTEM' and b.gate = p_gate and e.at > p_at - {schema}.lookback(l.per)
-        and e.at <= p_at + l.per), 0)::integer end
+        and e.at <= p_at + l.per), 0)::integer + (
+      select count(*) from {schema}.unused u
+      where u.org_id = 'SYSTEM' and u.gate = p_gate and u.at > p_at - {schema}.lookback(l.per)
+        and u.at <= p_at + l.per)::integer end
+$$;
+
+-- Who: `settle`, for a job that goes back before its handler was entered. A permit is good for a twenty-fifth of the window
+-- at least, counted from the claim: until then it stands in the log for certain. Not under a limit that is newer than it.
+create function {schema}.hand_back(r {schema}.running) returns void language sql volatile set enable_seqscan = off as $$
+  insert into {schema}.unused (gate, epoch, name, at)
+  select b.gate, r.epoch, l.name, r.started_at + greatest(l.per * 0.04, interval '20 ms')
+  from {schema}.limit l join {schema}.bucket b on b.org_id = 'SYSTEM' and b.gate = {schema}.gate_of(l, r.org_id, r.strand)
+  where l.rate is not null and (l.queue = r.queue or l.task = r.task) and l.set_at < r.started_at
+  on conflict do nothing
 $$;
 
 -- When a rate that is full lets the next one in.
@@ -392,7 +419,7 @@ as $$
 #variable_conflict use_column
 declare
   l {schema}.limit;
-  rooms integer[] := p_limits;
+  rooms integer[];
   free integer[];
   fair text[];
   jobs {schema}.waiting[];
@@ -407,11 +434,24 @@ begin
   if exists (select from {schema}.limit x where not x.counted) and not {schema}.count_in() then
     return;
   end if;
+  -- A queue in which nothing is due has no room: most are empty most of the time, and their limits need not be asked.
+  rooms := array(
+    select case when exists (
+             select from (values (0::smallint), (1::smallint), (2::smallint), (3::smallint)) p(priority)
+             cross join lateral (
+               select from {schema}.waiting w
+               where w.queue = q.name and w.priority = p.priority and w.due_at <= {schema}.now() limit 1) y)
+           then q.n else 0 end
+    from unnest(p_queues, p_limits) with ordinality q(name, n, nth) order by q.nth);
   -- How much the limits of whole queues leave, without waiting: looked at again, alone, once something is found.
   for l in select * from {schema}.limit x where x.queue = any(p_queues) and x.by = 'all' loop
     i := array_position(p_queues, l.queue);
+    continue when rooms[i] <= 0;
     rooms[i] := least(rooms[i], {schema}.room(l, l.name || '/', {schema}.instant()));
   end loop;
+  if not 0 < any(rooms) then
+    return;
+  end if;
   select array_agg(f.queue) into fair from {schema}.fair f where f.queue = any(p_queues);
 
   loop
@@ -543,6 +583,7 @@ begin
     select x.ctid from {schema}.bucket x where x.used_at < {schema}.now() - interval '25 hours'
     limit p_limit for update skip locked));
   get diagnostics n = row_count;
+  delete from {schema}.unused u where u.at < {schema}.now() - interval '25 hours';
   return n;
 end $$;
 
@@ -677,6 +718,7 @@ begin
       perform pg_advisory_xact_lock({claim_lock});
     end if;
     delete from {schema}.bucket b where b.org_id = 'SYSTEM' and b.gate = any({schema}.free_buckets(p_new.name));
+    delete from {schema}.unused u where u.org_id = 'SYSTEM' and u.name = p_new.name;
   end if;
   insert into {schema}.limit (name, queue, task, by, rate, per, concurrency, in_order, declared, app, code, counted, set_at, set_by)
   values (p_new.name, p_new.queue, p_new.task, p_new."by", p_new.rate, p_new.per, p_new.concurrency, p_new.in_order, p_new.declared,
@@ -752,6 +794,7 @@ begin
                                 {schema}.rule_of(before), null);
   perform {schema}.reconsider(p_name, true);
   delete from {schema}.bucket b where b.org_id = 'SYSTEM' and b.gate = any({schema}.free_buckets(p_name));
+  delete from {schema}.unused u where u.org_id = 'SYSTEM' and u.name = p_name;
   return true;
 end $$;
 

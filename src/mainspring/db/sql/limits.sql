@@ -22,7 +22,10 @@ select json_strip_nulls(json_build_object(
 from {schema}.limit l
 left join lateral (
   select max(k.n) as used, count(*) as keys from (
-    select sum(e.n) as n from {schema}.bucket b, unnest(b.at, b.count) e(at, n)
+    select sum(e.n) - (
+        select count(*) from {schema}.unused u
+        where u.org_id = 'SYSTEM' and u.gate = b.gate and u.at > {schema}.now() - l.per) as n
+    from {schema}.bucket b, unnest(b.at, b.count) e(at, n)
     where l.rate is not null and b.org_id = 'SYSTEM' and b.name = l.name and e.at > {schema}.now() - l.per
     group by b.gate
     union all

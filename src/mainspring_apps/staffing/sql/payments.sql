@@ -95,9 +95,12 @@ where p.id = %(payment_id)s and p.status in ('Pending', 'Failed') and not exists
     and o.status in ('Pending', 'Succeeded', 'Not_Required'))
   and not exists (
   select from staffing.payment_shifts mine
-  join staffing.payment_shifts theirs on theirs.time_log_id = mine.time_log_id and theirs.payment_id <> mine.payment_id
-  join staffing.pending_payments o on o.id = theirs.payment_id
-  where mine.payment_id = p.id and o.status in ('Pending', 'Succeeded'))
+  cross join lateral (
+    select from staffing.payment_shifts theirs join staffing.pending_payments o on o.id = theirs.payment_id
+    where theirs.time_log_id = mine.time_log_id and theirs.payment_id <> mine.payment_id
+      and o.status in ('Pending', 'Succeeded')
+    offset 0) y  -- a look for each shift: on tables that are not analysed yet the planner would rather read both
+  where mine.payment_id = p.id)
 
 -- name: payment_received
 -- Money that nobody wants any more has come all the same: it is with us until it is refunded.
