@@ -279,14 +279,16 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _compared(server: str, start: datetime, length: timedelta, seed: int, *, once: bool) -> int:
     made = record(server, start, length, seed=seed)
-    wrong = check(made) + [f"not shown: {what}" for what in missing(made)]
-    if not once:
-        same, other = (record(server, start, length, seed=seed + n).digest for n in (0, 1))
-        wrong += ["the same seed gave other bytes"] if same != made.digest else []
-        wrong += ["another seed gave the same bytes"] if other == made.digest else []
     about = f"{len(made.entries)} entries, {made.seconds:.0f} s, {made.digest}"
     say(f"{start:%Y-%m-%d}, {length.days} days, seed {seed}: {about}")
+    wrong = check(made) + [f"not shown: {what}" for what in missing(made)]
     say(*wrong[:50], f"{len(wrong)} differences")
+    if not once:
+        same, other = (record(server, start, length, seed=seed + n).digest for n in (0, 1))
+        again = ["the same seed gave other bytes"] if same != made.digest else []
+        again += ["another seed gave the same bytes"] if other == made.digest else []
+        say(*again or ["the same seed gave the same bytes, another seed others"])
+        wrong += again
     return bool(wrong)
 
 
