@@ -117,6 +117,11 @@ ROWS: Final = {
     "moved ends": """
         select distinct (a.detail ->> 'booking_id')::bigint from mainspring.audit a
         where a.event in ('staffing.change_scheduled_end', 'staffing.change_shift_end')""",
+    "moved cutoffs": """
+        select b.id, p.timezone, a.at from mainspring.audit a
+        join staffing.bookings b on b.id = (a.detail ->> 'entity_id')::bigint
+        join staffing.projects p on p.id = b.project_id
+        where a.event = 'staffing.cutoff_moved' order by a.at, b.id""",
     "bookings of sheets": "select id, booking_id from staffing.time_log",
     "acts": "select distinct action from staffing.audit_log",
     "messages": "select distinct kind from staffing.notification_log where status = 'Sent'",
@@ -222,14 +227,32 @@ def _disputes(made: Recorded) -> Iterator[str]:
 
 def _runs(made: Recorded) -> Iterator[str]:
     """What a schedule causes runs at its instant; nothing fails where nobody has made anything fail."""
+    moved = set(_moved(made))
+    ran = _by_subject(made, "booking_id")
+    for task, booking, at in sorted(moved):
+        if at < made.end and at not in ran.get((task, booking), []):
+            yield f"{task} {booking}: not at {at}, to which its cutoff was moved"
     for entry in made.entries:
         if not isinstance(entry, Ran):
             continue
         first = entry.task in CAUSED and entry.attempt == 1 and entry.schedule in LOCAL
-        if first and entry.at not in instants(entry.zone, *LOCAL[str(entry.schedule)], made.start, made.end):
+        there = (entry.task, (entry.subject or {}).get("booking_id"), entry.at) in moved
+        if (
+            first
+            and not there
+            and entry.at not in instants(entry.zone, *LOCAL[str(entry.schedule)], made.start, made.end)
+        ):
             yield f"{entry.task} by {entry.schedule} in {entry.zone} at {entry.at}"
         if entry.state not in ("succeeded", "snoozed"):
             yield f"{entry.task} at {entry.at}: {entry.state}, {entry.error}"
+
+
+def _moved(made: Recorded) -> Iterator[tuple[str, int, datetime]]:
+    """A week that was first charged at its cutoff: cut off at the next midnight there, warned of ten hours before."""
+    for booking, zone, at in made.rows["moved cutoffs"]:
+        midnight = next(one for one in instants(zone, None, of_day(0), made.start, made.end + 3 * DAY) if one > at)
+        yield "cut_off", booking, midnight
+        yield "warn_unpaid", booking, midnight - 10 * HOUR
 
 
 #: The tasks that schedules fire themselves.
