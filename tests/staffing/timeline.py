@@ -113,7 +113,11 @@ ROWS: Final = {
             and a.event in ('staffing.verify_timesheet', 'staffing.auto_approve')
           ), (select d.dispute_filed_at from staffing.disputes d where d.time_log_id = t.id)
         from staffing.time_log t where t.status not in ('Scheduled', 'Cancelled') order by t.id""",
-    "disputes": "select id, dispute_option, dispute_filed_at, dispute_resolved_at from staffing.disputes order by id",
+    "disputes": """
+        select d.id, d.dispute_filed_at, (
+          select min(a.at) from mainspring.audit a
+          where a.event = 'staffing.resolve_dispute' and (a.detail ->> 'entity_id')::bigint = d.id)
+        from staffing.disputes d order by d.id""",  # the first time: a legal hold stops the timer, too
     "moved ends": """
         select distinct (a.detail ->> 'booking_id')::bigint from mainspring.audit a
         where a.event in ('staffing.change_scheduled_end', 'staffing.change_shift_end')""",
@@ -220,7 +224,7 @@ def _sheets(made: Recorded) -> Iterator[str]:
 
 def _disputes(made: Recorded) -> Iterator[str]:
     ran = _by_subject(made, "dispute_id")
-    for id_, _, filed, resolved in made.rows["disputes"]:
+    for id_, filed, resolved in made.rows["disputes"]:
         at, over = filed + 3 * HOUR, min(resolved or made.end, made.end)
         yield from _at("dispute_timeout", id_, ran, at, due=at < over, undue=at > over)
 
