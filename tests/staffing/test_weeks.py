@@ -131,3 +131,15 @@ def test_the_cutoff_is_the_next_end_of_a_wednesday(at: str, expected: str) -> No
 )
 def test_a_shift_costs_its_planned_minutes_with_halves_up(minutes: int, rate: int, price: int) -> None:
     assert pay.shift_pay(minutes, rate) == price
+
+
+@pytest.mark.rule("STAFF-0.07")
+def test_a_date_that_does_not_exist_begins_with_the_next_one() -> None:
+    """The day before it ends when the clocks jump over it, so that no hour of work falls between two dates."""
+    began = datetime(2011, 12, 30, 10, tzinfo=UTC)
+    assert (
+        weeks.midnight(date(2011, 12, 30), "Pacific/Apia")
+        == began
+        == weeks.midnight(date(2011, 12, 31), "Pacific/Apia")
+    )
+    assert weeks.midnight(date(2011, 12, 29), "Pacific/Apia") == began - timedelta(days=1)
