@@ -23,7 +23,7 @@ Answer = Literal["created", "existing", "reset", "replaced"]
 SYSTEM = "SYSTEM"  # the engine's own actor, and the organisation of its housekeeping
 DEFAULT_ORG = "default"  # a team with one tenant never types an organisation
 DEFAULT_PRIORITY = 2
-SLOT = timedelta(days=1)  # the permit of a job that holds a slot and is under no rate: it may start when it likes
+HURRY = timedelta(milliseconds=500)  # a permit that is shorter may run out while its job waits for a slot
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -166,9 +166,9 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     permit: timedelta | None = None  # a limit let it in: its handler is entered so soon after the claim, or not at all
 
     @property
-    def rated(self) -> bool:
-        """Whether its permit is one of a rate, which is lost unless the handler is entered at once."""
-        return self.permit is not None and self.permit < SLOT
+    def hurried(self) -> bool:
+        """Whether its permit runs out unless the handler is entered at once: a rate near its limit let it in."""
+        return self.permit is not None and self.permit < HURRY
 
     @property
     def waited(self) -> timedelta:

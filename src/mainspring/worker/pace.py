@@ -71,7 +71,7 @@ class Pace:
         full = len(jobs) >= found.want
         at = jobs[0].claimed_at if jobs else due[1] if due else None
         crew.bounds.learn(jobs, bounded=found.bounded, full=full, now=at, started=started, ended=ended)
-        hurried = {job.queue for job in jobs if job.rated}
+        hurried = {job.queue for job in jobs if job.hurried}
         counts = Counter(job.queue for job in jobs)
         more = crew.shares.got(found.queues, found.limits, counts, short=not full, hurried=hurried) or full
         self.rescued_in_flight += sum(1 for job in jobs if job.crashes)

@@ -20,7 +20,7 @@ class Shares:
 
     Each claim asks every queue for its share and names the queues in an order that turns by weight, because a claim
     for few jobs is filled by the first ones. A queue that gave less than its share is asked for one job, as a probe,
-    until it has jobs again; its room goes to the others. A queue under a rate is asked for what can start now.
+    until it has jobs again; its room goes to the others. Where permits run out soon it is what can start now.
 
     >>> shares = Shares({"a": 3, "b": 1})
     >>> shares.ask(8)
