@@ -8,8 +8,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import pytest
-from tests.staffing.serving import ask, served
+from tests.staffing.serving import ask
 from tests.staffing.town import T00, W10, W14, Booking, Town
+from tests.web.visit import served
 
 import mainspring as ms
 from mainspring.cli import main

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.staffing.serving import served
+from tests.web.visit import served
 
 import mainspring as ms
 from mainspring.sandbox import Sandbox

@@ -8,8 +8,9 @@ from datetime import date
 from typing import Any
 
 import pytest
-from tests.staffing.serving import ask, served
+from tests.staffing.serving import ask
 from tests.staffing.town import W10, Town
+from tests.web.visit import served
 
 import mainspring as ms
 from mainspring_apps.staffing.desk import desk

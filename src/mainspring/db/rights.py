@@ -188,6 +188,7 @@ CALLS: Final[dict[str, tuple[Role, ...]]] = {
     "lock_gates": WORKER,
     "gate_of": ("worker", "operator"),
     "validity": ("worker", "operator"),
+    "briefest": ("worker", "operator"),
     "lookback": ("worker", "operator"),
     "room": ("worker", "operator"),
     "opens_at": ("worker", "operator"),

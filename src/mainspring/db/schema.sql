@@ -333,6 +333,10 @@ CREATE FUNCTION mainspring.breaker_wait(b mainspring.breaker) RETURNS double pre
     LANGUAGE sql STABLE
     RETURN (CASE mainspring.breaker_state(b) WHEN 'open'::text THEN EXTRACT(epoch FROM CASE WHEN ((b).forced IS NULL) THEN ((b).until - mainspring.now()) ELSE (b).pause END) ELSE (0)::numeric END)::double precision;
 
+CREATE FUNCTION mainspring.briefest(p_per interval) RETURNS interval
+    LANGUAGE sql IMMUTABLE
+    RETURN GREATEST((p_per * (0.04)::double precision), '00:00:00.02'::interval);
+
 CREATE FUNCTION mainspring.cancel(p_id uuid, p_org text, p_actor_type text, p_actor_id text, p_reason text) RETURNS text
     LANGUAGE plpgsql
     AS $$
@@ -2362,7 +2366,7 @@ CREATE FUNCTION mainspring.hand_back(r mainspring.running) RETURNS void
     SET enable_seqscan TO 'off'
     AS $$
   insert into "mainspring".unused (gate, epoch, name, at)
-  select b.gate, r.epoch, l.name, r.started_at + greatest(l.per * 0.04, interval '20 ms')
+  select b.gate, r.epoch, l.name, r.started_at + "mainspring".briefest(l.per)
   from "mainspring".limit l join "mainspring".bucket b on b.org_id = 'SYSTEM' and b.gate = "mainspring".gate_of(l, r.org_id, r.strand)
   where l.rate is not null and (l.queue = r.queue or l.task = r.task) and l.set_at < r.started_at
   on conflict do nothing
@@ -4599,7 +4603,7 @@ WITH (fillfactor='50', autovacuum_vacuum_threshold='100', autovacuum_vacuum_scal
 
 CREATE FUNCTION mainspring.validity(l mainspring."limit", p_gate text, p_room integer, p_at timestamp with time zone) RETURNS interval
     LANGUAGE sql STABLE
-    RETURN LEAST('00:00:05'::interval, CASE WHEN (((p_room)::numeric >= (((l).rate)::numeric * 0.5)) AND (NOT (EXISTS (SELECT FROM mainspring.bucket b WHERE ((b.org_id = 'SYSTEM'::text) AND (b.gate = validity.p_gate) AND (b.full_at > (validity.p_at - ((validity.l).per * (20)::double precision)))))))) THEN (l).per ELSE GREATEST(((l).per * (0.04)::double precision), '00:00:00.02'::interval) END);
+    RETURN LEAST('00:00:05'::interval, CASE WHEN (((p_room)::numeric >= (((l).rate)::numeric * 0.5)) AND (NOT (EXISTS (SELECT FROM mainspring.bucket b WHERE ((b.org_id = 'SYSTEM'::text) AND (b.gate = validity.p_gate) AND (b.full_at > (validity.p_at - ((validity.l).per * (20)::double precision)))))))) THEN (l).per ELSE mainspring.briefest((l).per) END);
 
 CREATE FUNCTION mainspring.verb() RETURNS text
     LANGUAGE sql STABLE

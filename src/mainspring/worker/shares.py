@@ -12,7 +12,7 @@ class _Lane:
     weight: int
     credit: int = 0
     empty: bool = False
-    hurried: bool = False  # its jobs must start at once, or their permits are lost
+    hurried: bool = False  # its jobs must start at once, or their permits run out
 
 
 class Shares:
@@ -20,7 +20,8 @@ class Shares:
 
     Each claim asks every queue for its share and names the queues in an order that turns by weight, because a claim
     for few jobs is filled by the first ones. A queue that gave less than its share is asked for one job, as a probe,
-    until it has jobs again; its room goes to the others. Where permits run out soon it is what can start now.
+    until it has jobs again; its room goes to the others. A queue whose permits run out soon is asked
+    for what can start now.
 
     >>> shares = Shares({"a": 3, "b": 1})
     >>> shares.ask(8)

@@ -87,6 +87,10 @@ create function {schema}.gate_of(l {schema}.limit, p_org text, p_strand text) re
   return l.name || '/' || case l.by when 'all' then '' when 'org' then p_org
                                     else replace(replace(p_org, '%', '%25'), '/', '%2F') || '/' || p_strand end;
 
+-- The least that a permit of a rate is good for.
+create function {schema}.briefest(p_per interval) returns interval language sql immutable
+  return greatest(p_per * 0.04, interval '20 ms');
+
 -- How long a permit of a rate is good for, between the claim and the handler's first line. Where a limit is never reached
 -- it may be long, so that nobody gives jobs back in a hurry; else that time is lost to the rate, so it is short. A worker
 -- that starts a job at all does so within a second or two.
@@ -95,7 +99,7 @@ language sql stable
   return least(interval '5 s', case when p_room >= l.rate * 0.5 and not exists (
                                  select from {schema}.bucket b
                                  where b.org_id = 'SYSTEM' and b.gate = p_gate and b.full_at > p_at - l.per * 20)
-                               then l.per else greatest(l.per * 0.04, interval '20 ms') end);
+                               then l.per else {schema}.briefest(l.per) end);
 
 -- How far back a limiter looks from now, at the latest entries it let in: in any window, however it lies, there are then no
 -- more entries than it may hold. A little more, for the way from the worker's look at its clock to the handler's first line.
@@ -143,11 +147,11 @@ as $$
         and u.at <= p_at + l.per)::integer end
 $$;
 
--- Who: `settle`, for a job that goes back before its handler was entered. A permit is good for a twenty-fifth of the window
--- at least, counted from the claim: until then it stands in the log for certain. Not under a limit that is newer than it.
+-- Who: `settle`, for a job that goes back before its handler was entered. The briefest permit, counted from the claim, ends
+-- no later than this one: until then it stands in the log for certain. Not under a limit that is newer than it.
 create function {schema}.hand_back(r {schema}.running) returns void language sql volatile set enable_seqscan = off as $$
   insert into {schema}.unused (gate, epoch, name, at)
-  select b.gate, r.epoch, l.name, r.started_at + greatest(l.per * 0.04, interval '20 ms')
+  select b.gate, r.epoch, l.name, r.started_at + {schema}.briefest(l.per)
   from {schema}.limit l join {schema}.bucket b on b.org_id = 'SYSTEM' and b.gate = {schema}.gate_of(l, r.org_id, r.strand)
   where l.rate is not null and (l.queue = r.queue or l.task = r.task) and l.set_at < r.started_at
   on conflict do nothing
