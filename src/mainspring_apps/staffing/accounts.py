@@ -6,11 +6,11 @@ import msgspec
 
 from mainspring_apps.staffing import escrow, store
 from mainspring_apps.staffing.desk import acting, desk
+from mainspring_apps.staffing.movements import NO_ACCOUNT
 from mainspring_apps.staffing.rules import names
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
-ALERT = "lender_without_account"
 #: A shift is verified, and nobody has paid for it yet (STAFF-9.35).
 UNFUNDED = "unfunded_work"
 
@@ -30,7 +30,7 @@ def payable(conn: Conn, booking_id: int) -> bool:
     lender = store.needed(conn, _Lender, "lender_of_booking", booking_id=booking_id)
     if lender.account is None:
         words = f"company {lender.id} has no connected account: money of booking {booking_id} stays held"
-        desk().alert(conn, ALERT, f"company {lender.id}", words)
+        desk().alert(conn, NO_ACCOUNT, f"company {lender.id}", words)
     return lender.account is not None
 
 
@@ -57,6 +57,6 @@ def connect_account(conn: Conn, company_id: int, *, account: str, by: int | None
         raise Refused("company_id: is no lender, or has this account already", field="company_id")
     with acting(by):
         desk().record(conn, "account_connected", "company", company_id)
-        desk().calm(conn, ALERT, f"company {company_id}")
+        desk().calm(conn, NO_ACCOUNT, f"company {company_id}")
         for waiting in store.many(conn, _Waiting, "held_payments_of_lender", company_id=company_id):
             pay_out(conn, waiting.booking_id, waiting.id)

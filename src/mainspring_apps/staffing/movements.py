@@ -37,6 +37,8 @@ _STATUS: Final[dict[str, MovementStatus]] = {
     "pending": "Pending", "action_required": "Pending", "succeeded": "Succeeded", "failed": "Failed",
     "canceled": "Failed",
 }  # fmt: skip
+#: Money waits for a lender who has no account at the provider (G-65).
+NO_ACCOUNT: Final = "lender_without_account"
 
 
 class ToMake(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +90,7 @@ def pay_lender(ctx: ms.SyncContext, *, transfer_id: int) -> None:
         transfer = _to_make(conn, "transfers", transfer_id)
         if transfer.destination is None and transfer.status != "Succeeded":
             text = f"company {transfer.lender_id} has no connected account: {transfer.amount} waits for it"
-            desk().alert(conn, "lender_without_account", f"company {transfer.lender_id}", text)
+            desk().alert(conn, NO_ACCOUNT, f"company {transfer.lender_id}", text)
         store.do(conn, "aim_transfer", id=transfer.id, destination=transfer.destination)
     if transfer.status == "Succeeded":
         return
