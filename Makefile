@@ -7,7 +7,7 @@ ARGS  ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check fmt bench chaos bugs failover oracle storm deliveries breaks crashes surge walk timeline rules docs schema lock clean
+.PHONY: help setup up test prove model tenancy check fmt bench chaos nemesis bugs killers failover oracle storm deliveries breaks crashes surge outage walk timeline rules docs schema lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,9 +25,12 @@ $(VENV)/.bench: $(VENV)/.ready requirements-bench.txt
 up: setup ## run the staffing marketplace on the embedded PostgreSQL (ARGS="--speed 600", ARGS="--help")
 	@exec $(VENV)/bin/mainspring up --app staffing $(ARGS)
 
-test: setup ## run all tests (ARGS="-k cancel")
+test: setup ## run all tests (ARGS="-k cancel"), and print the slowest; the long forms of some have targets of their own
 	@tools/packages postgresql-15 pgbouncer rabbitmq-server
-	@$(PY) -m pytest -n auto --dist worksteal $(ARGS)
+	@$(PY) -m pytest -n auto --dist worksteal --durations=20 $(ARGS)
+
+prove: setup ## run every proof that has a target of its own, one after another (ARGS="chaos walk")
+	@$(PY) -m tools.prove $(ARGS)
 
 check: setup ## formatting, lint, types, import contract
 	@$(VENV)/bin/ruff format --check .
@@ -46,8 +49,14 @@ bench: $(VENV)/.bench ## benchmarks as ratios, written to bench/results/latest.j
 chaos: setup ## the full crash test: SIGKILL, SIGSTOP and a dying PostgreSQL under 20,000 jobs
 	@$(PY) -m tests.chaos $(ARGS)
 
+nemesis: setup ## every feature, hostile jobs and every fault for 10 minutes: nothing lost, nothing stuck (ARGS="--seconds 60 --seed 7")
+	@$(PY) -m tests.nemesis $(ARGS)
+
 bugs: setup ## plant known bugs, one by one, and show that the tests catch each
 	@$(PY) -m tests.chaos.bugs $(ARGS)
+
+killers: setup ## jobs that kill their worker among harmless ones, a SIGKILL and an outage: nobody else pays
+	@$(PY) -m tests.chaos.killers $(ARGS)
 
 failover: setup ## kill the primary and promote its standby, five times, under load
 	@$(PY) -m tests.surroundings.failover $(ARGS)
@@ -70,11 +79,21 @@ crashes: setup ## SIGKILL at every step of staffing's flows of money: another wo
 surge: setup ## 10,000 bookings due at once: each charged once, 50 a second, within the pools (ARGS="--bookings 500")
 	@$(PY) -m tests.staffing.surge $(ARGS)
 
+outage: setup ## 20,000 jobs behind an open breaker: what waiting costs, and how soon all run when it closes (about a minute)
+	@$(PY) -m bench.breakers $(ARGS)
+
 walk: setup ## a random walk through the marketplace, checked after each step (ARGS="--steps 5000 --seed 7")
 	@$(PY) -m tests.staffing.walk $(ARGS)
 
 timeline: setup ## three weeks of the marketplace, three times, held to walked minutes (ARGS="--from 2026-03-02")
 	@$(PY) -m tests.staffing.timeline $(ARGS)
+
+model: setup ## 10,000 random steps of several workers against the model
+	@MODEL_STEPS=10000 $(PY) -m pytest -q -n auto tests/model $(ARGS)
+
+tenancy: setup ## each role over every table, view and function, on the newest server and on the oldest
+	@tools/packages postgresql-15
+	@TENANCY=all $(PY) -m pytest -q -n auto tests/tenancy $(ARGS)
 
 rules: setup ## per ledger: rules with a passing test / all rules, and the missing ones
 	@$(PY) tools/rules.py $(ARGS)
@@ -82,8 +101,8 @@ rules: setup ## per ledger: rules with a passing test / all rules, and the missi
 docs: setup ## build the documentation into build/site
 	@$(PY) -m tools.site
 
-schema: setup ## write db/schema.sql and docs/schema.md anew from the migrations
-	@$(PY) -m tools.dump_schema
+schema: setup ## write docs/schema.md and the record of signatures anew from db/tables and db/verbs
+	@$(PY) -m tools.signatures
 	@$(PY) -m tools.schema_page
 
 lock: setup ## pin the requirements anew

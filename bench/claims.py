@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 
 from bench import ours
+from mainspring.cli.worker import collect_seldom
 from mainspring.db.schema import Sql
 from mainspring.job import Claim
 from mainspring.worker.bounds import Bounds
@@ -48,7 +49,7 @@ def claim_cost(dsn: str, rounds: int, *, timers: int = 0, finished: int = 0, hel
 
     `held`: so many jobs are first run while another transaction holds a snapshot, and it goes on holding it.
     """
-    ours.install(dsn)
+    ours.clear(dsn)
     with psycopg.connect(dsn, autocommit=True) as conn, psycopg.connect(dsn) as other:
         if timers:
             conn.execute(WAITING, {"n": timers, "due": "1 day"})
@@ -79,21 +80,21 @@ class _Claimer:
             begun = time.perf_counter()
             low, bounded = self._bounds.of(QUEUES, begun)
             limits = [batch] * len(QUEUES)
-            parameters = [WORKER, "60 s", batch, QUEUES, limits, *low, ["noop"], False, True]
+            parameters = [WORKER, "60 s", batch, QUEUES, limits, *low, ["noop"], False, 1, False, None]
             rows = self._cursor.execute(sql["claim"], parameters, prepare=True).fetchall()
             ended = time.perf_counter()
             taken.append(ended - begun)
             claims = [Claim(*row) for row in rows]
-            full = len(claims) >= batch
+            dry = () if len(claims) >= batch else QUEUES
             now = claims[0].claimed_at if claims else None
-            self._bounds.learn(claims, bounded=bounded, full=full, now=now, started=begun, ended=ended)
+            self._bounds.learn(claims, dry, bounded=bounded, now=now, started=begun, ended=ended)
             self._cursor.execute(sql["complete"], [WORKER, [claim.epoch for claim in claims]], prepare=True)
         return taken
 
 
 def growth(dsn: str, jobs: int) -> float:
     """How many MB a worker process has grown after so many jobs."""
-    ours.install(dsn)
+    ours.clear(dsn)
     context = multiprocessing.get_context("spawn")
     theirs, mine = context.Pipe()
     process = context.Process(target=_grow, args=(dsn, jobs, theirs))
@@ -128,6 +129,7 @@ def _grow(dsn: str, jobs: int, answer: Any) -> None:
             await asyncio.sleep(0.2)
             return _rss() - before
 
+    collect_seldom()
     answer.send(uvloop.run(grow()))
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,9 @@ import psycopg
 import mainspring as ms
 from bench import ours
 from bench.report import Sample
+from mainspring.db.schema import Sql
 from mainspring.worker import Worker
+from mainspring.worker.bounds import BEGINNING
 
 PROCESSES = 4
 tasks = ms.Registry("limits")
@@ -29,6 +31,18 @@ entered: list[float] = []
 async def charge() -> None:
     """Remember when it was entered; all processes of a machine share this clock."""
     entered.append(time.monotonic())
+
+
+@tasks.task(queue="press")
+async def press() -> None:
+    """Hold a place."""
+    await asyncio.sleep(0.1)
+
+
+@tasks.task(queue="line", strand="one")
+async def step() -> None:
+    """One after another."""
+    await asyncio.sleep(0.001)
 
 
 @tasks.task
@@ -46,9 +60,24 @@ def largest(instants: Iterable[float], per: float) -> int:
 async def work(dsn: str) -> None:
     """One worker process: until it is told to stop, then it says what its handlers saw."""
     await Worker(dsn, tasks).run()
+    if not entered:
+        return
     with psycopg.connect(dsn, autocommit=True) as conn, conn.cursor().copy("copy entered from stdin") as copy:
         for at in entered:
             copy.write_row([at])
+
+
+@contextlib.contextmanager
+def working(dsn: str, count: int) -> Iterator[None]:
+    """Worker processes."""
+    workers = [subprocess.Popen([sys.executable, "-m", "bench.limits", dsn]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.send_signal(signal.SIGTERM)
+        for worker in workers:
+            worker.wait(30)
 
 
 def rate(dsn: str, jobs: int, most: int = 50) -> dict[str, float]:
@@ -59,24 +88,77 @@ def rate(dsn: str, jobs: int, most: int = 50) -> dict[str, float]:
         conn.execute("create table entered (at double precision)")
         client.limits.set(ms.rate("paid", most, per="1s"))
         client.enqueue_many([charge.job() for _ in range(jobs)])
-        command = [sys.executable, "-m", "bench.limits", dsn]
-        workers = [subprocess.Popen(command) for _ in range(PROCESSES)]
-        try:
+        with working(dsn, PROCESSES):
             deadline = time.monotonic() + 60 + 3 * jobs / most
             while conn.execute("select count(*) from mainspring.finished").fetchone() != (jobs,):
                 if time.monotonic() > deadline:
                     raise TimeoutError("the benchmark does not end")
                 time.sleep(0.2)
-        finally:
-            for worker in workers:
-                worker.send_signal(signal.SIGTERM)
-            for worker in workers:
-                worker.wait(30)
         seen = sorted(at for (at,) in conn.execute("select at from entered").fetchall())
     if len(seen) != jobs:
         raise RuntimeError(f"{len(seen)} of {jobs} handlers were entered")
     first = bisect_left(seen, seen[0] + 1.0)  # what came at once, before the limit had anything to do
     return {"window": largest(seen, 1.0), "achieved": (jobs - first) / (seen[-1] - seen[first - 1]) / most}
+
+
+def refill(dsn: str, jobs: int, most: int = 3) -> float:
+    """Two processes under a limit of concurrency, handlers of 0.1 s: the part of what the places allow."""
+    ours.install(dsn)
+    with psycopg.connect(dsn, autocommit=True) as conn, ms.Client(dsn) as client, working(dsn, 2):
+        client.limits.set(ms.concurrency(task="press", most=most))
+        while conn.execute("select count(*) from mainspring.worker").fetchone() != (2,):
+            time.sleep(0.05)
+        client.enqueue_many([press.job() for _ in range(jobs)])
+        while conn.execute("select count(*) from mainspring.finished").fetchone() != (jobs,):
+            time.sleep(0.05)
+        took = "select extract(epoch from max(finished_at) - min(started_at))::float8 from mainspring.finished"
+        row = conn.execute(took).fetchone()
+    assert row is not None
+    return float(jobs / most * 0.1 / row[0])
+
+
+async def one_by_one(dsn: str, kind: str, jobs: int = 100) -> float:
+    """Seconds for the jobs of one strand in order, 1 ms each, or of a fair queue, by a worker."""
+    await asyncio.to_thread(prepare, dsn, kind, jobs)
+    worker = Worker(dsn, tasks)
+    await worker.start()
+    try:
+        done = f"select count(*) = {jobs} from mainspring.finished"
+        await ours.until(lambda: ours.ask(dsn, done))
+    finally:
+        await worker.stop()
+    spent = "select extract(epoch from max(finished_at) - min(started_at))::float8 from mainspring.finished"
+    return float(await ours.ask(dsn, spent))
+
+
+async def bare(dsn: str, kind: str, jobs: int = 100) -> float:
+    """The same by a bare loop: claim one, wait 1 ms, complete it together with the next claim."""
+    await asyncio.to_thread(prepare, dsn, kind, jobs)
+    return await asyncio.to_thread(loop_of_claims, dsn, jobs)
+
+
+def prepare(dsn: str, kind: str, jobs: int) -> None:
+    ours.install(dsn)
+    with ms.Client(dsn) as client:
+        if kind == "strand":
+            client.limits.set(ms.in_order(task="step"))
+        else:
+            client.limits.fair("line")
+        client.enqueue_many([step.job().for_org("one") for _ in range(jobs)])
+
+
+def loop_of_claims(dsn: str, jobs: int) -> float:
+    sql, low, done = Sql(), [BEGINNING], list[int]()
+    ask: list[Any] = ["bench", "60 s", 1, ["line"], [1], low, low, low, low, ["step"], False, 0, False, None]
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        begun = time.monotonic()
+        while len(done) < jobs:
+            with conn.pipeline(), conn.transaction():
+                conn.execute(sql["complete"], ["bench", done[-1:]])
+                found = conn.execute(sql["claim"], ask)
+            done += [row[14] for row in found.fetchall()]
+            time.sleep(0.001)
+        return time.monotonic() - begun
 
 
 async def drain(dsn: str, jobs: int, *limits: ms.Limit) -> float:

@@ -17,6 +17,17 @@ from mainspring.worker import Worker
 
 CHUNK = 1_000
 TEXT = "Your order is on its way"
+#: All that a run may have filled; the rest was there from the beginning.
+CLEAR = """
+do $$ declare t regclass; filled boolean; begin
+  for t in select c.oid from pg_class c where c.relnamespace = 'mainspring'::regnamespace and c.relkind in ('r', 'p')
+             and not c.relispartition and c.relname not in ('migration', 'verb', 'queue') loop
+    execute format('select exists (select from %s)', t) into filled;
+    if filled then execute format('truncate %s cascade', t); end if;
+  end loop;
+  truncate effect;
+end $$
+"""
 tasks = ms.Registry("bench")
 
 
@@ -43,6 +54,15 @@ def install(dsn: str) -> None:
         conn.execute("drop table if exists effect")
         conn.execute("create table effect (user_id bigint not null)")
         migrate(conn)
+
+
+def clear(dsn: str) -> None:
+    """Start from empty tables; what is installed already is only emptied, in a tenth of the time."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        if conn.execute("select to_regclass('mainspring.queue')").fetchone() == (None,):
+            install(dsn)
+        else:
+            conn.execute(CLEAR)
 
 
 async def fill(dsn: str, jobs: list[ms.NewJob]) -> None:
@@ -95,7 +115,7 @@ async def drained(dsn: str, worker: Worker, jobs: int, start: datetime) -> float
 
 async def drain(dsn: str, jobs: int, make: Callable[[int], list[ms.NewJob]] = noops, **options: Any) -> float:
     """Jobs/s of one worker process with all defaults."""
-    install(dsn)
+    clear(dsn)
     await fill(dsn, make(jobs))
     async with working(dsn, **options) as worker:  # its first connections are yet to be made, unlike the floor's
         return await drained(dsn, worker, jobs, await ask(dsn, "select clock_timestamp()"))
@@ -127,7 +147,7 @@ async def surprised_drain(dsn: str, jobs: int) -> float:
 
 async def bulk_enqueue(dsn: str, jobs: int, **options: Any) -> float:
     """Jobs/s of enqueues of a thousand jobs each; making, checking and encoding them counts."""
-    install(dsn)
+    clear(dsn)
     async with ms.AsyncClient(dsn, **options) as client:
         await client.enqueue_many(noops(CHUNK))
         start = time.perf_counter()
@@ -138,7 +158,7 @@ async def bulk_enqueue(dsn: str, jobs: int, **options: Any) -> float:
 
 async def single_enqueue(dsn: str, n: int, **options: Any) -> float:
     """Commits/s of one enqueue after the other."""
-    install(dsn)
+    clear(dsn)
     async with ms.AsyncClient(dsn, **options) as client:
         for _ in range(10):
             await client.enqueue(noops(1)[0])
@@ -150,7 +170,7 @@ async def single_enqueue(dsn: str, n: int, **options: Any) -> float:
 
 async def coalesced_enqueue(dsn: str, n: int, concurrency: int = 100) -> float:
     """Jobs/s of single enqueues by a hundred callers at once."""
-    install(dsn)
+    clear(dsn)
     async with ms.AsyncClient(dsn) as client:
 
         async def caller(times: int) -> None:

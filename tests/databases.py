@@ -11,8 +11,8 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from mainspring.embedded import SUPERUSER, Cluster
-from mainspring.testing.databases import Database, Server
-from mainspring.testing.run import Run
+from mainspring.virtual.databases import Database, Server
+from mainspring.virtual.run import Run
 
 __all__ = ["Database", "Run", "check_tickets", "fresh_database", "server", "superuser"]
 
@@ -20,10 +20,10 @@ server = cache(Server.of)
 
 
 @contextmanager
-def fresh_database(cluster: Cluster, *, migrated: bool = True) -> Iterator[Database]:
-    """A database of its own, with virtual time if migrated, dropped afterwards."""
+def fresh_database(cluster: Cluster, *, migrated: bool = True, reuse: bool = True) -> Iterator[Database]:
+    """A database of its own, with virtual time if migrated, dropped or made blank afterwards."""
     here = server(cluster)
-    with here.fresh() if migrated else here.copy("template0") as database:
+    with here.fresh(reuse=reuse) if migrated else here.copy("template0") as database:
         yield database
 
 

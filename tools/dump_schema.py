@@ -1,7 +1,4 @@
-"""Write src/mainspring/db/schema.sql: what the migrations produce, to read and to compare.
-
-`make schema` runs this after a migration was added; a test compares the file with what the migrations really produce.
-"""
+"""A throw-away database with the engine's schema, and what a schema holds as text that can be compared."""
 
 from __future__ import annotations
 
@@ -17,13 +14,7 @@ import psycopg
 from mainspring.db.migrate import migrate
 from mainspring.embedded import VOLATILE, Cluster, find_binaries
 
-TARGET = Path(__file__).parent.parent / "src/mainspring/db/schema.sql"
 VERSION = 18
-
-HEAD = """\
--- The schema as all migrations leave it, for reading: `make schema` writes this file, nothing runs it.
-
-"""
 
 # What changes with the version of pg_dump, or says nothing.
 NOISE = re.compile(
@@ -44,12 +35,12 @@ def dump(dsn: str, schema: str = "mainspring") -> str:
     text = subprocess.run(
         [find_binaries(VERSION) / "pg_dump", *options], check=True, capture_output=True, text=True
     ).stdout
-    return HEAD + re.sub(r"\n{3,}", "\n\n", NOISE.sub("", text)).strip() + "\n"
+    return re.sub(r"\n{3,}", "\n\n", NOISE.sub("", text)).strip() + "\n"
 
 
 @contextmanager
 def migrated() -> Iterator[str]:
-    """A throw-away database with all migrations applied."""
+    """A throw-away database with the engine's schema."""
     with tempfile.TemporaryDirectory(prefix="mainspring-schema-") as folder:
         Path(folder).chmod(0o755)  # for the account that runs PostgreSQL when we are root
         cluster = Cluster(Path(folder) / "cluster", version=VERSION, settings=VOLATILE)
@@ -60,13 +51,3 @@ def migrated() -> Iterator[str]:
             yield cluster.dsn()
         finally:
             cluster.remove()
-
-
-def main() -> None:
-    with migrated() as dsn:
-        TARGET.write_text(dump(dsn))
-    print(f"{TARGET.name}: {len(TARGET.read_text().splitlines())} lines")
-
-
-if __name__ == "__main__":
-    main()

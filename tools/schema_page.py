@@ -1,4 +1,4 @@
-"""Prints docs/schema.md from a migrated database and the comments of the migrations; `make schema` writes it."""
+"""Writes docs/schema.md from a migrated database and the comments of the SQL files: `make schema`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 import psycopg
 from tools.dump_schema import migrated
 
-from mainspring.db.migrate import engine_line
-
-PAGE = Path(__file__).parent.parent / "docs/schema.md"
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs/schema.md"
 
 INTRO = """\
 # SQL schema
 
-Written by `make schema` from the migrations and their comments; a test compares. The views are for everybody:
-monitoring is just SQL. Functions marked with a star are called by the client and may be called by you. Tables and the
-other functions belong to the engine: they change between versions, and guards refuse most changes by hand.
+Written by `make schema` from `db/tables` and `db/verbs` and their comments; a test compares. The views are for
+everybody: monitoring is just SQL. Functions marked with a star are called by the client and may be called by you.
+Tables and the other functions belong to the engine: they change between versions, and guards refuse most changes by
+hand.
 
 All of it lives in the schema `mainspring`, unless you chose another name.
 """
@@ -39,6 +39,13 @@ _COLUMNS = """
     order by c.relname, a.attnum
 """
 
+_INDEXES = """
+    select i.indrelid::regclass::text, c.relname, regexp_replace(pg_get_indexdef(i.indexrelid), '^.* USING ', ''),
+           i.indisunique
+    from pg_index i join pg_class c on c.oid = i.indexrelid
+    where c.relnamespace = 'mainspring'::regnamespace order by 1, not i.indisprimary, 2
+"""
+
 _FUNCTIONS = """
     select p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid)
     from pg_proc p where p.pronamespace = 'mainspring'::regnamespace and p.prorettype <> 'trigger'::regtype
@@ -47,8 +54,9 @@ _FUNCTIONS = """
 
 
 def comments() -> dict[str, str]:
-    """What stands above each thing in the migrations, in one paragraph."""
-    text = "\n".join(migration.text for migration in engine_line().migrations)
+    """What stands above each thing in the SQL files, in one paragraph."""
+    found = ROOT / "src/mainspring/db"
+    text = "\n".join(file.read_text() for room in ("tables", "verbs") for file in sorted((found / room).glob("*.sql")))
     return {
         found["name"]: " ".join(line.removeprefix("--").strip() for line in found["comment"].splitlines()).strip()
         for found in _CREATED.finditer(text)
@@ -62,6 +70,10 @@ def page(conn: psycopg.Connection[Any]) -> str:
     for kind, name, column, type_, needed in conn.execute(_COLUMNS).fetchall():
         columns.setdefault((kind, name), []).append((column, type_, needed))
     functions = conn.execute(_FUNCTIONS).fetchall()
+    indexes: dict[str, list[str]] = {}
+    for table, name, how, unique in conn.execute(_INDEXES).fetchall():
+        about = f"- {'unique ' if unique else ''}index `{name}`: `{how}`"
+        indexes.setdefault(table.removeprefix("mainspring.").strip('"'), []).append(about)
     return "\n".join(
         [
             INTRO,
@@ -70,7 +82,11 @@ def page(conn: psycopg.Connection[Any]) -> str:
             "## Functions\n",
             *(_function(name, arguments, answer, why) for name, arguments, answer in functions),
             "## Tables\n",
-            *(_relation(name, found, why) for (kind, name), found in columns.items() if kind == "r"),
+            *(
+                "\n".join([_relation(name, found, why), *indexes[name], ""])
+                for (kind, name), found in columns.items()
+                if kind == "r"
+            ),
         ]
     )
 

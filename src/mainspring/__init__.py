@@ -14,15 +14,15 @@ __version__ = "0.1.0"
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mainspring.alert import AlertRow
-from mainspring.batch import Batch, NewBatch, batch
 from mainspring.breaker import Breaker, breaker
-from mainspring.caller import Caller, calling
-from mainspring.chunk import chunks
 from mainspring.cipher import Cipher, MasterKey
 from mainspring.codes import register as register_code
 from mainspring.config import Retention, WorkerConfig
-from mainspring.context import Context, SyncContext
+from mainspring.declare.caller import Caller, calling
+from mainspring.declare.context import Context, SyncContext
+from mainspring.declare.registry import Registry
+from mainspring.declare.schedule import Schedule
+from mainspring.declare.task import Task
 from mainspring.dedupe import by_payload, debounce, keep, live, replacing, reset_failed, window
 from mainspring.errors import (
     BatchNotFound,
@@ -45,26 +45,26 @@ from mainspring.errors import (
     UnknownName,
     ValidationError,
 )
-from mainspring.flow import Flow, chain, group
+from mainspring.health.alert import AlertRow
+from mainspring.health.measure import Measure, Measured, measure
+from mainspring.health.watch import Watch, watch, watch_dead
 from mainspring.job import Claim, Enqueued, Job, NewJob
 from mainspring.limit import Fair, Limit, concurrency, fair, in_order, rate
-from mainspring.measure import Measure, Measured, measure
 from mainspring.outcome import BreakerOpen, Cancelled, Failure, Permanent, RetryAfter, Snooze
 from mainspring.plans import Plan
-from mainspring.registry import Registry
 from mainspring.retry import Retry, exponential, fixed, listed
-from mainspring.rule import FRI, MON, SAT, SUN, THU, TUE, WED, Rule, Tick, cron, daily, every, monthly, weekly
-from mainspring.schedule import Schedule
 from mainspring.states import State
-from mainspring.task import Task
-from mainspring.watch import Watch, watch, watch_dead
+from mainspring.together.batch import Batch, NewBatch, batch
+from mainspring.together.chunk import chunks
+from mainspring.together.flow import Flow, chain, group
+from mainspring.when.rule import FRI, MON, SAT, SUN, THU, TUE, WED, Rule, Tick, cron, daily, every, monthly, weekly
 
 # These bring the database driver, which takes longest to import: a command line that only shows its help, and a module
 # that only declares tasks, do without.
 if TYPE_CHECKING:
     from mainspring.app import App
     from mainspring.client import AsyncClient, Client
-    from mainspring.db.migrate import Line
+    from mainspring.db.line import Line
 else:
 
     def __getattr__(name: str) -> Any:
@@ -72,7 +72,7 @@ else:
             "App": "mainspring.app",
             "AsyncClient": "mainspring.client",
             "Client": "mainspring.client",
-            "Line": "mainspring.db.migrate",
+            "Line": "mainspring.db.line",
         }.get(name)
         if home is None:
             raise AttributeError(f"module 'mainspring' has no attribute {name!r}")

@@ -8,33 +8,42 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from mainspring.block import Block
 from mainspring.breaker import Breaker, declared
-from mainspring.caller import NOBODY, Caller
 from mainspring.cipher import Cipher
 from mainspring.client import AsyncClient, Client
-from mainspring.config import DEFAULT_SCHEMA, Retention, WorkerConfig, database, maintained, retention, worker_config
+from mainspring.config import (
+    DEFAULT_SCHEMA,
+    Retention,
+    WorkerConfig,
+    answered_within,
+    database,
+    maintained,
+    retention,
+    worker_config,
+)
 from mainspring.db.schema import Sql
+from mainspring.declare.block import Block
+from mainspring.declare.caller import NOBODY, Caller
+from mainspring.declare.registry import Registry
 from mainspring.errors import ConfigurationError, DeclarationError
 from mainspring.events import Observer
+from mainspring.health.measure import Measure, Measured
+from mainspring.health.measure import declared as declared_measures
+from mainspring.health.watch import Watch
+from mainspring.health.watch import declared as declared_watches
 from mainspring.job import DEFAULT_ORG
 from mainspring.limit import Declared
-from mainspring.maintenance import HEARTBEAT
-from mainspring.maintenance import maintenance as housekeeping
-from mainspring.measure import Measure, Measured
-from mainspring.measure import declared as declared_measures
-from mainspring.registry import Registry
-from mainspring.watch import Watch
-from mainspring.watch import declared as declared_watches
-from mainspring.watching import Watching
+from mainspring.upkeep.maintenance import HEARTBEAT
+from mainspring.upkeep.maintenance import maintenance as housekeeping
+from mainspring.upkeep.watching import Watching
 
 if TYPE_CHECKING:
-    from mainspring.db.migrate import Line
+    from mainspring.db.line import Line
     from mainspring.observe.traces import Spans
-    from mainspring.testing.databases import Preparation
+    from mainspring.virtual.databases import Preparation
     from mainspring.worker import Worker
-    from mainspring.worker.due import Summary
     from mainspring.worker.executor import Authorize
+    from mainspring.worker.run_due import Summary
 
 
 BUDGET = timedelta(seconds=25)  # below the limits of the usual serverless platforms
@@ -58,6 +67,7 @@ class App:
 
     Without a DSN it comes from MAINSPRING_DSN or DATABASE_URL, or is that of `mainspring up` in the same directory.
     `authorize` is asked before each attempt: it gets the claimed job and returns None, or the reason why not.
+    `answered_within` is how many seconds its clients wait for an answer of the database: 30, if nobody says.
     `secured` makes its clients bind each statement to its organisation, as `mainspring schema secure` asks for.
     `observers` are told what happens, in batches: see `mainspring.events`.
     `cipher` encrypts what jobs carry, with a key for each organisation.
@@ -65,11 +75,11 @@ class App:
     and `ms.fair`.
     `breakers` say when something that jobs need is no longer called: see `mainspring.breaker`.
     `maintenance` says how long what has ended is kept; False leaves the built-in clean-up out.
-    `migrations` are the lines of your own tables, `ms.Line.of("shop", "shop")`: `mainspring schema migrate --app …`
-    applies them after the engine's, and so do `up`, `simulate` and the fixture for tests.
+    `migrations` are the lines of your own tables and verbs, `ms.Line.of("shop", "shop")`: `mainspring schema migrate
+    --app …` applies them after the engine's, and so do `up`, `simulate` and the fixture for tests.
     `prepare` makes demo data, for `mainspring up` and in the scratch database of `mainspring simulate`: SQL, or
     functions that take a connection; run again, it changes nothing.
-    `blocks` are ready-made parts, such as `mainspring.contrib.notify`: see `mainspring.block`.
+    `blocks` are ready-made parts, such as `mainspring.contrib.notify`: see `mainspring.declare.block`.
     `watches` say what is wrong, as alerts that last: see `ms.watch` and `ms.watch_dead`.
     `measures` are numbers of your own, shown beside the engine's metrics: see `ms.measure`.
     `routes` are pages of your own, which `mainspring serve` serves beside its own: Starlette's routes.
@@ -85,6 +95,7 @@ class App:
         config: WorkerConfig | None = None,
         authorize: Authorize | None = None,
         secured: bool = False,
+        answered_within: float | None = None,
         observers: Sequence[Observer] = (),
         cipher: Cipher | None = None,
         limits: Sequence[Declared] = (),
@@ -108,7 +119,7 @@ class App:
         self.caller = caller
         self.config = config
         self.authorize = authorize
-        self.secured = secured
+        self.secured, self.answered_within = secured, answered_within
         self.observers = (*observers, *(observer for block in blocks for observer in block.observers))
         self.cipher = cipher
         self.limits = (*limits, *(limit for block in blocks for limit in block.limits))
@@ -178,9 +189,9 @@ class App:
 
     async def arun_due(self, limit: int = 10, *, budget: timedelta = BUDGET, **how: Unpack[How]) -> Summary:
         """`run_due`, in the caller's event loop."""
-        from mainspring.worker.due import Due
+        from mainspring.worker.run_due import RunDue
 
-        return await Due(self.dsn, self.registry, limit=limit, **how, **self._working()).once(budget)
+        return await RunDue(self.dsn, self.registry, limit=limit, **how, **self._working()).once(budget)
 
     def _working(self, config: WorkerConfig | None = None) -> Any:
         about = {"config": config or worker_config(self.config), "schema": self.schema, "authorize": self.authorize}
@@ -190,6 +201,7 @@ class App:
 
     def _about(self) -> Any:
         about = {"schema": self.schema, "caller": self.caller, "secured": self.secured}
+        about["answered_within"] = answered_within(self.answered_within)
         return about | {"observers": self.observers, "cipher": self.cipher}
 
 

@@ -10,17 +10,17 @@ from uuid import UUID
 
 import msgspec
 
-from mainspring.document import MAX_DEPTH
 from mainspring.errors import ValidationError
-from mainspring.sanitize import MASK, names_secret, sanitize
-from mainspring.texts import text_problem
+from mainspring.text.document import MAX_DEPTH
+from mainspring.text.sanitize import MASK, names_secret, sanitize
+from mainspring.text.texts import text_problem
 
 MAX_EVENT: Final = 100
 MAX_DETAIL: Final = 16 * 1024
 #: Names of the engine: an application's events have nouns of their own.
 OURS: Final = (
     "job", "batch", "queue", "limit", "breaker", "worker", "schedule", "schema", "audit", "cipher", "dead_letters",
-    "notification", "webhook", "alert",
+    "notification", "webhook", "alert", "quarantine",
 )  # fmt: skip
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)+")
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mainspring.errors import ConfigurationError, DeclarationError
 from mainspring.outcome import Failed, Failure, Outcome
-from mainspring.span import span
-from mainspring.texts import MAX_NAME, did_you_mean, text_problem
+from mainspring.text.raised import plain
+from mainspring.text.span import span
+from mainspring.text.texts import MAX_NAME, did_you_mean, text_problem
 
 if TYPE_CHECKING:
-    from mainspring.registry import Registry
+    from mainspring.declare.registry import Registry
 
 MAX_BREAKER: Final = 100  # characters of a name
 MOST: Final = 100_000  # failures or calls
@@ -156,13 +157,13 @@ def fit(key: str) -> str:
     return "sha256:" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def gate(name: str, key: str) -> str:
-    """What a job that was put off waits at, in its ticket.
+def gate(name: str, key: str, org: str) -> str:
+    """What a job that was put off waits at, in its ticket; the gate of a key is an organisation's.
 
-    >>> gate("stripe", ""), gate("webhook", "7")
-    ('breaker:stripe', 'breaker:webhook:7')
+    >>> gate("stripe", "", "SYSTEM"), gate("webhook", "7", "acme")
+    ('breaker:stripe', 'breaker:webhook:7@acme')
     """
-    return f"breaker:{name}:{key}" if key else f"breaker:{name}"
+    return f"breaker:{name}:{key}@{org}" if key else f"breaker:{name}"
 
 
 def declared(breakers: Iterable[Breaker], tasks: Registry) -> dict[str, Breaker]:
@@ -186,8 +187,8 @@ def counts(outcome: Outcome, error: BaseException | None = None) -> bool:
 
     Business errors, a snooze and a cancellation are none, and neither is trouble with our own database.
     """
-    if isinstance(error, Failure) and error.counts is not None:
-        return error.counts
+    if error is not None and issubclass(type(error), Failure) and type(said := plain(error, "counts")) is bool:
+        return said
     return isinstance(outcome, Failed) and outcome.error.error_class == "retryable" and outcome.error.code not in OURS
 
 

@@ -14,11 +14,11 @@ from uuid import UUID
 
 from mainspring.category import DEAD_LETTER
 from mainspring.dedupe import MODES
-from mainspring.document import check_payload
 from mainspring.errors import ValidationError
 from mainspring.job import ActorType, NewJob
 from mainspring.retry import MAX_ATTEMPTS
-from mainspring.texts import MAX_KEY, MAX_NAME, MAX_QUEUE, did_you_mean, text_problem
+from mainspring.text.document import check_payload
+from mainspring.text.texts import MAX_KEY, MAX_NAME, MAX_QUEUE, did_you_mean, text_problem
 
 LOWEST_PRIORITY: Final = 3
 LONGEST_DELAY: Final = timedelta(days=3653)

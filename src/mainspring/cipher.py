@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from mainspring.document import payload_key
 from mainspring.errors import ConfigurationError, Erased, Unreadable
 from mainspring.job import DEFAULT_ORG, Claim, Job, NewJob
 from mainspring.outcome import Error
+from mainspring.text.document import payload_key
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

@@ -15,6 +15,7 @@ from typing import Any
 from mainspring.errors import ConfigurationError
 
 DEFAULT_SCHEMA = "mainspring"
+ANSWERED_WITHIN = 30.0  # seconds that a client waits for an answer of the database
 DATA = Path(".data")  # where `mainspring up` keeps its PostgreSQL, seen from where it runs
 
 
@@ -180,6 +181,23 @@ def retention(base: Retention | None = None, env: Mapping[str, str] | None = Non
     datetime.timedelta(days=1, seconds=43200)
     """
     return replace(base or Retention(), **changes(_RETENTION, env))
+
+
+def answered_within(seconds: float | None = None, env: Mapping[str, str] | None = None) -> float:
+    """How long clients wait for an answer of the database, in seconds: given, or as the environment says.
+
+    >>> answered_within(env={"MAINSPRING_ANSWERED_WITHIN_SECONDS": "5"})
+    5.0
+    """
+    said = changes({"answered_within": (("MAINSPRING_ANSWERED_WITHIN_SECONDS",), float)}, env)
+    return check_answered(said.get("answered_within", ANSWERED_WITHIN if seconds is None else seconds))
+
+
+def check_answered(seconds: float) -> float:
+    """Refuse a time in which nobody can answer, or none that ends."""
+    if not 0.1 <= seconds <= 86_400:
+        raise ConfigurationError("answered_within: is not between 0.1 and 86400 seconds")
+    return seconds
 
 
 def maintained(env: Mapping[str, str] | None = None) -> bool:

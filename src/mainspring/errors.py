@@ -25,7 +25,7 @@
     ├── SignatureRefused          a webhook that came is not from whom it says
     ├── Unreadable                an encrypted value was changed, or belongs elsewhere
     │   └── Erased                its key no longer exists: the organisation was erased
-    ├── SchemaError               SchemaMissing  SchemaOutdated  SchemaChanged  SchemaTooNew
+    ├── SchemaError               SchemaMissing  SchemaOutdated  SchemaChanged  SchemaTooNew  SchemaBusy
     └── DatabaseUnavailable       try again later
 
 What a handler raises to steer its job (Permanent, RetryAfter, Snooze) lives in `mainspring.outcome`.
@@ -192,6 +192,10 @@ class SchemaChanged(SchemaError):
 
 class SchemaTooNew(SchemaError):
     """The schema had a breaking change that this version does not know: upgrade Mainspring."""
+
+
+class SchemaBusy(SchemaError):
+    """A migration waited too long for a lock of a table, and has changed nothing: run it again."""
 
 
 class DatabaseUnavailable(MainspringError):

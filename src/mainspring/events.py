@@ -21,9 +21,9 @@ from uuid import UUID
 
 import msgspec
 
-from mainspring.alert import Severity
+from mainspring.health.alert import Severity
 from mainspring.job import DEFAULT_ORG, NewJob
-from mainspring.sanitize import sanitize
+from mainspring.text.sanitize import sanitize
 
 log = logging.getLogger("mainspring.events")
 
@@ -107,7 +107,7 @@ class JobDeadlettered(JobEvent, frozen=True, gc=False, tag="job.deadlettered"):
 
 
 class JobDeferred(JobEvent, frozen=True, gc=False, tag="job.deferred"):
-    """A job is put off for `delay` seconds, by its handler or because a breaker is open; the attempt is given back."""
+    """A claimed job is put off, for `delay` seconds or until a breaker lets it go; the attempt is given back."""
 
     delay: float = 0.0
 
@@ -121,10 +121,14 @@ class JobCancelled(JobEvent, frozen=True, gc=False, tag="job.cancelled"):
 
 
 class JobLeaseExpired(JobEvent, frozen=True, gc=False, tag="job.lease_expired"):
-    """A job was taken back from a worker that stopped renewing its lease; `state` is where the job stands now."""
+    """A job was taken back from a worker that stopped renewing its lease; `state` is where the job stands now.
+
+    `shared`: that worker held others as well, so nobody knows whose crash it was, and the attempt is given back.
+    """
 
     worker: str = ""
     state: str = "ready"
+    shared: bool = False
 
 
 class JobLeaseLost(JobEvent, frozen=True, gc=False, tag="job.lease_lost"):
@@ -159,6 +163,21 @@ class WorkerStopped(Event, frozen=True, gc=False, tag="worker.stopped"):
 
     worker: str
     succeeded: int
+
+
+class WorkerStuck(Event, frozen=True, gc=False, tag="worker.stuck"):
+    """A worker's event loop has stood still for longer than its lease; told by another thread.
+
+    `stack` is where it stands, `job_id` and `task` the job that it runs, where that is known. `ends` says whether the
+    process ends now; then its other jobs are given back.
+    """
+
+    worker: str
+    seconds: float
+    job_id: UUID | None
+    task: str | None
+    stack: str
+    ends: bool
 
 
 class WakeupsLost(Event, frozen=True, gc=False, tag="wakeups.lost"):
@@ -210,6 +229,13 @@ class QueueResumed(Event, frozen=True, gc=False, tag="queue.resumed"):
     actor_id: str
 
 
+class LimitLate(Event, frozen=True, gc=False, tag="limit.late"):
+    """A worker holds jobs that a rate let in, and cannot start them in time: it gives them back, and starts none."""
+
+    worker: str
+    limit: str
+
+
 class BreakerOpened(Event, frozen=True, gc=False, tag="breaker.opened"):
     """Too many calls of a dependency failed, or a probe did: jobs that need it wait, for `pause` seconds at least."""
 
@@ -235,6 +261,23 @@ class BreakerForced(Event, frozen=True, gc=False, tag="breaker.forced"):
     key: str | None
     org_id: str
     to: str
+    actor_id: str
+    reason: str | None
+
+
+class TaskQuarantined(Event, frozen=True, gc=False, tag="task.quarantined"):
+    """Jobs of a task have killed several workers: they wait, but for one a second at most, which runs alone.
+
+    It is over when a probe succeeds, or when somebody says so.
+    """
+
+    task: str
+
+
+class TaskReleased(Event, frozen=True, gc=False, tag="task.released"):
+    """A task is no longer in quarantine: somebody said so, or a probe succeeded."""
+
+    task: str
     actor_id: str
     reason: str | None
 
@@ -310,6 +353,10 @@ class Bus:
         self._batch += events
         if self._soon is None:
             self.flush()
+
+    def tell_now(self, events: Sequence[Event]) -> None:
+        """Tell past the batch, from another thread, while whoever else tells stands still."""
+        tell(self._observers, events)
 
     def flush(self) -> None:
         """Tell now."""

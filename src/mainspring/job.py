@@ -23,7 +23,6 @@ Answer = Literal["created", "existing", "reset", "replaced"]
 SYSTEM = "SYSTEM"  # the engine's own actor, and the organisation of its housekeeping
 DEFAULT_ORG = "default"  # a team with one tenant never types an organisation
 DEFAULT_PRIORITY = 2
-HURRY = timedelta(milliseconds=500)  # a permit that is shorter may run out while its job waits for a slot
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -163,12 +162,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     due_at: datetime
     claimed_at: datetime
     strand: str | None = None
-    permit: timedelta | None = None  # a limit let it in: its handler is entered so soon after the claim, or not at all
-
-    @property
-    def hurried(self) -> bool:
-        """Whether its permit runs out unless the handler is entered at once: a rate near its limit let it in."""
-        return self.permit is not None and self.permit < HURRY
+    gates: str | None = None  # a limit let it in; JSON: at these its worker counts when its handler is entered
 
     @property
     def waited(self) -> timedelta:
@@ -229,3 +223,4 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     fixed_by: UUID | None  # the job that does its work with a corrected payload
     fixes: UUID | None  # the dead letter whose work this job does
     progress: Progress | None
+    gate: str | None = None  # what it waits at before it may start, such as breaker:stripe

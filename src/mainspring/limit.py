@@ -19,8 +19,8 @@ import msgspec
 from mainspring.category import DEAD_LETTER
 from mainspring.checks import check_number
 from mainspring.errors import DeclarationError, ValidationError
-from mainspring.span import length, span
-from mainspring.texts import MAX_NAME, MAX_QUEUE, did_you_mean, text_problem
+from mainspring.text.span import length, span
+from mainspring.text.texts import MAX_NAME, MAX_QUEUE, did_you_mean, text_problem
 
 By = Literal["all", "org", "strand"]
 

@@ -124,6 +124,17 @@ class BreakerOpen(Exception):
         return BreakerOpen, (self.need, self.after)
 
 
+class Withheld(Exception):
+    """Somebody holds back what the job is for: it waits at this gate until they let it go, and was not attempted."""
+
+    def __init__(self, gate: str) -> None:
+        super().__init__(f"withheld at {gate}")
+        self.gate = gate
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Withheld, (self.gate,)
+
+
 class Cancelled(Exception):
     """The job was cancelled while it ran; raised by `ctx.check()` between steps."""
 
@@ -176,9 +187,9 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class PutOff:
-    """What the job needs is not available: it waits at this gate, and was not attempted."""
+    """What the job needs is not available: it waits at this gate until that opens, and was not attempted."""
 
-    after: timedelta
+    after: timedelta  # as far as is known now
     gate: str
     started: bool = False  # the handler was entered before it asked
 

@@ -15,7 +15,7 @@ from math import exp, inf, log
 from typing import Literal, get_args
 
 from mainspring.errors import DeclarationError
-from mainspring.span import span
+from mainspring.text.span import span
 
 Shape = Literal["fixed", "exponential", "listed"]
 Jitter = Literal["none", "equal", "full", "spread"]

@@ -12,7 +12,7 @@ from tests.alerts.conftest import case
 import mainspring as ms
 from mainspring.db.gauges import Reader
 from mainspring.db.measures import GUARD, Measures
-from mainspring.measure import ENGINES
+from mainspring.health.measure import ENGINES
 from mainspring.observe import Metrics
 from mainspring.testing import Harness
 from mainspring.web.surface import Surface

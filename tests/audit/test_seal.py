@@ -207,7 +207,7 @@ def test_seals_depend_on_no_setting_of_a_session(engine: Engine, client: Client,
     engine.rows("select mainspring.seal('acme', 10)")
     assert check(client).findings == []
 
-    with client._pool.connection() as conn:  # and the other way round
+    with client.seam.connection() as conn:  # and the other way round
         conn.execute(f"set {setting}".encode())
     assert check(client).findings == []
 

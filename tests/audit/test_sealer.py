@@ -13,7 +13,7 @@ from tests.db.engine import Engine
 
 from mainspring.config import WorkerConfig
 from mainspring.db.schema import Sql
-from mainspring.worker.line import Line
+from mainspring.worker.connection import SharedConnection
 from mainspring.worker.sealer import ROUND, Sealer
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def sealer(database: Database) -> AsyncIterator[Sealer]:
-    line = Line(database.dsn, "sealer", prepare=True)
+    line = SharedConnection(database.dsn, "sealer", prepare=True)
     yield Sealer(line, Sql(), WorkerConfig())
     await line.close()
 

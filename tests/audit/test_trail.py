@@ -169,6 +169,7 @@ def test_the_trail_has_the_fields_that_python_reads(database: Database) -> None:
     assert {column.name for column in cursor.description} == {*AuditEvent.__struct_fields__, "job_type"}
 
 
+@pytest.mark.mainspring_new
 def test_trail_of_one_job_needs_no_scan_of_the_others(engine: Engine) -> None:
     for _ in range(5):
         engine.enqueue_many([{}] * 400)

@@ -10,7 +10,7 @@ from tests.badinput.test_client import generated
 from tests.cli.conftest import Cli
 from tests.db.engine import Engine
 
-from mainspring.texts import text_problem
+from mainspring.text.texts import text_problem
 
 #: What a shell can hand over: no NUL.
 TYPED = {name: text for name, text in UNFIT.items() if name != "NUL"}

@@ -17,7 +17,7 @@ from tests.client.conftest import Connect, client, colour, connect, count, sql
 from tests.client.tasks import greet, store
 
 from mainspring import Caller, MainspringError, NewJob, ValidationError, calling
-from mainspring.texts import text_problem
+from mainspring.text.texts import text_problem
 
 __all__ = ["client", "colour", "connect", "sql"]  # fixtures
 pytestmark = pytest.mark.anyio

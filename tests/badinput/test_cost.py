@@ -11,7 +11,7 @@ import pytest
 from tests.db.engine import Engine
 
 from mainspring import ValidationError
-from mainspring.document import MAX_BYTES, check_payload
+from mainspring.text.document import MAX_BYTES, check_payload
 from mainspring.uuid7 import uuid7
 
 #: Each as long as a payload may be, for whoever tries every beginning with every end.

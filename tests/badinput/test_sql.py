@@ -12,9 +12,9 @@ import pytest
 from tests.badinput.lists import BAD_PAYLOADS, FIELDS, ODD_BUT_FINE, UNFIT, nested
 from tests.db.engine import Engine
 
-from mainspring.document import check_payload
 from mainspring.errors import MainspringError, ValidationError
-from mainspring.sanitize import names_secret
+from mainspring.text.document import check_payload
+from mainspring.text.sanitize import names_secret
 from mainspring.uuid7 import uuid7
 
 

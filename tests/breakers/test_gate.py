@@ -10,23 +10,23 @@ import pytest
 
 from mainspring.breaker import breaker
 from mainspring.db.breakers import Seen
-from mainspring.worker.gate import Gate, whole
+from mainspring.worker.local_breaker import LocalBreaker, whole
 
 STRIPE = whole("stripe")
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
-def gate(**rule: Any) -> Gate:
-    return Gate(STRIPE, breaker("stripe", **({"failures": 3} | rule if "rate" not in rule else rule)))
+def gate(**rule: Any) -> LocalBreaker:
+    return LocalBreaker(STRIPE, breaker("stripe", **({"failures": 3} | rule if "rate" not in rule else rule)))
 
 
-def calls(found: Gate, failed: bool | None, times: int, now: float = 0.0) -> None:
+def calls(found: LocalBreaker, failed: bool | None, times: int, now: float = 0.0) -> None:
     for _ in range(times):
         found.leave(found.enter(now), failed, now)
 
 
-def seen(state: Any, wait: float = 0.0, troubled: bool = True) -> Seen:
-    return Seen(*STRIPE, state, wait, troubled, NOON)
+def seen(state: Any, wait: float = 0.0, troubled: bool = True, held: bool = False) -> Seen:
+    return Seen(*STRIPE, state, wait, troubled, NOON, held)
 
 
 def test_own_failures_open_it_at_once_and_the_database_hears_of_each_once() -> None:
@@ -52,6 +52,21 @@ def test_what_the_database_said_before_it_heard_does_not_close_it() -> None:
     assert found.closed
 
 
+def test_what_a_person_holds_closed_neither_opens_nor_holds_calls_back_until_it_is_released() -> None:
+    found = gate()
+    calls(found, True, 3)
+    assert found.learn(seen("closed", held=True), 0.0)  # though it has not heard all: whatever calls say
+    calls(found, True, 10, 1.0)
+    under_way = [found.enter(1.0) for _ in range(10)]
+    assert (found.closed, found.crowded(1.0), found.idle(1000.0)) == (True, False, False)
+
+    found.take(1.0)
+    found.learn(seen("closed"), 1.0)
+    assert found.crowded(1.0)
+    found.leave(under_way[0], True, 1.0)
+    assert not found.closed
+
+
 def test_what_was_not_heard_is_said_again() -> None:
     found = gate()
     calls(found, True, 3)
@@ -66,26 +81,26 @@ def test_what_was_not_heard_is_said_again() -> None:
 def test_successes_are_said_beside_failures_only() -> None:
     found = gate(rate=0.5, calls=100)
     calls(found, False, 10)
-    assert not found.unsaid()
-    assert found.unsaid(thorough=True)
+    assert not found.unreported()
+    assert found.unreported(thorough=True)
     found.learn(seen("closed"), 0.0)  # another process has seen failures
-    assert found.unsaid()
+    assert found.unreported()
     assert found.take(0.0)[0].succeeded == 10
 
 
 def test_nothing_is_counted_by_number_while_all_is_well() -> None:
     found = gate()
     calls(found, False, 10)
-    assert not found.unsaid(thorough=True)
+    assert not found.unreported(thorough=True)
 
 
-def test_the_first_that_is_put_off_comes_back_for_the_probe_and_the_others_behind_it() -> None:
+def test_who_is_put_off_hears_when_the_next_probe_is() -> None:
     found = gate(pause=timedelta(seconds=60))
     found.learn(seen("open", 42.0), 0.0)
 
-    waits = [found.put_off(1.0, NOON, lambda: 0.5).after.total_seconds() for _ in range(3)]
-
-    assert waits == [42.0, pytest.approx(75.0), pytest.approx(75.0)]
+    assert {found.put_off(1.0, NOON).after.total_seconds() for _ in range(3)} == {42.0}
+    assert not found.half_open(41.0)
+    assert found.half_open(42.0)
 
 
 def test_the_databases_clock_says_when_to_ask() -> None:
@@ -98,12 +113,12 @@ def test_the_databases_clock_says_when_to_ask() -> None:
     assert found.may_ask(43.0, NOON)  # the job has been running for a while
 
 
-def test_while_a_probe_runs_the_others_wait_a_part_of_the_pause() -> None:
+def test_while_a_probe_runs_nobody_asks_for_a_moment() -> None:
     found = gate(pause=timedelta(seconds=60))
     found.refused(10.0, 0.0, NOON)
 
-    assert found.put_off(11.0, NOON, lambda: 0.0).after == timedelta(seconds=6)
-    assert found.put_off(11.0, NOON, lambda: 0.999).after < timedelta(seconds=60)
+    assert not found.may_ask(10.1, NOON)
+    assert found.may_ask(10.3, NOON)
 
 
 def test_a_call_that_began_before_it_closed_says_nothing() -> None:
@@ -115,7 +130,7 @@ def test_a_call_that_began_before_it_closed_says_nothing() -> None:
         found.leave(call, True, 6.0)
 
     assert found.closed
-    assert not found.unsaid()
+    assert not found.unreported()
 
 
 def test_a_gate_that_is_quiet_may_be_forgotten() -> None:
@@ -147,7 +162,7 @@ async def test_after_a_silence_the_first_calls_go_ahead_and_the_others_wait_how_
 
 @pytest.mark.anyio
 async def test_nobody_waits_for_the_first_longer_than_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mainspring.worker.gate.MOMENT", 0.05)
+    monkeypatch.setattr("mainspring.worker.local_breaker.MOMENT", 0.05)
     clock = asyncio.get_running_loop().time
     found = gate()
     for _ in range(3):

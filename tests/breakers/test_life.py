@@ -341,25 +341,58 @@ def test_explain_says_which_breaker_holds_a_job_and_until_when(
     assert "`mainspring breaker show stripe`" in check.detail
     mainspring.clock.advance(seconds=41)
     (check,) = [check for check in mainspring.client.explain(job).checks if check.name == "breaker"]
-    assert check.holds is None
+    assert check.holds is False  # until somebody lets it go to try
     assert "half open" in check.detail
 
 
-def test_what_waits_is_fetched_when_it_closes_and_does_not_wait_for_its_instant(
+def test_what_waits_has_no_due_time_and_goes_on_when_it_closes(
     mainspring: Harness, charge: Charge, dependency: Dependency
 ) -> None:
     break_it(mainspring, dependency, charge.job(), 5)
     mainspring.client.enqueue_many([charge.job(n=n) for n in range(50)])
     mainspring.drain()
     assert mainspring.client.breakers.show("stripe")[0].waiting == 50
-    due = {job.due_at for job in mainspring.client.jobs()}
-    assert len(due) > 10  # they would come spread over a pause
+    assert {job.gate for job in mainspring.client.jobs(state="scheduled")} == {"breaker:stripe"}
 
     dependency.up = True
     mainspring.advance(PAUSE)
 
     assert len(dependency.taken()) == 50
     assert mainspring.client.breakers.show("stripe")[0].waiting == 0
+
+
+def test_a_probe_that_says_nothing_is_followed_by_the_next(
+    mainspring: Harness, tasks: ms.Registry, charge: Charge, dependency: Dependency
+) -> None:
+    @tasks.task(needs=("stripe",), retry=RETRY)
+    async def refuse() -> None:
+        raise ms.Permanent("the card is gone")
+
+    break_it(mainspring, dependency, charge.job(), 5)
+    mainspring.client.enqueue_many([refuse.job(), refuse.job(), charge.job(n=7)])
+    dependency.up = True
+    mainspring.drain()
+    mainspring.advance(PAUSE, raise_errors=False)
+
+    assert dependency.taken() == [7]
+
+
+def test_who_waits_for_what_its_task_needs_no_longer_goes_too(
+    mainspring: Harness, tasks: ms.Registry, charge: Charge, dependency: Dependency
+) -> None:
+    break_it(mainspring, dependency, charge.job(), 5)
+    mainspring.client.enqueue_many([charge.job(n=n) for n in range(20)])
+    mainspring.drain()
+    newer = ms.Registry("test")
+
+    @newer.task(name=charge.name)
+    async def charge_by_hand(*, n: int = 0) -> None:
+        dependency.calls.append(n)
+
+    with Harness(mainspring.dsn, newer) as later:
+        later.advance(PAUSE + timedelta(seconds=10))
+
+    assert len(dependency.taken()) == 20
 
 
 def test_keys_that_nobody_calls_are_forgotten_and_those_that_a_person_forced_are_not(

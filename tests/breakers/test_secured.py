@@ -37,6 +37,7 @@ async def test_workers_keep_them_operators_force_them_and_others_may_not(secured
         with pytest.raises(NotPermitted):
             api.breakers.open("webhook", reason="because")
 
+    assert secured.do("select count(*) from mainspring.waiting where gate = 'breaker:webhook:1@acme'") == [(1,)]
     found = secured.do("select org_id, key, state from mainspring.breaker order by org_id, key")
     assert found == [("SYSTEM", "", "closed"), ("acme", "1", "open"), ("globex", "1", "open")]
     with ms.Client(secured.dsn("operator"), secured=True, caller=ms.Caller(org_id="acme")) as operator:

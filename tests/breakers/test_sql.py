@@ -2,77 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
+from tests.breakers.conftest import Breaker
 from tests.databases import Database
 from tests.db.engine import Engine
-
-from mainspring.testing.clock import Clock
-
-RULE = {"within": "30 s", "pause": "60 s", "longest": "60 s", "probes": 1}
-
-
-class Breaker:
-    """The breaker `stripe` of a database, or a key of it."""
-
-    def __init__(self, engine: Engine, **rule: Any) -> None:
-        self.engine, self.conn, self.clock = engine, engine.conn, Clock(engine.conn)
-        self.clock.set(self.clock.now())
-        self.declare(**({"failures": 3} | rule if "rate" not in rule else rule))
-
-    def declare(self, **rule: Any) -> None:
-        rules = json.dumps([{"name": "stripe"} | RULE | rule])
-        self.conn.execute("select mainspring.declare_breakers(%s::json)", [rules])
-
-    def report(self, *ages: float, succeeded: int = 0, **about: Any) -> list[str]:
-        call = {"org_id": "SYSTEM", "name": "stripe", "key": "", "ages": ages, "succeeded": succeeded} | about
-        rows = self.conn.execute("select change from mainspring.report_calls(%s::json)", [json.dumps([call])])
-        return [row[0] for row in rows]
-
-    def probe(self, epoch: int, org: str = "SYSTEM", key: str = "") -> tuple[str, float]:
-        asked = self.conn.execute(
-            "select answer, wait from mainspring.ask_probe(%s, 'stripe', %s, %s)", [org, key, epoch]
-        )
-        answer = asked.fetchone()
-        assert answer is not None
-        return answer[0], answer[1]
-
-    @property
-    def state(self) -> str:
-        return str(self.one("select mainspring.breaker_state(b) from mainspring.breaker b where key = ''"))
-
-    def one(self, query: str) -> Any:
-        found = self.conn.execute(query.encode()).fetchone()
-        assert found is not None
-        return found[0]
-
-    def running(self, lease: timedelta = timedelta(hours=2)) -> int:
-        """A job under a lease, by its epoch."""
-        self.engine.enqueue("t")
-        (claim,) = self.engine.claim(n=1, lease=lease)
-        return claim.epoch
-
-
-@pytest.fixture
-def conn(database: Database) -> Iterator[psycopg.Connection[TupleRow]]:
-    with database.connect() as conn:
-        yield conn
-
-
-@pytest.fixture
-def engine(conn: psycopg.Connection[TupleRow]) -> Engine:
-    return Engine(conn)
-
-
-@pytest.fixture
-def stripe(engine: Engine) -> Breaker:
-    return Breaker(engine)
 
 
 def test_each_failure_counts_once_whoever_reports_it(stripe: Breaker) -> None:
@@ -226,29 +162,6 @@ def test_what_is_forced_is_not_moved_by_calls(stripe: Breaker) -> None:
     assert stripe.probe(stripe.running()) == ("open", 60)
     stripe.conn.execute("select mainspring.auto_breaker('stripe', 'user', 'ada', 'it is over')")
     assert stripe.state == "closed"
-
-
-def test_only_jobs_of_what_is_closed_are_fetched(stripe: Breaker) -> None:
-    def put_off(gate: str, org: str) -> None:
-        job = stripe.engine.enqueue("t", org_id=org).id
-        stripe.conn.execute(
-            "update mainspring.waiting set gate = %s, due_then = due_at, due_at = due_at + '1 h' where id = %s",
-            [gate, job],
-        )
-
-    for gate in ("breaker:stripe", "breaker:stripe:7", "breaker:stripes", "rate"):
-        for org in ("acme", "zeta"):
-            put_off(gate, org)
-    stripe.report(0, 0, 0, org_id="acme", key="7")
-    stripe.report(0, org_id="zeta", key="7")
-
-    assert stripe.one("select mainspring.free_gates(100)") == 3  # of the whole both, of the key zeta's
-    left = stripe.conn.execute("select gate, org_id from mainspring.waiting where gate is not null order by 1, 2")
-    assert left.fetchall() == [
-        ("breaker:stripe:7", "acme"), ("breaker:stripes", "acme"), ("breaker:stripes", "zeta"), ("rate", "acme"),
-        ("rate", "zeta"),
-    ]  # fmt: skip
-    assert stripe.one("select count(*) from mainspring.waiting where gate is null and due_at <= mainspring.now()") == 3
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Plant known bugs, one by one, and show that the tests catch each: `make bugs`, `python -m tests.chaos.bugs NAME …`.
 
-A catcher is the crash test, the state machine, or a race of two sessions. Each runs without a bug first and must find
-nothing; then with the bug, a bounded number of times, and must find it.
+A catcher is the crash test, the state machine, a race of two sessions, or a part of the nemesis. Each runs without a
+bug first and must find nothing; then with the bug, a bounded number of times, and must find it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from tests.chaos.plan import Plan
 from tests.chaos.storm import Storm
 from tests.databases import Database, fresh_database
 from tests.model.machine import run_machine
+from tests.nemesis.nemesis import Nemesis
+from tests.nemesis.plan import SHORT, only
 
 from mainspring.embedded import Cluster
 
@@ -83,6 +85,25 @@ def crash_test(plan: Plan) -> Catcher:
     return catch
 
 
+def nemesis(*features: str) -> Catcher:
+    """The short form of the nemesis with these features alone."""
+
+    def catch(cluster: Cluster, bug: Bug | None, number: int) -> str | None:
+        bugs = (bug.plant.__name__,) if bug and bug.in_process else ()
+        plan = replace(only(SHORT, features), seed=number + 1, bugs=bugs)
+        folder = Path(tempfile.mkdtemp(prefix="mainspring-bugs-"))
+        try:
+            with fresh_database(cluster, migrated=False) as database:
+                prepare = bug.plant if bug and not bug.in_process else None
+                verdict = Nemesis(cluster, database.dsn, folder, plan, prepare=prepare).run()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        assert verdict.numbers["jobs"] > 20, "the run did not do its work"
+        return verdict.faults or None
+
+    return catch
+
+
 def state_machine(cluster: Cluster, bug: Bug | None, number: int) -> str | None:
     with _planted(cluster, bug) as database, contextlib.redirect_stdout(io.StringIO()):
         try:
@@ -124,6 +145,7 @@ def _first(error: BaseException) -> str:
 
 
 CALM_RUN, LATE_COMMITS, KILLED, CRASHED, FROZEN = map(crash_test, (CALM, LATE, KILLS, CRASHES, FREEZES))
+RATED = nemesis("rates")
 BUGS = [
     Bug(plants.unfenced_effect, "crash test", FROZEN),
     Bug(plants.completion_by_job, "state machine", state_machine),
@@ -142,6 +164,14 @@ BUGS = [
     Bug(plants.cancel_in_two_steps, "race", race(races.cancel_meets_claim)),
     Bug(plants.hasty_pause, "race", race(races.pause_meets_claim)),
     Bug(plants.new_id_on_retry, "race", race(races.reply_lost)),
+    Bug(plants.circles_of_causes, "race", race(races.circular_error)),
+    Bug(plants.window_ignored, "nemesis", RATED),
+    Bug(plants.permit_from_the_claim, "nemesis", RATED),
+    Bug(plants.one_dry_queue_for_all, "race", race(races.backlog_in_one_queue)),
+    Bug(plants.endless_wait, "race", race(races.silent_server)),
+    Bug(plants.shared_crash_burns, "race", race(races.crash_of_many)),
+    Bug(plants.suspects_one_by_one, "race", race(races.crash_of_many)),
+    Bug(plants.forgotten_breaker, "race", race(races.breaker_forgotten)),
 ]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mainspring.context import Context, SyncContext
+from mainspring.declare.context import Context, SyncContext
 from mainspring.errors import LeaseLost
 
 

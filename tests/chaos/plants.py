@@ -1,35 +1,39 @@
 """Planted bugs: known mistakes, put into a test database or a process at run time, never into the source.
 
-A bug in SQL is a function of the migrations with one piece replaced; the piece must stand there exactly so often, so
+A bug in SQL is a function of the engine with one piece replaced; the piece must stand there exactly so often, so
 that a plant cannot miss silently. A bug in Python replaces a method, in the processes of the run that name it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
+from types import ModuleType
 from typing import Any
 
 import psycopg
 from msgspec.structs import replace
 from psycopg.sql import SQL, Identifier
 
-from mainspring.client import AsyncClient
+from mainspring.client import enqueue
+from mainspring.client.seam import ClientSeam
 from mainspring.config import DEFAULT_SCHEMA
-from mainspring.db import jobs
-from mainspring.db.migrate import engine_line
+from mainspring.db import jobs, translate
+from mainspring.db.answer import Answered, AsyncAnswered
+from mainspring.db.line import engine_line
 from mainspring.db.schema import Sql, render
-from mainspring.errors import DatabaseUnavailable
+from mainspring.db.statement import Flow
 from mainspring.job import Claim, Enqueued, NewJob
+from mainspring.text import raised
 from mainspring.uuid7 import uuid7
-from mainspring.worker.bounds import MARGIN, Bounds
+from mainspring.worker.attempt import LiveAttempt
+from mainspring.worker.bounds import BEGINNING, MARGIN, Bounds
 from mainspring.worker.context import JobContext
 from mainspring.worker.executor import Executor
-from mainspring.worker.run import Run
+from mainspring.worker.rates import Rates
+from mainspring.worker.share import Share
 from mainspring.worker.thread_context import ThreadContext
 
 Conn = psycopg.Connection[Any]
@@ -37,10 +41,9 @@ Conn = psycopg.Connection[Any]
 
 def altered(conn: Conn, function: str, *changes: tuple[str, str, int]) -> None:
     """Replace a function of the engine by its own text with pieces changed: (old, new, how often it stands there)."""
-    text = "\n".join(migration.text for migration in engine_line().migrations)
-    found = re.findall(rf"create function \{{schema\}}\.{function}\(.*?\n(?:end )?\$\$;\n", text, re.DOTALL)
+    found = [verb.text for verb in engine_line().verbs if verb.name == f"{{schema}}.{function}"]
     assert len(found) == 1, f"{len(found)} functions are named {function}"
-    body: str = found[0].replace("create function", "create or replace function", 1)
+    body = found[0]
     for old, new, times in changes:
         assert body.count(old) == times, f"{function}: {old!r} stands there {body.count(old)} times, not {times}"
         body = body.replace(old, new)
@@ -93,12 +96,15 @@ def select_then_insert(conn: Conn) -> None:
 
 def rescue_of_the_living(conn: Conn) -> None:
     """Rescue does not look at the lease."""
-    altered(conn, "rescue", ("y.lease_expires_at <= {schema}.now()", "true", 1))
+    patient = " - case when y.crashes + 1 < p_crash_budget then interval '0' else p_patience end"
+    lease = "y.lease_expires_at <= {schema}.now()"
+    altered(conn, "rescue", (lease + patient, "true", 1), (lease, "true", 1))
 
 
 def rescue_without_limit(conn: Conn) -> None:
     """Rescue looks neither at the attempts left nor at the crashes."""
-    altered(conn, "rescue", ("r.attempt >= max_attempts or r.crashes + 1 >= p_crash_budget", "false", 1))
+    ended = "max_attempts = 1 or (not shared and r.attempt >= max_attempts) or r.crashes + 1 >= p_crash_budget"
+    altered(conn, "rescue", (ended, "false", 1))
 
 
 def claim_without_skipping(conn: Conn) -> None:
@@ -132,6 +138,22 @@ def hasty_pause(conn: Conn) -> None:
 def careless_commit(conn: Conn) -> None:
     """Commits are acknowledged before they are on disk."""
     conn.execute(SQL("alter database {} set synchronous_commit = off").format(Identifier(conn.info.dbname)))
+
+
+def shared_crash_burns(conn: Conn) -> None:
+    """A crash that several jobs shared costs each of them an attempt."""
+    altered(conn, "rescue", ("shared := r.crashes < 2 and r.worker = any(crowded);", "shared := false;", 1))
+
+
+def suspects_one_by_one(conn: Conn) -> None:
+    """Jobs of a worker that died come back one at a time, whatever the next worker asks for."""
+    altered(conn, "claim", ("limit least(p_total, p_rescued)", "limit least(p_total, 1)", 1))
+
+
+def forgotten_breaker(conn: Conn) -> None:
+    """What waits at the gate of a breaker is let go only while somebody remembers the breaker."""
+    unknown = "(b.name is null and starts_with(p_gate, 'breaker:'))"
+    altered(conn, "release_gate", ("if org is null or", f"if org is null or {unknown} or", 1))
 
 
 # -- in processes ----------------------------------------------------------------------------------------------------
@@ -178,7 +200,7 @@ def completed_before_run(_: str) -> None:
     """A job is completed as it starts: what runs when the worker dies is gone."""
     begin = Executor.begin
 
-    def hasty(self: Executor, run: Run) -> None:
+    def hasty(self: Executor, run: LiveAttempt) -> None:
         if run.task.name == "plain":
             run.settled = True
             self._outbox.complete(run)
@@ -191,13 +213,13 @@ def no_rescan(_: str) -> None:
     """The lower bound of the claims only rises: what commits late below it is never seen."""
 
     def of(self: Bounds, queues: Sequence[str], _: float) -> tuple[list[list[Any]], bool]:
-        low, floor = self._low.get, self._floor
-        return [[low((queue, priority), floor) for queue in queues] for priority in range(4)], True
+        low, floor = self._low.get, self._floor.get
+        return [[low((queue, n), floor(queue, BEGINNING)) for queue in queues] for n in range(4)], True
 
-    def learn(self: Bounds, claims: Sequence[Claim], *, full: bool, now: datetime | None, **_: Any) -> None:
+    def learn(self: Bounds, claims: Sequence[Claim], dry: Collection[str], *, now: datetime | None, **_: Any) -> None:
         self.scan_at = float("inf")
-        if now is not None and not full:
-            self._floor = max(self._floor, now - MARGIN)
+        if now is not None:
+            self._floor |= dict.fromkeys(dry, now - MARGIN)
         for claim in claims:
             self._low[claim.queue, claim.priority] = claim.due_at - MARGIN
 
@@ -208,23 +230,67 @@ def no_rescan(_: str) -> None:
 def new_id_on_retry(_: str) -> None:
     """An enqueue whose answer was lost is sent again as another job."""
 
-    async def send(self: AsyncClient, wanted: list[NewJob]) -> list[Enqueued]:
-        for _ in range(5):
-            try:
-                return await self._run(jobs.enqueue_many(self._sql, wanted))
-            except DatabaseUnavailable:
-                wanted = [replace(job, id=uuid7()) for job in wanted]
-                await asyncio.sleep(0.1)
-        raise DatabaseUnavailable
+    def tries(seam: ClientSeam, wanted: list[NewJob]) -> Iterator[tuple[Flow[list[Enqueued]], float | None]]:
+        for pause in (0.1, 0.1, 0.1, 0.1, None):
+            yield jobs.enqueue_many(seam.sql, wanted), pause
+            wanted = [replace(job, id=uuid7()) for job in wanted]
 
-    _put(AsyncClient, "_send", send)
+    _put(enqueue, "_tries", tries)
+
+
+def circles_of_causes(_: str) -> None:
+    """Whoever reads what an error was caused by does not notice that it goes round in circles."""
+
+    def links(error: BaseException, _: object = None) -> Iterator[BaseException]:
+        one: BaseException | None = error
+        while one is not None:
+            yield one
+            origin = getattr(one, "orig", None)
+            one = origin if isinstance(origin, BaseException) else one.__cause__
+
+    _put(raised, "links", links)
+    _put(translate, "links", links)
+
+
+def window_ignored(_: str) -> None:
+    """A worker lets jobs through its share of a rate without looking at its window."""
+    _put(Share, "opens_at", lambda self, now: now)
+
+
+def permit_from_the_claim(_: str) -> None:
+    """A job that a rate let in must be entered within 40 ms of its claim being sent, however far the database is."""
+    take = Rates.take
+
+    def hasty(self: Rates, run: LiveAttempt) -> float | None:
+        opens = take(self, run)
+        if run.passing:
+            run.start_by = run.received_at + 0.04 - self.ahead / 2  # about the time of a turn before it came
+        return opens
+
+    _put(Rates, "take", hasty)
+
+
+def one_dry_queue_for_all(_: str) -> None:
+    """A claim that one queue left short counts as if all had run dry: what is older is not seen for a while."""
+    learn = Bounds.learn
+
+    def hasty(self: Bounds, claims: Sequence[Claim], dry: Collection[str], **how: Any) -> None:
+        learn(self, claims, [*dry, *(claim.queue for claim in claims)] if dry else dry, **how)
+
+    _put(Bounds, "learn", hasty)
+
+
+def endless_wait(_: str) -> None:
+    """A client waits for its answer as long as the kernel acknowledges."""
+    _put(AsyncAnswered, "wait", psycopg.AsyncConnection.wait)
+    _put(Answered, "wait", psycopg.Connection.wait)
 
 
 #: What was there before, to be put back.
-_before: list[tuple[type, str, Any]] = []
+_before: list[tuple[Any, str, Any]] = []
 
 
-def _put(owner: type, name: str, value: Any) -> None:
+def _put(owner: type | ModuleType, name: str, value: Any) -> None:
     assert hasattr(owner, name), f"{owner.__name__} has no {name}"
     _before.append((owner, name, owner.__dict__[name]))
     setattr(owner, name, value)
@@ -242,8 +308,12 @@ def planted_here(plant: Callable[[str], None], dsn: str) -> Iterator[None]:
 
 
 IN_PROCESS: Mapping[str, Callable[[str], None]] = {
-    plant.__name__: plant for plant in (effect_first, lease_by_clock, completed_before_run, no_rescan, new_id_on_retry)
-}
+    plant.__name__: plant
+    for plant in (
+        effect_first, lease_by_clock, completed_before_run, no_rescan, new_id_on_retry, circles_of_causes,
+        window_ignored, permit_from_the_claim, one_dry_queue_for_all, endless_wait,
+    )
+}  # fmt: skip
 
 
 def in_process(names: Sequence[str], dsn: str) -> None:

@@ -47,7 +47,7 @@ class Producer:
 
     async def run(self) -> None:
         began = time.monotonic()
-        async with ms.AsyncClient(self._dsn) as client:
+        async with self._connect() as client:
             ways: list[Callable[[Any, list[NewJob]], Awaitable[None]]] = [self._together, self._singly, self._joined]
             while self._sent < self._quota:
                 jobs = [self._job() for _ in range(self._random.randint(1, BATCH))]
@@ -55,6 +55,9 @@ class Producer:
                 await self._random.choice(ways)(client, jobs)
                 pace = self._plan.seconds * self._sent / self._quota
                 await asyncio.sleep(max(0.0, began + pace - time.monotonic()))
+
+    def _connect(self) -> ms.AsyncClient:
+        return ms.AsyncClient(self._dsn)
 
     def _job(self) -> NewJob:
         choice, pause = self._random.random(), self._random.uniform(0, self._plan.longest)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import APP, Cli
+from tests.client.proxy import proxied
 from tests.databases import Database
 
 import mainspring as ms
 from mainspring.config import DATA
+from mainspring.db import answer
 from mainspring.db.migrate import migrate
 from mainspring.embedded import home
 
@@ -78,7 +82,7 @@ def test_schema_of_another_name_is_used(cli: Cli, database: Database) -> None:
     assert cli("job", "list", "--json").json == []
 
 
-@pytest.mark.parametrize("running", [("worker", "run"), ("run-due",), ("serve", "--port", "0")])
+@pytest.mark.parametrize("running", [("worker", "run", "--no-supervise"), ("run-due",), ("serve", "--port", "0")])
 def test_an_application_runs_in_its_own_schema(cli: Cli, database: Database, running: tuple[str, ...]) -> None:
     """Its blocks and its clean-up were made for that one: in another, jobs would read and write in both."""
     answer = cli(*running, "--app", APP, "--schema", "jobs2")
@@ -111,3 +115,41 @@ def test_application_comes_from_the_environment_too(cli: Cli, monkeypatch: pytes
     assert "app: give --app module:name, or set MAINSPRING_APP" in cli("task", "list").err
     monkeypatch.setenv("MAINSPRING_APP", APP)
     assert {task["name"] for task in cli("task", "list", "--json").json} == {"greet", "fail", "slow", "stuck"}
+
+
+def test_a_command_at_a_frozen_server_ends_with_one_error(
+    cli: Cli, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAINSPRING_ANSWERED_WITHIN_SECONDS", "0.4")
+    monkeypatch.setattr(answer, "ASIDE", 1)
+    with proxied(database.dsn) as proxy:
+        proxy.freeze()
+        said = cli("job", "list", "--dsn", f"{proxy.dsn} connect_timeout=2")
+    assert said.code == 5
+    assert len(said.err.splitlines()) == 1
+
+
+def test_a_migration_waits_for_its_turn_but_not_for_a_server_that_froze(
+    cli: Cli, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAINSPRING_ANSWERED_WITHIN_SECONDS", "0.3")
+    monkeypatch.setattr(answer, "ASIDE", 1)
+    monkeypatch.setattr(answer, "STRAGGLING", 0.1)
+    turn = "select pg_advisory_xact_lock(hashtextextended('mainspring migrate mainspring', 0))"
+    with proxied(database.dsn) as proxy, database.connect() as holder, holder.transaction():
+        holder.execute(turn)
+        waited: list[bool] = []
+
+        def freeze() -> None:
+            with database.connect() as watcher:
+                while watcher.execute("select 1 from pg_locks where not granted").fetchone() is None:
+                    time.sleep(0.01)
+                time.sleep(1.0)  # several looks at a server that works
+                waited.append(watcher.execute("select 1 from pg_locks where not granted").fetchone() is not None)
+            proxy.freeze()
+
+        threading.Thread(target=freeze, daemon=True).start()
+        said = cli("schema", "migrate", "--dsn", proxy.dsn)
+    assert waited == [True]
+    assert said.code == 5
+    assert "has not answered within 0.3 s" in said.err

@@ -17,11 +17,12 @@ from tests.databases import Database, fresh_database
 from tests.db.engine import Engine
 from tests.surroundings.pgbouncer import pooling
 
-from mainspring.doctor import Facts, Finding, findings
-from mainspring.doctor.facts import (
+from mainspring.embedded import Cluster
+from mainspring.health.doctor import Facts, Finding, findings
+from mainspring.health.doctor.facts import (
     Engine as EngineFacts,
 )
-from mainspring.doctor.facts import (
+from mainspring.health.doctor.facts import (
     Lane,
     Misplaced,
     PausedQueue,
@@ -33,7 +34,6 @@ from mainspring.doctor.facts import (
     Table,
     Tickets,
 )
-from mainspring.embedded import Cluster
 
 SERVER = Server(
     version_num=180001, version="18.1", in_recovery=False, read_only=False, timeline="00000002", fsync=True,
@@ -184,7 +184,7 @@ def test_held_snapshot_and_open_transaction_are_seen(
     cli: Cli, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HELD", "IDLE"):
-        monkeypatch.setattr(f"mainspring.doctor.surroundings.{name}", 1.0)
+        monkeypatch.setattr(f"mainspring.health.doctor.surroundings.{name}", 1.0)
     begin = "begin isolation level repeatable read"
     with opened(database, begin, "select from mainspring.job") as holder, opened(database, "select 1") as idle:
         age(holder, idle)

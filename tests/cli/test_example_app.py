@@ -31,7 +31,7 @@ def test_example_shows_every_kind_of_task_and_of_dedupe() -> None:
 @pytest.mark.anyio
 async def test_order_its_row_and_its_receipt_are_one(database: Database, client: Client) -> None:
     with database.connect() as conn:
-        assert migrate(conn, line=example.MIGRATIONS) == [1, 2]
+        assert migrate(conn, line=example.MIGRATIONS).tables == [1, 2]
         client.enqueue(example.place_order.job(order_id=7, cents=4200))
         await Worker(database.dsn, example.tasks, config=example.app.config).drain()
         assert conn.execute("select order_id, cents from mainspring.shop_order").fetchall() == [(7, 4200)]

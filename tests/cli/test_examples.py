@@ -10,7 +10,7 @@ import pytest
 from tests.databases import Database
 
 from mainspring import App, Client
-from mainspring.testing.clock import Clock
+from mainspring.virtual.clock import Clock
 from mainspring.worker import Worker
 
 pytestmark = pytest.mark.anyio

@@ -16,9 +16,9 @@ from tests.databases import Database
 from tests.db.engine import Engine
 
 from mainspring import AsyncClient, Client
-from mainspring.db.migrate import engine_line
+from mainspring.db.line import engine_line
 from mainspring.errors import JobNotFound
-from mainspring.explain import Explanation
+from mainspring.health.explain import Explanation
 from mainspring.uuid7 import uuid7
 
 #: Every condition in the claim's own text, and the check that answers for it. A condition that stands in none of these
@@ -36,7 +36,8 @@ PREDICATES = {
     "task": ("w.task = any(p_tasks)",),
     "unlocked": ("for update of w skip locked",),
     "limits": (),  # asked by claim_limited: tests/limits/test_explain.py
-    "turn": ("p_rescued", "w.crashes > 0", "w.crashes = 0", "w.priority = p.priority"),
+    "quarantine": (),  # its tasks are not among those of the claim
+    "turn": ("p_rescued > 0", "w.crashes = 1", "w.crashes = 0", "w.priority = p.priority"),
 }  # fmt: skip
 
 
@@ -78,7 +79,7 @@ def blocked(found: Explanation) -> list[str]:
 
 
 def test_every_predicate_of_the_claim_has_a_check(engine: Engine, database: Database) -> None:
-    (text,) = [m.text for m in engine_line().migrations if "create function {schema}.claim(" in m.text]
+    (text,) = [verb.text for verb in engine_line().verbs if verb.name == "{schema}.claim"]
     body = re.search(r"with rescued as materialized \((.*?)\), d as \(", text, re.DOTALL)
     assert body is not None
     rest = re.sub(r"--[^\n]*", "", " ".join(body[1].split()))
@@ -98,15 +99,14 @@ def some(chance: float) -> bool:
     return random.random() < chance  # pytest-randomly seeds it, and prints the seed
 
 
-def situation() -> tuple[list[dict[str, Any]], list[dict[str, Any]], set[str]]:
-    """Workers, jobs and paused queues, mostly near the border between claimed and not."""
+def situation() -> tuple[list[dict[str, Any]], list[dict[str, Any]], set[str], set[str]]:
+    """Workers, jobs, paused queues and tasks in quarantine, mostly near the border between claimed and not."""
     workers = [
         {
             "queues": {name for name in ("q:a", "q:b") if some(0.8)},
             "tasks": {name for name in ("t", "u") if some(0.8)},
             "seen": "31 s" if some(0.1) else "0 s",
             "stopping": some(0.1),
-            "rescuing": some(0.3),
         }
         for _ in range(random.choice([0, 1, 1, 2, 2, 3]))
     ]
@@ -125,15 +125,15 @@ def situation() -> tuple[list[dict[str, Any]], list[dict[str, Any]], set[str]]:
         for _ in range(random.randrange(1, 6))
     ]
     jobs.sort(key=lambda about: about["place"] == "waiting")  # first those that a claim puts into their place
-    return workers, jobs, {"q:a"} if some(0.15) else set()
+    return workers, jobs, {"q:a"} if some(0.15) else set(), {"u"} if some(0.2) else set()
 
 
 def test_job_is_called_claimable_if_and_only_if_a_claim_takes_it(engine: Engine, database: Database) -> None:
     seen: Counter[str] = Counter()
     with database.connect() as locker, Client(database.dsn) as client:
         for _ in range(100):
-            workers, jobs, paused = situation()
-            ids = _arrange(engine, workers, jobs, paused)
+            workers, jobs, paused, killing = situation()
+            ids = _arrange(engine, workers, jobs, paused, killing)
             taken: set[UUID] = set()
             with locker.transaction(force_rollback=True):
                 locker.execute(
@@ -148,19 +148,18 @@ def test_job_is_called_claimable_if_and_only_if_a_claim_takes_it(engine: Engine,
                 assert said.claimable == (job in taken), said
                 assert bool(blocked(said)) != said.claimable
                 seen.update(blocked(said) or ["nothing"])
-    assert seen.keys() == PREDICATES.keys() - {"breaker", "limits"} | {"nothing"}  # all of it was met
+    assert seen.keys() == PREDICATES.keys() - {"breaker", "limits", "turn"} | {"nothing"}  # all of it was met
 
 
-def _arrange(engine: Engine, workers: list[dict[str, Any]], jobs: list[dict[str, Any]], paused: set[str]) -> list[UUID]:
-    tables = ("job", "waiting", "running", "finished", "attempt", "worker")
+def _arrange(
+    engine: Engine, workers: list[dict[str, Any]], jobs: list[dict[str, Any]], paused: set[str], killing: set[str]
+) -> list[UUID]:
+    tables = ("job", "waiting", "running", "finished", "attempt", "worker", "quarantine")
     engine.conn.execute(f"truncate {', '.join(f'mainspring.{table}' for table in tables)}".encode())
     engine.conn.execute("update mainspring.queue set paused_at = null, paused_by = null, pause_reason = null")
     for number, worker in enumerate(workers):
         about = {**worker, "queues": list(worker["queues"]), "tasks": list(worker["tasks"])}
         join(engine, f"w{number}", **about)
-        if worker["rescuing"]:
-            engine.started(f"w{number}", task="killer")
-            engine.conn.execute("update mainspring.running set crashes = 1 where worker = %s", [f"w{number}"])
     ids = []
     for about in jobs:
         if about["place"] != "waiting":
@@ -188,6 +187,10 @@ def _arrange(engine: Engine, workers: list[dict[str, Any]], jobs: list[dict[str,
         ids.append(job)
     for queue in paused:
         engine.pause(queue)
+    for task in killing:
+        for number in range(3):
+            engine.rows("select mainspring.has_killed(%s, %s)", task, f"gone{number}")
+        engine.conn.execute("update mainspring.quarantine set probe_at = mainspring.now() + interval '1 s'")
     return ids
 
 
@@ -197,9 +200,11 @@ def _claim(engine: Engine, worker: str, about: dict[str, Any]) -> set[UUID]:
         asked: dict[str, Any] = {
             "queues": list(about["queues"]),
             "tasks": list(about["tasks"]),
-            "rescued": not about["rescuing"],
         }
-        return {claim.id for claim in engine.claim(worker, 1000, **asked)}
+        taken = {claim.id for claim in engine.claim(worker, 1000, rescued=1000, **asked)}
+        while found := engine.claim(worker, alone=True, **asked):
+            taken.add(found[0].id)
+        return taken
 
 
 def verdict(cli: Cli, job: UUID) -> str:
@@ -217,7 +222,7 @@ def test_one_sentence_comes_first_and_each_condition_has_its_mark(cli: Cli, engi
     marks = {line.split()[1]: line.split()[0] for line in lines[2:]}
     assert marks == {
         "waits": "✓", "due": "✗", "held": "✓", "breaker": "✓", "paused": "✓", "limits": "✓", "queue": "✓", "task": "✓",
-        "unlocked": "✓", "turn": "·",
+        "quarantine": "✓", "unlocked": "✓", "turn": "·",
     }  # fmt: skip
 
 
@@ -250,8 +255,16 @@ def test_machines_get_the_same_as_data(cli: Cli, engine: Engine) -> None:
             "q:default was paused by ada now: no paper; nothing else holds it.",
         ),
         (
-            lambda e: (join(e, "w1"), wait(e, crashes=1), wait(e, crashes=2))[2],
-            "It crashed a worker 2 times: such jobs run one at a time in each worker, and 1 of them is ahead of it;",
+            lambda e: (join(e, "w1"), wait(e, crashes=2), wait(e, crashes=2))[2],
+            "Nothing holds it: it is claimed after the 1 ready job ahead of it.",
+        ),
+        (
+            lambda e: (join(e, "w1"), wait(e, crashes=2))[1],
+            "Nothing holds it: it runs alone, as soon as a worker has a process for it or holds nothing else.",
+        ),
+        (
+            lambda e: (join(e, "w1"), [e.rows("select mainspring.has_killed('t', %s)", w) for w in "abc"], wait(e))[2],
+            "The task t has been in quarantine for 0 ms: its jobs killed 3 workers; nothing else holds it.",
         ),
         (
             lambda e: (paused(e), wait(e, due_at="mainspring.now() + interval '1 d'"))[1],

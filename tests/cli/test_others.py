@@ -10,7 +10,7 @@ from tests.cli.conftest import APP, Cli
 from tests.databases import Database, fresh_database
 
 from mainspring import Client
-from mainspring.db.migrate import engine_line
+from mainspring.db.line import engine_line
 from mainspring.embedded import Cluster
 
 
@@ -70,15 +70,19 @@ def test_tasks_are_shown_with_every_option(cli: Cli) -> None:
 
 
 def test_schema_is_installed_and_shown(cli: Cli, empty: Database) -> None:
-    numbers = [m.number for m in engine_line().migrations]
+    line = engine_line()
+    numbers = [m.number for m in line.tables]
     at = ("--dsn", empty.dsn, "--schema", "My Jobs")
     missing = cli("schema", "status", *at)
     assert (missing.code, missing.out.count("not yet")) == (6, len(numbers))
-    done = {"schema": "My Jobs", "applied": numbers, "lines": {"mainspring": numbers}}
-    assert cli("schema", "migrate", *at, "--json").json == done
+    assert f"mainspring: {len(line.verbs)} verbs to replace or to create (" in missing.out
+    done = cli("schema", "migrate", *at, "--json").json["lines"]["mainspring"]
+    assert (done["tables"], len(done["verbs"]), done["newer"]) == (numbers, len(line.verbs), None)
     assert cli("schema", "migrate", *at).out == "schema My Jobs: nothing to do\n"
-    migrations = cli("schema", "status", *at, "--json").json["migrations"]
-    assert [m["number"] for m in migrations if m["applied_at"]] == numbers
+    assert "mainspring: its verbs are those of this version, edition 1.\n" in cli("schema", "status", *at).out
+    shown = cli("schema", "status", *at, "--json").json["lines"]["mainspring"]
+    assert [step["number"] for step in shown["tables"] if step["applied_at"]] == numbers
+    assert shown["verbs"] == {"edition": 1, "ours": 1, "differ": []}
     assert cli("job", "list", *at, "--json").json == []
 
 
@@ -86,18 +90,20 @@ def test_tables_of_an_application_are_migrated_after_the_engines(
     cli: Cli, empty: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "guesthouse"
-    (package / "migrations").mkdir(parents=True)
-    (package / "migrations" / "0001_rooms.sql").write_text(
+    for folder in ("tables", "verbs"):
+        (package / folder).mkdir(parents=True)
+    (package / "tables" / "0001_rooms.sql").write_text(
         "create table public.room (id int primary key, at timestamptz default {schema}.now());"
     )
+    (package / "verbs" / "views.sql").write_text("create or replace view public.rooms as select id from public.room;")
     (package / "__init__.py").write_text(
         "import mainspring as ms\napp = ms.App(None, migrations=[ms.Line.of('guesthouse', 'guesthouse')])\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     at = ("--dsn", empty.dsn, "--app", "guesthouse:app")
-    assert cli("schema", "migrate", *at).out.endswith("guesthouse: applied 1\n")
+    assert cli("schema", "migrate", *at).out.endswith("guesthouse: applied tables 1; replaced 1 verb\n")
     assert cli("schema", "migrate", *at).out.endswith("guesthouse: nothing to do\n")
-    assert cli("schema", "status", *at, "--json").json["lines"]["guesthouse"][0]["name"] == "rooms"
+    assert cli("schema", "status", *at, "--json").json["lines"]["guesthouse"]["tables"][0]["name"] == "rooms"
     with empty.connect() as conn:
         assert conn.execute("insert into public.room values (1) returning at is not null").fetchone() == (True,)
     assert "create table public.room" in cli("schema", "print", "--app", "guesthouse:app").out

@@ -15,8 +15,8 @@ from tests.databases import Database
 from tests.db.engine import Engine
 
 from mainspring.cli import output
-from mainspring.sanitize import masked
-from mainspring.span import ago, span
+from mainspring.text.sanitize import masked
+from mainspring.text.span import ago, span
 from mainspring.uuid7 import uuid7
 
 #: Clear the screen, set the title, ring, backspace, C1 codes, turn the direction, hide, break the line, lone surrogate.

@@ -165,6 +165,7 @@ def test_live_view_is_left_by_q(database: Database) -> None:
     assert seen.rindex(b"\x1b[?1049l") > seen.rindex(b"FAILED")  # the screen is as it was before
 
 
+@pytest.mark.mainspring_new
 @pytest.mark.parametrize("name", ["pulse", "board"])
 def test_a_look_reads_no_hot_table_whole(database: Database, name: str) -> None:
     """Among many timers, failures and finished jobs. `running` may be read: it is as large as the workers' slots."""

@@ -70,7 +70,7 @@ def claim(sql: psycopg.Connection[TupleRow], *tasks: str, limit: int = 100) -> l
         select epoch from mainspring.claim(
             'w', interval '60 s', %(limit)s, array['q:default'], array[%(limit)s::integer],
             array[timestamptz '-infinity'], array[timestamptz '-infinity'], array[timestamptz '-infinity'],
-            array[timestamptz '-infinity'], %(tasks)s, false, false)
+            array[timestamptz '-infinity'], %(tasks)s, false, 0)
         """,
         {"limit": limit, "tasks": list(tasks)},
     )

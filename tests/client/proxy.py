@@ -23,8 +23,13 @@ class Proxy:
         self.cuts = 0
         self.down = False  # refuse new connections
         self.refusal: bytes | None = None  # a SQLSTATE: answer new connections with this error
+        self._closed = False
         self.came: list[float] = []  # when connections were tried
+        self.frozen = False  # take new connections, as the kernel does for a process that stands still, and say nothing
+        self._flows = threading.Event()
+        self._flows.set()
         self._mute: set[socket.socket] = set()  # clients that hear nothing more, and are not heard
+        self._deaf: set[socket.socket] = set()  # clients that hear nothing more, but are heard
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -38,7 +43,26 @@ class Proxy:
         """Fall silent on every connection there is, without closing it."""
         self._mute.update(client for client, _ in self._pairs)
 
+    def freeze(self) -> None:
+        """Stand still, as a server under SIGSTOP: connections stay open, new ones are taken, nobody is answered."""
+        self.frozen = True
+        self.mute()
+
+    def swallow(self) -> None:
+        """Forward what clients say, on every connection there is, and never an answer."""
+        self._deaf.update(client for client, _ in self._pairs)
+
+    def hold(self) -> None:
+        """The network is gone: nothing arrives, on old connections or new ones, until `flow`."""
+        self._flows.clear()
+
+    def flow(self) -> None:
+        """The network is back, and what was sent meanwhile arrives."""
+        self._flows.set()
+
     def close(self) -> None:
+        self._closed = True
+        self.flow()
         self._listener.close()
         self.cut()
 
@@ -46,12 +70,18 @@ class Proxy:
         with suppress(OSError):  # closed
             while True:
                 client, _ = self._listener.accept()
+                self._flows.wait()
                 self.came.append(time.monotonic())
                 if self.refusal is not None:
                     self._refuse(client, self.refusal)
                     continue
                 if self.down:
                     client.close()
+                    continue
+                if self.frozen:
+                    self._pairs.append((client, client))
+                    if self._closed:  # meanwhile
+                        self.cut()
                     continue
                 server = socket.socket(socket.AF_UNIX)
                 server.connect(self._address)
@@ -67,6 +97,7 @@ class Proxy:
                 if word is not None:
                     self.fatal.remove(word)
                     doomed.set()
+                self._flows.wait()
                 if client not in self._mute:
                     server.sendall(data)
         self._cut(client, server)
@@ -77,7 +108,8 @@ class Proxy:
                 if doomed.is_set():  # the server has done it, the client will never know
                     self.cuts += 1
                     break
-                if client not in self._mute:
+                self._flows.wait()
+                if client not in self._mute | self._deaf:
                     client.sendall(data)
         self._cut(client, server)
 

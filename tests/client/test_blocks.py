@@ -10,7 +10,7 @@ import pytest
 from tests.databases import Database
 
 import mainspring as ms
-from mainspring.block import Block
+from mainspring.declare.block import Block
 from mainspring.errors import DeclarationError
 from mainspring.events import Event, JobEnqueued
 from mainspring.testing import Harness

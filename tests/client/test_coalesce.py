@@ -14,6 +14,7 @@ from tests.databases import Database
 
 from mainspring import AsyncClient, DatabaseUnavailable, Enqueued, KeyReused, NewJob
 from mainspring.client.coalesce import Coalescer
+from mainspring.client.enqueue import send
 
 pytestmark = pytest.mark.anyio
 Sql = psycopg.Connection[TupleRow]
@@ -29,13 +30,12 @@ async def client(database: Database) -> AsyncIterator[AsyncClient]:
 def sent(client: AsyncClient) -> list[int]:
     """The sizes of the statements that the client sent."""
     sizes: list[int] = []
-    send = client._send
 
     async def counted(jobs: list[NewJob]) -> list[Enqueued]:
         sizes.append(len(jobs))
-        return await send(jobs)
+        return await client.seam.do(send(client.seam, jobs))
 
-    client._coalescer = Coalescer(counted)
+    client.seam._coalescer = Coalescer(counted)
     return sizes
 
 

@@ -12,8 +12,8 @@ from tests.client.conftest import Connect, claim, count, settle
 from tests.client.tasks import at_once, bill, greet, plan
 
 from mainspring import Caller, Enqueued, JobExists, KeyReused, NewJob, PayloadTooLarge, ValidationError, calling
-from mainspring.testing.clock import Clock
 from mainspring.uuid7 import uuid7
+from mainspring.virtual.clock import Clock
 
 pytestmark = pytest.mark.anyio
 Sql = psycopg.Connection[TupleRow]

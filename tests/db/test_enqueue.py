@@ -12,9 +12,9 @@ from tests.db.conftest import NOON
 from tests.db.engine import Engine
 
 from mainspring.checks import check_job
-from mainspring.document import MAX_BYTES
 from mainspring.errors import ValidationError
 from mainspring.job import NewJob
+from mainspring.text.document import MAX_BYTES
 from mainspring.uuid7 import uuid7
 
 

@@ -50,29 +50,10 @@ def test_a_rate_of_a_queue_lets_in_so_many_in_any_window_and_leaves_the_others_i
     assert engine.rows("select gate from mainspring.waiting where gate is not null") == []
 
 
-def permits(claims: list[Claim]) -> timedelta:
-    """How long the permits of a claim are good for; the claim itself took a little while, which counts for them."""
-    (permit,) = {claim.permit for claim in claims}
-    assert permit is not None
-    return permit
-
-
-def test_a_permit_near_the_limit_is_good_for_a_small_part_of_the_window(engine: Engine) -> None:
-    limit(engine, queue="q:default", rate=5, per="10 s")
-    many(engine, 4)
-    assert timedelta(milliseconds=400) <= permits(engine.claim()) < timedelta(seconds=2)
-
-
-def test_a_permit_of_a_limit_that_is_never_reached_is_good_for_a_whole_window(engine: Engine) -> None:
-    limit(engine, queue="q:default", rate=1000, per="3 s")
-    many(engine, 4)
-    assert timedelta(seconds=3) <= permits(engine.claim()) < timedelta(seconds=5)
-
-
-def test_without_a_limit_that_concerns_it_a_claim_has_no_permit(engine: Engine) -> None:
+def test_without_a_limit_that_concerns_it_a_job_passes_no_gate(engine: Engine) -> None:
     limit(engine, task="other", rate=1, per="1 s")
     many(engine, 3)
-    assert [claim.permit for claim in engine.claim()] == [None, None, None]
+    assert [claim.gates for claim in engine.claim()] == [None, None, None]
 
 
 def test_a_rate_of_a_task_puts_off_what_it_does_not_let_in_to_when_it_may(engine: Engine) -> None:
@@ -152,7 +133,7 @@ def test_what_waits_for_a_slot_asks_again_though_nobody_told_it(engine: Engine) 
     assert engine.claim() == []
     engine.clock.advance(seconds=1)
     assert len(engine.claim()) == 1
-    assert claim.permit is not None
+    assert claim.gates == "[]"
 
 
 def test_a_strand_in_order_goes_on_when_the_job_before_has_finished_not_when_it_has_failed_once(engine: Engine) -> None:

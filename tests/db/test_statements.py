@@ -11,7 +11,7 @@ from tests.databases import Database
 from tests.db.conftest import NOON
 from tests.db.engine import Engine
 
-from mainspring.db.migrate import engine_line
+from mainspring.db.line import engine_line
 from mainspring.db.schema import DEFAULT_SCHEMA, Sql, render
 from mainspring.job import Claim, Job
 
@@ -53,7 +53,9 @@ def test_every_statement_can_be_prepared_on_the_oldest_server(database15: Databa
 
 
 def test_a_claim_has_the_fields_that_python_reads(engine: Engine) -> None:
-    cursor = engine.conn.execute(engine.sql["claim"], ["w", "1 s", 1, [], [], [], [], [], [], [], False, False])
+    cursor = engine.conn.execute(
+        engine.sql["claim"], ["w", "1 s", 1, [], [], [], [], [], [], [], False, 0, False, None]
+    )
     assert cursor.description is not None
     assert tuple(column.name for column in cursor.description) == Claim.__struct_fields__
 
@@ -66,7 +68,7 @@ def test_the_view_of_jobs_has_the_fields_that_python_reads(engine: Engine) -> No
 
 def claim_statement() -> str:
     """The claim's own statement, cut out of its function, with parameters that find 500 jobs of two queues."""
-    (text,) = [m.text for m in engine_line().migrations if "create function {schema}.claim(" in m.text]
+    (text,) = [verb.text for verb in engine_line().verbs if verb.name == "{schema}.claim"]
     body = re.search(r"return query\n  (with rescued.*?);  --", render(text, DEFAULT_SCHEMA), re.DOTALL)
     assert body is not None
     low = "'{-infinity,-infinity}'::timestamptz[]"
@@ -79,7 +81,8 @@ def claim_statement() -> str:
         **{f"p_low{n}": low for n in range(4)},
         "p_tasks": "'{t}'::text[]",
         "p_oldest": "false",
-        "p_rescued": "true",
+        "p_rescued": "1",
+        "p_alone": "false",
     }
     return re.sub(r"\bp_\w+", lambda m: values[m[0]], body[1])
 

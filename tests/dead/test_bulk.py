@@ -122,7 +122,7 @@ def test_an_act_that_was_broken_off_is_run_again_for_the_rest(
     client: Client, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = bury(engine, 10)
-    run, calls = client._run, 0
+    run, calls = client.seam.run, 0
 
     def broken(flow: Any, conn: Any = None, **options: Any) -> Any:
         def cut() -> Any:
@@ -137,7 +137,7 @@ def test_an_act_that_was_broken_off_is_run_again_for_the_rest(
 
         return run(cut(), conn, **options)
 
-    monkeypatch.setattr(client, "_run", broken)
+    monkeypatch.setattr(client.seam, "run", broken)
     with pytest.raises(ConnectionError):
         client.dead.replay_many(task="t", reason="x")
     monkeypatch.undo()
@@ -155,7 +155,7 @@ def test_an_act_that_was_broken_off_is_run_again_for_the_rest(
 @pytest.mark.usefixtures("small")
 def test_jobs_that_die_again_meanwhile_are_not_taken_twice(client: Client, engine: Engine) -> None:
     jobs = bury(engine, 6)
-    run = client._run
+    run = client.seam.run
 
     def killing(flow: Any, conn: Any = None, **options: Any) -> Any:
         def slow() -> Any:
@@ -173,9 +173,9 @@ def test_jobs_that_die_again_meanwhile_are_not_taken_twice(client: Client, engin
 
         return run(slow(), conn, **options)
 
-    client._run = killing  # type: ignore[method-assign]  # a worker that is faster than the person
+    client.seam.run = killing  # type: ignore[method-assign]  # a worker that is faster than the person
     done = client.dead.replay_many(task="t", reason="x")
-    client._run = run  # type: ignore[method-assign]  # as it was
+    client.seam.run = run  # type: ignore[method-assign]  # as it was
 
     assert (done.matched, done.moved) == (6, 6)
     assert [engine.state(job) for job in jobs] == ["dead"] * 6

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainspring.diff import diff
+from mainspring.text.diff import diff
 
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-9, 9, allow_nan=False) | st.text(max_size=3)
 VALUES = st.recursive(

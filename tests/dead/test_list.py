@@ -225,6 +225,7 @@ async def test_another_organisation_s_dead_letters_are_not_seen(dead: Any, kill:
     assert (await dead.discard_many(org="other", reason="x")).matched == 0
 
 
+@pytest.mark.mainspring_new
 def test_a_list_is_read_by_the_index_of_unsuccessful_jobs_and_fast(
     client: Client, engine: Engine, database: Database
 ) -> None:

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainspring.declare.payload import Codec, codec_for
 from mainspring.errors import DeclarationError, ValidationError
-from mainspring.payload import Codec, codec_for
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NAIVE = datetime(2026, 1, 1, 12)  # noqa: DTZ001
@@ -367,6 +367,6 @@ def test_a_payload_has_a_json_schema(fn: Callable[..., Any]) -> None:
 
 
 def test_pydantic_is_never_imported_by_us() -> None:
-    code = "import mainspring.registry, sys; sys.exit('pydantic' in sys.modules)"
+    code = "import mainspring.declare.registry, sys; sys.exit('pydantic' in sys.modules)"
 
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.context import Context
+from mainspring.declare.context import Context
+from mainspring.declare.registry import Registry
+from mainspring.declare.task import Task
 from mainspring.errors import DuplicateTask, UnknownOption, UnknownTask
-from mainspring.registry import Registry
-from mainspring.task import Task
 
 
 async def issue_invoice(ctx: Context, *, booking_id: int) -> None:

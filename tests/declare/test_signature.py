@@ -9,14 +9,14 @@ import msgspec
 import pydantic
 import pytest
 
-from mainspring.context import Context, SyncContext
+from mainspring.declare.context import Context, SyncContext
+from mainspring.declare.signature import Shape, aware, is_model, is_pydantic, parameters_of
 from mainspring.errors import DeclarationError
-from mainspring.signature import Shape, aware, is_model, is_pydantic, parameters_of
 
 if TYPE_CHECKING:
     from decimal import Decimal as OnlyForTypeCheckers
 
-    import mainspring.context as ms
+    import mainspring.declare.context as ms
 
 AWARE = Annotated[datetime, msgspec.Meta(tz=True)]
 

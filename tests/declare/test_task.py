@@ -17,13 +17,13 @@ import pytest
 from mainspring import dedupe
 from mainspring.category import CATEGORIES
 from mainspring.checks import check_job
-from mainspring.context import Context, SyncContext
+from mainspring.declare.context import Context, SyncContext
+from mainspring.declare.registry import Registry
+from mainspring.declare.task import OPTIONS, Task
 from mainspring.dedupe import Dedupe
 from mainspring.errors import DeclarationError, UnknownOption, ValidationError
 from mainspring.job import NewJob
-from mainspring.registry import Registry
 from mainspring.retry import fixed
-from mainspring.task import OPTIONS, Task
 
 HOUR = timedelta(hours=1)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

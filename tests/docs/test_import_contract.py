@@ -25,7 +25,8 @@ def lint(folder: Path) -> str:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     ignore = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "src" / "mainspring", tmp_path / "src" / "mainspring", ignore=ignore)
+    for package in ("mainspring", "mainspring_apps"):
+        shutil.copytree(ROOT / "src" / package, tmp_path / "src" / package, ignore=ignore)
     return tmp_path
 
 
@@ -36,9 +37,9 @@ def test_contract_holds(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "line", "named"),
     [
-        ("errors.py", "import mainspring.job, mainspring.task", "mainspring.errors -> mainspring.task"),
+        ("errors.py", "import mainspring.job, mainspring.declare.task", "mainspring.errors -> mainspring.declare.task"),
         ("db/jobs.py", "import mainspring.client", "mainspring.db.jobs -> mainspring.client"),
-        ("worker/run.py", "import mainspring.app", "mainspring.worker.run -> mainspring.app"),
+        ("worker/attempt.py", "import mainspring.app", "mainspring.worker.attempt -> mainspring.app"),
         ("job.py", "import psycopg", "mainspring.job -> psycopg"),
         ("client.py", "import starlette.requests", "mainspring.client -> starlette"),
         ("unplaced.py", "", "mainspring.unplaced"),
@@ -49,3 +50,22 @@ def test_contract_names_who_breaks_it(copy: Path, module: str, line: str, named:
         file.write(f"\n{line}\n")
 
     assert named in lint(copy)
+
+
+def test_contract_of_an_application_names_who_breaks_it(copy: Path) -> None:
+    staffing = "mainspring_apps.staffing"
+    for module, line in (
+        ("rules/weeks.py", f"import {staffing}.store"),
+        ("payments/settle.py", f"import {staffing}.payments.send"),
+        ("conflicts/ending.py", f"def late(): import {staffing}.conflicts.disputes"),  # hidden in a function
+        ("unplaced.py", ""),
+    ):
+        with (copy / "src" / "mainspring_apps" / "staffing" / module).open("a") as file:
+            file.write(f"\n{line}\n")
+
+    said = lint(copy)
+
+    assert f"{staffing}.rules.weeks -> {staffing}.store" in said
+    assert f"{staffing}.payments.settle -> {staffing}.payments.send" in said or ".settle -> .send" in said
+    assert f"in {staffing}.conflicts" in said
+    assert f"{staffing}.unplaced" in said

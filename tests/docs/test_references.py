@@ -9,9 +9,10 @@ import pytest
 from tests.docs.pages import PAGES, ROOT, name, table
 
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+WALK = table(ARCHITECTURE, "## How a job travels")
 JOURNEY = [
     (file.strip("`"), function.strip("`"))
-    for _, file, functions in table(ARCHITECTURE, "## How a job travels")
+    for _, file, functions in [*WALK, *table(ARCHITECTURE, "### Ways round")]
     for function in functions.split(", ")
 ]
 ADRS = sorted((ROOT / "docs" / "adr").glob("0*.md"))
@@ -49,6 +50,10 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 @pytest.mark.parametrize(("file", "function"), JOURNEY)
 def test_function_on_the_way_of_a_job_is_where_the_page_says(file: str, function: str) -> None:
     assert re.search(rf"(?:def |function \{{schema\}}\.){function}\b", (ROOT / file).read_text())
+
+
+def test_a_job_passes_through_at_most_sixteen_files_from_enqueue_to_completion() -> None:
+    assert len({file for _, file, _ in WALK}) <= 16
 
 
 def test_decisions_are_numbered_without_gaps_and_listed() -> None:

@@ -9,8 +9,8 @@ import pytest
 from tests.docs.pages import ROOT, table
 
 from mainspring.category import CATEGORIES
+from mainspring.declare.task import OPTIONS
 from mainspring.retry import exponential
-from mainspring.task import OPTIONS
 
 GUIDES = ROOT / "docs" / "guides"
 POLICIES = {name: row[1:] for row in table(GUIDES / "retry.md", "## Policies") for name in row[0].split(", ")}

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 import mainspring as ms
-from mainspring.task import Task
+from mainspring.declare.task import Task
 from mainspring.testing import Harness
 from mainspring.uuid7 import uuid7
 

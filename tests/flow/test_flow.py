@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 import mainspring as ms
-from mainspring.flow import Link
+from mainspring.declare.task import Task
 from mainspring.job import NewJob
-from mainspring.task import Task
 from mainspring.testing import Harness
+from mainspring.together.flow import Link
 
 BLANK = NewJob(task="t", payload=msgspec.Raw(b"{}"))
 

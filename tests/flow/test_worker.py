@@ -117,7 +117,7 @@ def test_an_enqueue_whose_answer_was_lost_is_one_batch_and_one_flow(
     keyed = house.load.job(rows=[1]).with_key("one", "keep")
     with ms.Client(database.dsn) as client:
         lost: list[int] = []
-        run = client._run
+        run = client.seam.run
 
         def answer_lost(*args: object, **kwargs: object) -> object:
             found: object = run(*args, **kwargs)  # type: ignore[arg-type]  # it hands on what it gets
@@ -126,7 +126,7 @@ def test_an_enqueue_whose_answer_was_lost_is_one_batch_and_one_flow(
                 raise ms.DatabaseUnavailable("the connection is lost", sent=True)
             return found
 
-        monkeypatch.setattr(client, "_run", answer_lost)
+        monkeypatch.setattr(client.seam, "run", answer_lost)
         for what in (ms.batch("rows", [keyed, house.load.job(rows=[2])]), ms.chain(keyed, house.load.job(rows=[3]))):
             lost.clear()
             answers = client.enqueue(what)

@@ -17,8 +17,8 @@ from tests.databases import Database
 from tests.frameworks.joins import Block, Join
 
 from mainspring import AsyncClient, Client, ConfigurationError, JobExists, JobNotFound, KeyReused, TransitionRefused
-from mainspring.testing.clock import Clock
 from mainspring.uuid7 import uuid7
+from mainspring.virtual.clock import Clock
 
 pytestmark = pytest.mark.anyio
 Sql = psycopg.Connection[TupleRow]

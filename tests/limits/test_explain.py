@@ -81,7 +81,8 @@ def test_what_a_claim_takes_was_called_claimable(engine: Engine, client: ms.Clie
         ms.concurrency(task="u", most=1, by="strand"),
         ms.in_order(task="t"),
     ]
-    for _ in range(12):
+    rounds = 0
+    while (rounds := rounds + 1) <= 12 or len(seen) < 5:  # which of its reasons it meets is chance
         limits = chance.sample(every, 2)
         for limit in limits:
             client.limits.set(limit)
@@ -103,4 +104,3 @@ def test_what_a_claim_takes_was_called_claimable(engine: Engine, client: ms.Clie
             client.limits.drop(limit.name)
         engine.clear()
         engine.conn.execute("truncate mainspring.slot, mainspring.bucket")
-    assert len(seen) >= 5, seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from tests.worker.conftest import stage as stage
 from tests.worker.stage import Stage
 
 import mainspring as ms
+from mainspring.worker import exchange, pace
 
 QUEUE = "q:default"
 
@@ -141,17 +143,6 @@ def test_the_log_of_a_rate_stays_short(engine: Engine, client: ms.Client) -> Non
     assert counted == 610
 
 
-def test_a_permit_ends_no_later_than_it_is_written_down(database: Database, client: ms.Client) -> None:
-    client.limits.set(ms.rate(task="t", most=1000, per="1s", by="strand"))
-    with database.connect() as conn:
-        engine = Engine(conn)
-        engine.enqueue_many([{"strand": str(n)} for n in range(60)])
-        with conn.transaction():
-            permits = {job.permit for job in engine.claim()}
-            query = "select min(at[1]) - transaction_timestamp() from mainspring.bucket"
-            assert max(permit for permit in permits if permit is not None) <= engine.rows(query)[0][0]
-
-
 def test_a_backlog_behind_a_rate_asks_again_only_now_and_then(engine: Engine, client: ms.Client) -> None:
     client.limits.set(ms.rate(task="t", most=10, per="1s"))
     fill(engine, 2500)
@@ -178,7 +169,7 @@ def test_a_claim_that_only_puts_off_says_that_there_is_more(engine: Engine, clie
 
 
 @pytest.mark.anyio
-async def test_a_job_that_waited_for_a_thread_beyond_its_permit_goes_back(stage: Stage) -> None:
+async def test_a_job_that_waited_for_a_thread_until_its_share_ended_goes_back(stage: Stage) -> None:
     tasks = ms.Registry("limits")
     entered: list[float] = []
 
@@ -186,10 +177,12 @@ async def test_a_job_that_waited_for_a_thread_beyond_its_permit_goes_back(stage:
     def work() -> None:
         entered.append(time.monotonic())
 
+    brief = "returns interval language sql immutable return interval '200 ms'"
+    stage.conn.execute(f"create or replace function mainspring.share_for() {brief}")
     await stage.client.limits.set(ms.rate(task=work.name, most=1, per="1s"))
     async with stage.work(tasks, threads=1) as worker:
-        free_at = time.monotonic() + 0.3
-        worker._executor._threads.submit(time.sleep, 0.3)
+        free_at = time.monotonic() + 0.5
+        worker._parts.handlers.threads.submit(time.sleep, 0.5)
         job = await stage.enqueue(work.job())
         await stage.until(lambda: entered)
         await stage.result(job)
@@ -197,6 +190,108 @@ async def test_a_job_that_waited_for_a_thread_beyond_its_permit_goes_back(stage:
     assert entered[0] >= free_at
     assert len(entered) == 1
     assert (await stage.job(job)).attempt == 1
+
+
+# -- whoever gives back a place while another asks for one ----------------------------------------------------------
+
+
+def test_who_leaves_calls_the_next_though_another_claim_is_just_refusing_it(
+    engine: Engine, database: Database, client: ms.Client
+) -> None:
+    client.limits.set(ms.concurrency(task="t", most=1))
+    fill(engine, 1)
+    (first,) = engine.claim()
+    fill(engine, 1)
+    found: list[Any] = []
+
+    def leave() -> None:
+        with database.connect() as conn, conn.transaction():
+            other = Engine(conn)
+            other.complete("w1", first.epoch)
+            found.extend(other.claim())
+
+    leaving = threading.Thread(target=leave)
+    with engine.conn.transaction():
+        assert engine.claim("w2") == []
+        leaving.start()
+        leaving.join(0.3)
+    leaving.join(10)
+    assert len(found) == 1  # in the same turn, not when it would have asked again by itself
+
+
+def test_who_is_refused_while_another_leaves_asks_again_at_once(
+    engine: Engine, database: Database, client: ms.Client
+) -> None:
+    client.limits.set(ms.concurrency(task="t", most=1))
+    fill(engine, 1)
+    (first,) = engine.claim()
+    fill(engine, 1)
+    with database.connect() as conn:
+        with conn.transaction():
+            Engine(conn).complete("w1", first.epoch)
+            assert engine.claim("w2") == []
+        engine.clock.advance(milliseconds=10)
+        assert len(engine.claim("w2")) == 1
+
+
+def test_of_those_that_wait_for_a_place_only_the_first_comes_back_soon(engine: Engine, client: ms.Client) -> None:
+    client.limits.set(ms.in_order(task="t"))
+    fill(engine, 50, strand="s")
+    (first,) = engine.claim()
+    engine.clock.advance(seconds=2)
+    assert engine.claim() == []
+    due = "select count(*) from mainspring.waiting where due_at <= mainspring.now() + interval '30 s'"
+    assert engine.rows(due) == [(1,)]
+    engine.complete("w1", first.epoch)
+    assert len(engine.claim()) == 1
+
+
+@pytest.mark.anyio
+async def test_the_end_of_a_job_that_holds_a_place_does_not_wait_for_company(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor for a poll: the turn that frees the place takes the next job."""
+    tasks = ms.Registry("limits")
+    ended, gate = list[int](), asyncio.Event()
+
+    @tasks.task
+    async def long() -> None:
+        await gate.wait()
+
+    @tasks.task
+    async def step(*, n: int) -> None:
+        ended.append(n)
+
+    monkeypatch.setattr(exchange, "LATEST_FLUSH", 60.0)
+    monkeypatch.setattr(pace, "SHORTEST_POLL", 60.0)
+    await stage.client.limits.set(ms.concurrency(task=step.name, most=1))
+    await stage.enqueue(long.job())
+    await stage.enqueue_many([step.job(n=n) for n in range(20)])
+    async with stage.work(tasks, poll_interval=timedelta(seconds=60)):
+        await stage.until(lambda: len(ended) == 20)
+        gate.set()
+    assert sorted(ended) == list(range(20))
+
+
+@pytest.mark.anyio
+async def test_a_limit_that_async_jobs_fill_lets_in_plain_functions_in_their_turn(stage: Stage) -> None:
+    tasks = ms.Registry("limits")
+    ended = list[str]()
+
+    @tasks.task(queue="q")
+    async def quick(*, n: int) -> None:
+        ended.append("async")
+
+    @tasks.task(queue="q")
+    def plain(*, n: int) -> None:
+        ended.append("thread")
+
+    await stage.client.limits.set(ms.concurrency("q", 1))
+    await stage.enqueue_many([quick.job(n=n) for n in range(300)])
+    await stage.enqueue_many([plain.job(n=n) for n in range(5)])
+    async with stage.work(tasks):
+        await stage.until(lambda: ended.count("thread") == 5)
+    assert ended.count("async") < 200, "who came last is not served last because of its kind"
 
 
 # -- whoever changes a limit ----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from mainspring import Context, Registry, SyncContext
-from mainspring.task import Task
+from mainspring.declare.task import Task
 
 VERBS = {"step", "checkpoint", "resume_from", "progress", "enqueue"}
 Script = Callable[[Any], Coroutine[Any, Any, Any]]
@@ -52,7 +52,7 @@ async def until(flag: threading.Event) -> None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        assert flag.wait(10)
+        assert flag.wait(60)
         return
     while not flag.is_set():
         await asyncio.sleep(0.005)

@@ -160,7 +160,7 @@ async def test_a_report_tells_a_handler_that_its_lease_is_lost(stage: Stage, tas
     await stage.enqueue(declare(tasks, "thread", script).job())
     async with stage.work(tasks) as worker:
         await stage.until(begun.is_set)
-        for run in list(worker._runs.values()):
-            worker._lose(run)
+        for run in list(worker._attempts.values()):
+            worker._parts.tracker.lose(run)
         lost.set()
         await stage.until(lambda: seen)

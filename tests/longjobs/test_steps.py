@@ -15,7 +15,7 @@ from tests.worker.stage import Stage
 
 from mainspring import Context, LeaseLost, MainspringError, Registry, Snooze, ValidationError, fixed
 from mainspring.dedupe import replacing, reset_failed
-from mainspring.document import MAX_BYTES
+from mainspring.text.document import MAX_BYTES
 
 pytestmark = pytest.mark.anyio
 
@@ -106,7 +106,7 @@ async def test_cancelled_during_step_one_step_two_never_starts(stage: Stage, tas
             def one_in_thread() -> None:
                 ran.append("one")
                 begun.set()
-                assert go_on.wait(10)
+                assert go_on.wait(60)
 
             await ctx.step("one", one_in_thread)
         await ctx.step("two", ran.doing("two"))

@@ -19,14 +19,14 @@ from mainspring.db.maintenance import SWEEPS
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
-from mainspring.doctor import Finding
-from mainspring.doctor.engine import heartbeat
 from mainspring.events import Alert, Event
+from mainspring.health.doctor import Finding
+from mainspring.health.doctor.engine import heartbeat
 from mainspring.job import SYSTEM
-from mainspring.maintenance import HEARTBEAT
 from mainspring.observe.alerts import wrong
 from mainspring.testing import Harness
-from mainspring.testing.runner import Runner
+from mainspring.upkeep.maintenance import HEARTBEAT
+from mainspring.virtual.runner import Runner
 
 MINUTE = timedelta(minutes=1)
 
@@ -173,7 +173,7 @@ def test_what_holds_dead_rows_is_told_once_and_when_it_is_over(
             lanes=[], workers=0, dead=Dead(open=9, oldest_s=1e9), horizon=list(held), tables=[], heartbeat_s=9999
         )
 
-    monkeypatch.setattr("mainspring.maintenance.gauges", found)
+    monkeypatch.setattr("mainspring.upkeep.maintenance.gauges", found)
 
     def observe(batch: Sequence[Event]) -> None:
         told.extend(event for event in batch if isinstance(event, Alert))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 
@@ -10,27 +11,32 @@ import psycopg
 import pytest
 from tests.databases import Database
 
-from mainspring.db.migrate import Line, Migration, check, engine_line, migrate, status
+from mainspring.db.line import Line, Migration, engine_line
+from mainspring.db.migrate import migrate
+from mainspring.db.status import check, status
 from mainspring.errors import DeclarationError, SchemaChanged, SchemaMissing, SchemaOutdated, SchemaTooNew
 
-ALL = [migration.number for migration in engine_line().migrations]
+ALL = [migration.number for migration in engine_line().tables]
 
 
 def lines(folder: Path, **files: str) -> Line:
+    (folder / "tables").mkdir(exist_ok=True)
     for name, text in files.items():
-        (folder / f"{name.removeprefix('m')}.sql").write_text(text)
+        (folder / "tables" / f"{name.removeprefix('m')}.sql").write_text(text)
     return Line.read("shop", folder)
 
 
 @pytest.mark.rule("ENG-27.06")
 def test_migrations_are_applied_in_order_and_a_second_run_changes_nothing(empty: Database) -> None:
     with empty.connect() as conn:
-        assert migrate(conn) == ALL
-        query = "select number, name, applied_at, xmin from mainspring.migration order by applied_at, number"
-        before = conn.execute(query).fetchall()
+        assert migrate(conn).tables == ALL
+        tables = "select number, name, applied_at, xmin from mainspring.migration order by applied_at, number"
+        before = conn.execute(tables).fetchall()
         assert [row[0] for row in before] == ALL
-        assert migrate(conn) == []
-        assert conn.execute(query).fetchall() == before
+        verbs = conn.execute(query := "select key, applied_at, xmin from mainspring.verb order by key").fetchall()
+        assert not migrate(conn)
+        assert conn.execute(tables).fetchall() == before
+        assert conn.execute(query).fetchall() == verbs
 
 
 @pytest.mark.rule("ENG-27.06")
@@ -40,7 +46,7 @@ def test_twenty_that_start_at_once_apply_each_migration_once(empty: Database) ->
     def start(_: int) -> list[int]:
         with empty.connect() as conn:
             together.wait()
-            return migrate(conn)
+            return migrate(conn).tables
 
     with ThreadPoolExecutor(20) as threads:
         applied = [number for numbers in threads.map(start, range(20)) for number in numbers]
@@ -55,9 +61,9 @@ def test_migration_that_fails_leaves_nothing_and_is_tried_again(empty: Database,
         with pytest.raises(psycopg.errors.DivisionByZero):
             migrate(conn, line=line)
         left = "select to_regclass('mainspring.a') is not null, to_regclass('mainspring.b') is not null"
-        assert conn.execute(left).fetchone() == (True, False)
+        assert conn.execute(left).fetchone() == (False, False)
         line = lines(tmp_path, m0002_b="create table {schema}.b ();")
-        assert migrate(conn, line=line) == [2]
+        assert migrate(conn, line=line).tables == [1, 2]
 
 
 def test_migration_that_changed_after_it_was_applied_is_refused(empty: Database, tmp_path: Path) -> None:
@@ -77,11 +83,11 @@ def test_application_brings_its_own_line_through_the_same_runner(empty: Database
         mreadme="not a migration",
     )
     with empty.connect() as conn:
-        assert migrate(conn) == ALL
-        assert migrate(conn, line=line) == [1, 2]
-        assert migrate(conn, line=line) == []
+        assert migrate(conn).tables == ALL
+        assert migrate(conn, line=line).tables == [1, 2]
+        assert not migrate(conn, line=line)
         conn.execute("insert into mainspring.shop_order values ('default', 100)")
-        assert [s.name for s in status(conn, line=line)] == ["orders", "cents"]
+        assert [s.name for s in status(conn, line=line).tables] == ["orders", "cents"]
         check(status(conn))
 
 
@@ -103,10 +109,11 @@ def test_missing_schema_is_refused(empty: Database) -> None:
 
 def test_partly_applied_schema_is_refused_until_it_is_complete(empty: Database) -> None:
     with empty.connect() as conn:
-        assert migrate(conn, to=2) == [1, 2]
+        line = engine_line()
+        assert migrate(conn, line=replace(line, tables=line.tables[:2], verbs=())).tables == [1, 2]
         with pytest.raises(SchemaOutdated, match="schema migrate"):
             check(status(conn))
-        assert migrate(conn) == ALL[2:]
+        assert migrate(conn).tables == ALL[2:]
         check(status(conn))
 
 
@@ -119,7 +126,7 @@ def test_newer_schema_is_refused_only_if_it_broke_something(empty: Database, bre
             [breaking],
         )
         found = status(conn)
-        assert [s.number for s in found if not s.known] == [999]
+        assert [s.number for s in found.tables if not s.known] == [999]
         if breaking:
             with pytest.raises(SchemaTooNew, match="upgrade Mainspring"):
                 check(found)

@@ -54,7 +54,8 @@ ACTIONS: dict[str, tuple[int, st.SearchStrategy[dict[str, Any]]]] = {
             limit=st.integers(1, 4),
             tasks=st.sampled_from([("t", "u"), ("t",)]),
             oldest=st.booleans(),
-            rescued=st.booleans(),
+            rescued=st.integers(0, 3),
+            alone=st.sampled_from([False, False, False, True]),
         ),
     ),
     "end": (

@@ -113,13 +113,18 @@ class Machine(World):
         limit: int,
         tasks: tuple[str, ...],
         oldest: bool,
-        rescued: bool,
+        rescued: int,
+        alone: bool,
     ) -> None:
         limits = [limit] * len(queues)
-        expected = self.model.claimable(total, queues, limits, tasks, oldest, rescued)
+        if alone:
+            expected = self.model.next_alone(queues, tasks)
+        else:
+            expected = self.model.claimable(total, queues, limits, tasks, oldest, rescued)
         found = self.engine.claim(
-            worker, total, queues=queues, limits=limits, tasks=tasks, oldest=oldest, rescued=rescued, lease=LEASE
-        )
+            worker, total, queues=queues, limits=limits, tasks=tasks, oldest=oldest, rescued=rescued, alone=alone,
+            lease=LEASE,
+        )  # fmt: skip
         assert [claim.id for claim in found] == expected, (
             f"claimed {[c.id.int for c in found]}, not {[i.int for i in expected]}"
         )

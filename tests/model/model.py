@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from mainspring.outcome import CRASH_BUDGET
 
 LIVE_MODES = ("live", "replace", "debounce")
 ENDED = ("succeeded", "failed", "dead", "cancelled")
+NEVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class KeyReusedError(Exception):
@@ -82,6 +83,7 @@ class Job:
     suspect: bool = False
     after: UUID | None = None
     discarded: bool = False
+    started_at: datetime = NEVER
     started: bool = False  # since it was enqueued, replayed or reset
     worker: str | None = None
     epoch: int | None = None
@@ -103,6 +105,24 @@ class Job:
 
 
 @dataclass
+class Kills:
+    """The workers that died by jobs of one task, each alone; three within an hour put it into quarantine."""
+
+    workers: list[str] = field(default_factory=list)
+    last_at: datetime = NEVER
+    held: bool = False
+    probe_at: datetime = NEVER
+
+    def add(self, worker: str, now: datetime) -> None:
+        if not self.held and self.last_at < now - timedelta(hours=1):
+            self.workers = []
+        self.workers = [*(one for one in self.workers if one != worker), worker]
+        self.last_at = now
+        if not self.held and len(self.workers) >= 3:
+            self.held, self.probe_at = True, now
+
+
+@dataclass
 class Key:
     """What is remembered under a key."""
 
@@ -121,6 +141,8 @@ class Model:
         self.jobs: dict[UUID, Job] = {}
         self.keys: dict[tuple[str, str], Key] = {}
         self.paused: set[str] = set()
+        self.expired: list[tuple[str, datetime]] = []  # the workers from which jobs were taken back
+        self.kills: dict[str, Kills] = {}  # by task
 
     # -- enqueue
 
@@ -196,19 +218,14 @@ class Model:
         limits: Sequence[int],
         tasks: Sequence[str],
         oldest: bool,
-        rescued: bool,
+        rescued: int,
     ) -> list[UUID]:
         """The jobs that a claim takes, in the order in which it hands them out."""
-        due = [
-            job for job in self.jobs.values() if job.state(self.now) == "ready" and job.want.queue not in self.paused
-        ]
-        known = [job for job in due if job.want.task in tasks]
+        due = self._due()
+        known = [job for job in due if job.want.task in tasks and not self._quarantined(job)]
         taken: list[Job] = []
-        crashed = sorted(
-            (j for j in known if j.crashes and j.want.queue in queues), key=lambda j: (j.due_at, j.want.id)
-        )
-        if rescued and crashed:
-            taken.append(crashed[0])
+        crashed = (j for j in known if j.crashes == 1 and j.want.queue in queues)
+        taken += sorted(crashed, key=lambda j: (j.due_at, j.want.id))[:rescued]
         for queue, limit in zip(queues, limits, strict=True):
             lanes = []
             for priority in range(4):
@@ -223,7 +240,28 @@ class Model:
         taken = taken[:total]
         return [j.want.id for j in sorted(taken, key=lambda j: (j.priority, j.due_at, j.want.id))]
 
+    def next_alone(self, queues: Sequence[str], tasks: Sequence[str]) -> list[UUID]:
+        """The job that a claim takes to run alone: one that crashed twice, else a probe of a task in quarantine."""
+        known = [job for job in self._due() if job.want.task in tasks and job.want.queue in queues]
+        known.sort(key=lambda j: (j.due_at, j.want.id))
+        twice = [job for job in known if job.crashes > 1]
+        probes = [job for job in known if self._quarantined(job) and self.kills[job.want.task].probe_at <= self.now]
+        found = (twice or probes)[:1]
+        for job in found:
+            if self._quarantined(job):
+                self.kills[job.want.task].probe_at = self.now + timedelta(seconds=1)
+        return [job.want.id for job in found]
+
+    def _due(self) -> list[Job]:
+        ready = [job for job in self.jobs.values() if job.state(self.now) == "ready"]
+        return [job for job in ready if job.want.queue not in self.paused]
+
+    def _quarantined(self, job: Job) -> bool:
+        kills = self.kills.get(job.want.task)
+        return kills is not None and kills.held
+
     def claim(self, worker: str, job: Job, epoch: int, lease: timedelta) -> None:
+        job.started_at = self.now
         job.place, job.worker, job.epoch, job.lease_until = "running", worker, epoch, self.now + lease
         job.attempt += 1
         job.started = True
@@ -248,22 +286,35 @@ class Model:
             self._finish(job, {"complete": "succeeded", "reject": "failed", "bury": "dead", "stop": "cancelled"}[verb])
 
     def rescue(self) -> dict[UUID, str]:
-        """Take back every job whose lease is over."""
+        """Take back every job whose lease is over; a crash that others shared is nobody's."""
         found = {}
-        for job in self.jobs.values():
-            if job.lease_until is None or job.lease_until > self.now:
-                continue
+        running = [job for job in self.jobs.values() if job.lease_until is not None]
+        taken = [job for job in running if job.lease_until is not None and job.lease_until <= self.now]
+        taken.sort(key=lambda job: (job.lease_until, job.want.id))
+        crowded = {job.worker for job in taken if self._crowded(job, [one for one in running if one is not job])}
+        for job in taken:
             assert job.epoch is not None
+            assert job.worker is not None
             job.history.append((job.epoch, "expired"))
+            self.expired.append((job.worker, self.now))
+            shared = job.crashes < 2 and job.worker in crowded
+            if not shared:
+                self.kills.setdefault(job.want.task, Kills()).add(job.worker, self.now)
             job.crashes += 1
             if job.cancel_asked:
                 self._finish(job, "cancelled")
-            elif job.attempt >= job.max_attempts or job.crashes >= CRASH_BUDGET:
+            elif job.crashes >= CRASH_BUDGET or job.attempt >= job.max_attempts + (shared and job.max_attempts > 1):
                 self._finish(job, "dead")
             else:
+                job.attempt -= shared
                 self._wait(job, self.now, retrying=False)
             found[job.want.id] = job.state(self.now)
         return found
+
+    def _crowded(self, job: Job, others: list[Job]) -> bool:
+        """Whether its worker held another job while it held this one."""
+        before = any(worker == job.worker and at > job.started_at for worker, at in self.expired)
+        return before or any(other.worker == job.worker for other in others)
 
     def _wait(self, job: Job, due_at: datetime, *, retrying: bool) -> None:
         job.place, job.due_at, job.retrying = "waiting", due_at, retrying
@@ -341,4 +392,6 @@ class Model:
         twin.jobs = {id_: replace(job, history=list(job.history)) for id_, job in self.jobs.items()}
         twin.keys = {name: replace(key) for name, key in self.keys.items()}
         twin.paused = set(self.paused)
+        twin.expired = list(self.expired)
+        twin.kills = {task: replace(kills, workers=list(kills.workers)) for task, kills in self.kills.items()}
         return twin

@@ -152,10 +152,14 @@ class World(RuleBasedStateMachine):
         for queue in model.paused:
             engine.resume(queue)
         model.paused.clear()
+        for task in ("t", "u"):
+            engine.ask("end_quarantine", [task, "w1"])
+        model.kills.clear()
         for _ in range(20):
             model.now = engine.clock.set(model.now + timedelta(days=2))
             assert {job: state for job, _, state in engine.rescue()} == model.rescue()
             found = engine.claim("w1", queues=QUEUES, tasks=("t", "u"))
+            found += engine.claim("w1", queues=QUEUES, tasks=("t", "u"), alone=True)
             for claim in found:
                 model.claim("w1", model.jobs[claim.id], claim.epoch, LEASE)
                 model.settle(model.jobs[claim.id], "complete")

@@ -377,6 +377,29 @@ def test_an_open_breaker_holds_the_messages_and_counts_no_attempt(
     assert len(mail.taken) == 1
 
 
+def test_messages_wait_for_a_dead_provider_once_and_one_of_them_tries(
+    mainspring: Harness, notify: Notify, mail: Recording
+) -> None:
+    mainspring.clock.set(NOON)
+    messages, probes = 20, 5
+    mail.fails = [Failure("no answer", code="HttpException") for _ in range(5 + probes)]
+    for n in range(messages):
+        notify.send("ana", "greeting", {"name": f"Ana {n}"}, by=mainspring.client)
+    mainspring.drain(raise_errors=False)
+    assert len(mail.calls) == 5  # then the breaker is open
+    assert {due for due in rows(mainspring, "due_at") if due > NOON + timedelta(days=1)} == set()  # not for ever
+
+    mainspring.advance(minutes=probes, raise_errors=False)
+
+    assert len([call for call in mail.calls if call.startswith("send")]) == 5 + probes
+    trail = mainspring.conn.execute("select event, count(*) from mainspring.audit where job_id is not null group by 1")
+    events: dict[str, int] = dict(trail.fetchall())
+    assert events["job.released"] == messages + probes  # each is stopped once, or goes on waiting after it has tried
+    assert "job.started" not in events
+    mainspring.advance(minutes=2)
+    assert len(mail.taken) == messages
+
+
 def test_a_cancelled_job_is_a_failed_notification(mainspring: Harness, notify: Notify) -> None:
     (asked,) = notify.send("ana", "greeting", {"name": "Ana"}, by=mainspring.client)
     mainspring.client.cancel(asked.job_id, reason="a mistake")

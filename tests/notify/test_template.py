@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from mainspring.contrib.notify import Template
 from mainspring.contrib.notify import template as module
 from mainspring.contrib.notify.values import normalised
-from mainspring.document import stable_hash
 from mainspring.errors import ConfigurationError, DeclarationError, PayloadTooLarge, ValidationError
+from mainspring.text.document import stable_hash
 
 NAIVE = datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 WORKER_RELEASED = Template(

@@ -12,9 +12,9 @@ from tests.observe.conftest import Heard, Theatre
 from mainspring import Registry, fixed
 from mainspring.db.gauges import Dead, Gauges, Holder, Lane, Reader, Table
 from mainspring.events import Alert, JobLeaseExpired
+from mainspring.health.watch import BROKEN
 from mainspring.observe import Alerts
 from mainspring.observe.alerts import RULES, prometheus_rules, wrong
-from mainspring.watch import BROKEN
 
 pytestmark = pytest.mark.anyio
 

@@ -53,13 +53,15 @@ def test_the_page_of_metrics_names_each_with_its_labels() -> None:
     tasks = Registry("docs")
     horizon = [Holder(holder="session", seconds=1, transactions=1)]
     tables = [Table(name="waiting", live=1, dead=1, bytes=1, vacuumed_s=1)]
-    breakers = [Fuse(name="stripe", open=True, open_s=1, keys=1)]
-    limits = [Behind(name="rate:mail", waiting=1)]
+    breakers = [Fuse(name="stripe", open=True, open_s=1, keys=1, waiting=1)]
+    limits, quarantined = [Behind(name="rate:mail", waiting=1)], ["resize"]
     alerts = [Alarm(name="needs-a-person", severity="warning", open=1)]
     number = measure("mine", "Mine", "select 1")
     metrics = Metrics(
         tasks,
-        gauges=lambda: state(horizon=horizon, tables=tables, breakers=breakers, limits=limits, alerts=alerts),
+        gauges=lambda: state(
+            horizon=horizon, tables=tables, breakers=breakers, limits=limits, alerts=alerts, quarantined=quarantined
+        ),
         measures=lambda: [Measured(number, error="away", errors=1)],
         state=lambda: dict.fromkeys(STATE, 1.0),
     )

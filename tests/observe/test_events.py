@@ -188,16 +188,16 @@ async def test_what_had_committed_when_its_answer_was_lost_is_told_as_what_it_wa
 
     worker = stage.worker(tasks)
     await worker.start()
-    talk, lost = worker._exchange._talk, list[int]()
+    talk, lost = worker._parts.exchange._send, list[int]()
 
     async def deaf(*args: Any) -> Any:
         answer = await talk(*args)
-        if args[1] and not lost:
-            lost.append(len(args[1]))
+        if args[1].outcomes and not lost:
+            lost.append(len(args[1].outcomes))
             raise psycopg.OperationalError("the answer was lost")
         return answer
 
-    recorded = worker._exchange._voice.recorded
+    recorded = worker._parts.exchange._statements.recorded
 
     async def deaf_again(*args: Any) -> Any:
         if len(lost) < losses:
@@ -205,15 +205,15 @@ async def test_what_had_committed_when_its_answer_was_lost_is_told_as_what_it_wa
             raise psycopg.OperationalError("the connection was lost")
         return await recorded(*args)
 
-    monkeypatch.setattr(worker._exchange, "_talk", deaf)
-    monkeypatch.setattr(worker._exchange._voice, "recorded", deaf_again)
+    monkeypatch.setattr(worker._parts.exchange, "_send", deaf)
+    monkeypatch.setattr(worker._parts.exchange._statements, "recorded", deaf_again)
     await stage.enqueue_many([work.job(n=n) for n in range(3)])
     await stage.until(lambda: len(stage.heard.of(JobSucceeded)) == 2 and stage.heard.of(JobDeadlettered))
     await worker.stop()
 
     assert len(lost) == losses
     assert stage.heard.of(JobStale) == []
-    assert [event.final for event in stage.heard.of(JobFailed)] == [False, True]
+    assert sorted(event.final for event in stage.heard.of(JobFailed)) == [False, True]  # the lost one may be told later
     assert worker.counts["succeeded"] == 2
     assert len(stage.heard.of(DatabaseAway)) == len(stage.heard.of(DatabaseBack)) == 1
 
@@ -254,7 +254,7 @@ async def test_a_commit_whose_answer_is_late_is_told_though_the_lease_can_no_lon
 
     async def slow(self: JobContext, conn: Any) -> None:
         await end(self, conn)
-        self._run.trusted_until = 0.0
+        self._attempt.trusted_until = 0.0
         await asyncio.sleep(0.6)  # the watch looks every quarter of a second
 
     @tasks.task
@@ -280,7 +280,7 @@ async def test_a_lost_lease_and_its_rescue_are_told_each_by_who_sees_it(stage: T
         await stage.until(lambda: stage.heard.of(JobStarted))
         stage.rows("update mainspring.running set lease_expires_at = mainspring.now()")  # as if it had been away
         await stage.until(lambda: stage.heard.of(JobLeaseExpired))
-        next(service for service in worker._services if isinstance(service, Renewer)).wake()
+        next(service for service in worker._parts.services if isinstance(service, Renewer)).wake()
         await stage.until(lambda: stage.heard.of(JobLeaseLost))
 
     (expired,) = stage.heard.of(JobLeaseExpired)
@@ -393,7 +393,7 @@ async def test_without_observers_no_event_is_made(
     async def work() -> None: ...
 
     for kind in (JobStarted, JobSucceeded):
-        monkeypatch.setattr(f"mainspring.worker.news.{kind.__name__}", never)
+        monkeypatch.setattr(f"mainspring.worker.announcer.{kind.__name__}", never)
     stage.observers = []
     job = await stage.enqueue(work.job())
     await stage.drain(tasks)

@@ -14,7 +14,7 @@ import pytest
 from tests.databases import Database
 
 from mainspring import Client
-from mainspring.caller import Caller, calling
+from mainspring.declare.caller import Caller, calling
 from mainspring.events import DatabaseAway, Event, JobFailed, QueuePaused
 from mainspring.observe import JsonLines, Log
 from mainspring.observe.lines import Words

@@ -92,7 +92,7 @@ async def test_durations_add_up_and_deaths_count_for_the_queue_of_origin(stage: 
 
     seen = Scrape(metrics)
     pair = {"job_type": "export", "queue": "q:exports"}
-    assert 0.2 <= seen("jobs_duration_seconds_sum", **pair) < 2
+    assert seen("jobs_duration_seconds_sum", **pair) >= 0.2
     assert seen("deadletter_total", **pair) == 1
     assert seen("jobs_attempts_histogram_sum", job_type="export") == 1
 
@@ -193,6 +193,7 @@ async def test_a_held_snapshot_is_seen_with_who_holds_it(stage: Theatre, databas
     assert held == ["session"]
 
 
+@pytest.mark.mainspring_new
 async def test_counts_stop_at_the_cap_and_no_hot_table_is_scanned_whole(stage: Theatre, tasks: Registry) -> None:
     @tasks.task
     async def work() -> None: ...

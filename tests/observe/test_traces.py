@@ -16,8 +16,8 @@ from tests.observe.conftest import Theatre
 
 from mainspring import Context, Registry, SyncContext, fixed
 from mainspring.app import spans
+from mainspring.declare.trace import ambient, traceparent
 from mainspring.observe.traces import Spans
-from mainspring.trace import ambient, traceparent
 
 pytestmark = pytest.mark.anyio
 
@@ -226,9 +226,9 @@ def test_outside_of_any_span_nothing_is_traced(tasks: Registry) -> None:
 def test_who_does_not_trace_pays_no_import() -> None:
     code = (
         "import sys, mainspring as ms\n"
-        "from mainspring.envelope import complete\n"
+        "from mainspring.declare.envelope import complete\n"
         "from mainspring.app import spans\n"
-        "from mainspring.caller import NOBODY\n"
+        "from mainspring.declare.caller import NOBODY\n"
         "tasks = ms.Registry('x')\n"
         "@tasks.task\n"
         "async def work() -> None: ...\n"

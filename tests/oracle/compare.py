@@ -9,8 +9,8 @@ from itertools import pairwise, product
 
 from tests.oracle.brute import DAY, EPOCH, MARGIN, MINUTE, Walk, quiet, walk, windows
 
-from mainspring.occurrences import Gap, Overlap
-from mainspring.rule import Rule, cron
+from mainspring.when.occurrences import Gap, Overlap
+from mainspring.when.rule import Rule, cron
 
 POLICIES: list[tuple[Gap, Overlap]] = list(product(("shift", "skip"), ("first", "last", "both")))
 #: Between changes of the clocks policies make no difference: one is compared there.

@@ -15,9 +15,9 @@ from tests.oracle import brute
 from tests.oracle.brute import minute
 from tests.oracle.compare import compare, compare_plainly
 
-from mainspring.expression import Cron
-from mainspring.occurrences import Gap, Overlap, occurrences
-from mainspring.zones import stretch_at
+from mainspring.when.expression import Cron
+from mainspring.when.occurrences import Gap, Overlap, occurrences
+from mainspring.when.zones import stretch_at
 
 SEED = random.SystemRandom().randrange(10**6)
 ZONES = 4
@@ -82,7 +82,7 @@ def twice(cron: Cron, zone: str, gap: Gap, overlap: Overlap, instant: int) -> It
 
 @pytest.mark.parametrize("mistake", [both_halves, gap_skipped, an_hour_off, a_minute_late, one_lost, twice])
 def test_the_oracle_sees_a_planted_mistake(mistake: Occurrences, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mainspring.rule.occurrences", mistake)
+    monkeypatch.setattr("mainspring.when.rule.occurrences", mistake)
 
     verdict = compare("America/New_York", minute(2026), minute(2027), random.Random(0), weeks=1)
 
@@ -93,7 +93,7 @@ def test_the_plain_walk_sees_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
     month = minute(2026, 9, 20), minute(2026, 10, 20)
     assert compare_plainly("Australia/Lord_Howe", *month).wrong == []
 
-    monkeypatch.setattr("mainspring.rule.occurrences", gap_skipped)
+    monkeypatch.setattr("mainspring.when.rule.occurrences", gap_skipped)
     wrong = compare_plainly("Australia/Lord_Howe", *month).wrong
 
     assert "Australia/Lord_Howe 15 2 * * * shift first: missing 2026-10-03 15:30Z" in wrong
@@ -118,7 +118,7 @@ def test_the_command_ends_with_its_sum(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert command.main() == 0
     assert re.fullmatch(r"zones=1 rules=82 instants=\d+ wrong=0", capsys.readouterr().out.splitlines()[-1])
 
-    monkeypatch.setattr("mainspring.rule.occurrences", a_minute_late)
+    monkeypatch.setattr("mainspring.when.rule.occurrences", a_minute_late)
 
     assert command.main() == 1
     assert "wrong=0" not in capsys.readouterr().out.splitlines()[-1]

@@ -6,6 +6,8 @@ import asyncio
 import threading
 from datetime import timedelta
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -15,8 +17,8 @@ from tests.worker.claims import CLAIM
 from mainspring import Caller, Client, Context, NewJob, Registry, WorkerConfig, exponential
 from mainspring.testing import Harness
 from mainspring.worker import Worker
+from mainspring.worker.attempt import NEVER, LiveAttempt
 from mainspring.worker.leases import Watch
-from mainspring.worker.run import NEVER, Run
 
 #: STAFF-16.01, as staffing will declare it.
 MESSAGES = exponential(base=30, factor=2, cap=3600, attempts=6, jitter="spread")
@@ -28,18 +30,17 @@ async def test_a_job_may_take_nearly_five_minutes_and_no_more(tasks: Registry) -
     @tasks.task
     async def work() -> None: ...
 
-    stopped: list[Run] = []
     start = asyncio.get_running_loop().time()
-    run = Run(CLAIM, work, start, NEVER)
-    watch = Watch(WorkerConfig(), {1: run}, lose=stopped.append, time_out=stopped.append, give_back=lambda _: None)
+    run = LiveAttempt(CLAIM, work, start, NEVER)
+    watch = Watch(WorkerConfig(), {1: run}, cast(Any, SimpleNamespace(give_back_late=lambda _: None)))
 
     run.deadline = start - 299 + work.limit  # entered 4 min 59 s ago
     await watch.tick()
-    assert stopped == []
+    assert run.why is None
 
     run.deadline = start - 301 + work.limit
     await watch.tick()
-    assert stopped == [run]
+    assert run.why == "timeout"
 
 
 @pytest.mark.rule("STAFF-0.06")

@@ -60,7 +60,7 @@ class Ear:
     async def hear(self, message: AbstractIncomingMessage) -> None:
         self._heard.put_nowait(message)
 
-    async def message(self, seconds: float = 8.0) -> AbstractIncomingMessage:
+    async def message(self, seconds: float = 60.0) -> AbstractIncomingMessage:
         return await asyncio.wait_for(self._heard.get(), seconds)
 
     async def next(self) -> Any:

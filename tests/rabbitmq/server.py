@@ -17,7 +17,9 @@ from pathlib import Path
 
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # Debian's; the one in the path changes account and directory
 MISSING = "RabbitMQ is not installed: run apt-get install rabbitmq-server"
-QUICK = "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"  # schedulers that do not spin: others work here, too
+#: One scheduler of a kind, which does not spin: others work here, too.
+QUICK = "+S 1:1 +SDcpu 1:1 +SDio 1 +sbwt none +sbwtdcpu none +sbwtdio none"
+PATIENCE = 600  # seconds for a start: three of CPU time on an idle machine, and nobody knows how busy this one is
 #: Users, and what they may configure, write and read: the guide says what each needs.
 USERS = {
     "guest": (".*", ".*", ".*"),
@@ -58,7 +60,7 @@ class RabbitMQServer:
         return self._pid("server") is not None
 
     def start(self) -> None:
-        """Start it, and its epmd if need be; about eight seconds."""
+        """Start it, and its epmd if need be: while it lives, as long as it takes; five seconds on an idle machine."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)  # the cookie is there
         if not (self.folder / "port").exists():
@@ -70,10 +72,9 @@ class RabbitMQServer:
         if self._pid("epmd") is None:
             epmd = (self.folder / "epmd").read_text()
             self._spawn("epmd", [str(shutil.which("epmd")), "-port", epmd, "-address", "127.0.0.1"])
-            _wait(lambda: _answers(int(epmd)), 10)
+            self._await("epmd", int(epmd))
         self._spawn("server", [str(PROGRAM)])
-        _wait(lambda: _answers(self.port) or self._pid("server") is None, 60)
-        assert self.running, (self.folder / "server.log").read_text()
+        self._await("server", self.port)
 
     def kill(self) -> None:
         """End it as a power cut would."""
@@ -85,12 +86,22 @@ class RabbitMQServer:
         for name in ("server", "epmd"):
             self._end(name, signal.SIGTERM)
 
+    def _await(self, name: str, port: int) -> None:
+        """Until it answers; whoever dies first, or never answers, says why in its log."""
+        log = self.folder / f"{name}.log"
+        try:
+            _wait(lambda: _answers(port) or self._pid(name) is None, PATIENCE)
+        except TimeoutError as error:
+            raise TimeoutError(f"{name} does not answer after {PATIENCE} s:\n{log.read_text()}") from error
+        if self._pid(name) is None:
+            raise ChildProcessError(f"{name} has died:\n{log.read_text()}")
+
     def _spawn(self, name: str, command: list[str]) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 command, env=self._environment(), cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        (self.folder / f"{name}.pid").write_text(str(process.pid))
+        (self.folder / f"{name}.pid").write_text(f"{process.pid} {_started(process.pid)}")
         process.returncode = 0  # it outlives this process where others of the run still need it: nobody reaps it here
 
     def _environment(self) -> dict[str, str]:
@@ -118,12 +129,10 @@ class RabbitMQServer:
     def _pid(self, name: str) -> int | None:
         """The number of a process of ours that lives; a number alone may belong to somebody else after a crash."""
         try:
-            pid = int((self.folder / f"{name}.pid").read_text())
-            ours = str(self.folder).encode() in Path(f"/proc/{pid}/environ").read_bytes()
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            pid, started = (self.folder / f"{name}.pid").read_text().split()
         except (OSError, ValueError):
             return None
-        return pid if ours and state != "Z" else None
+        return int(pid) if _started(int(pid)) == started else None
 
     def _end(self, name: str, number: signal.Signals) -> None:
         pid = self._pid(name)
@@ -151,6 +160,15 @@ def _definitions() -> dict[str, object]:
         ],
         "permissions": [{"user": user, "vhost": "/"} | right for user, right in zip(USERS, rights, strict=True)],
     }
+
+
+def _started(pid: int) -> str | None:
+    """When a process that lives was started: the same through every exec, while its environment is empty during one."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None
+    return None if fields[0] in "ZX" else fields[19]
 
 
 def _free_ports(number: int) -> list[int]:

@@ -13,7 +13,7 @@ from tests.rabbitmq.server import RabbitMQServer
 from tests.worker.stage import Stage
 
 import mainspring as ms
-from mainspring.block import Trigger
+from mainspring.declare.block import Trigger
 
 pytestmark = pytest.mark.anyio
 

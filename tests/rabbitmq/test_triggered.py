@@ -9,7 +9,7 @@ from tests.worker.stage import Stage
 import mainspring as ms
 from mainspring.config import WorkerConfig
 from mainspring.worker import Worker
-from mainspring.worker.triggered import Triggered
+from mainspring.worker.wakeups import TriggerListener
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ class Failing:
 async def test_a_trigger_that_fails_is_begun_anew_and_ends_with_its_service() -> None:
     woken: list[bool] = []
     trigger = Failing(2)
-    service = Triggered(trigger, lambda: woken.append(True))
+    service = TriggerListener(trigger, lambda: woken.append(True))
 
     service.start()
     async with asyncio.timeout(8):

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 import mainspring as ms
-from mainspring.occurrences import Gap, Overlap
+from mainspring.when.occurrences import Gap, Overlap
 
 
 def local(rule: ms.Rule, day: str, days: int = 1) -> list[str]:

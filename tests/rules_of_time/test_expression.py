@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import mainspring as ms
-from mainspring import zones
-from mainspring.expression import parse, tidy
+from mainspring.when import zones
+from mainspring.when.expression import parse, tidy
 
 JANUARY = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.docs.pages import ROOT, table
 
 import mainspring as ms
-from mainspring.occurrences import Gap, Overlap
+from mainspring.when.occurrences import Gap, Overlap
 
 ROWS = table(ROOT / "docs" / "guides" / "dst.md", "## What happens where")
 

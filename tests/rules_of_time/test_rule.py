@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import mainspring as ms
-from mainspring.occurrences import occurrences
-from mainspring.rule import rule_from_text
+from mainspring.when.occurrences import occurrences
+from mainspring.when.rule import rule_from_text
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -290,7 +290,7 @@ def test_the_last_tick_of_a_long_span_is_found_without_walking_it(monkeypatch: p
         asked.append(1)
         return occurrences(*arguments)
 
-    monkeypatch.setattr("mainspring.rule.occurrences", counted)
+    monkeypatch.setattr("mainspring.when.rule.occurrences", counted)
     rule = ms.cron("* * * 1 *", zone="America/New_York")
     tick = rule.last(datetime(1980, 1, 1, tzinfo=UTC), datetime(2026, 12, 31, tzinfo=UTC))
     assert tick is not None

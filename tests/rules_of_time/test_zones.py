@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 import pytest
 
 import mainspring as ms
-from mainspring import zones
+from mainspring.when import zones
 
 BAD: list[tuple[Any, str]] = [
     (None, "is missing"),
@@ -76,7 +76,7 @@ def test_every_zone_that_python_knows_is_accepted() -> None:
 
 def test_zones_come_from_the_package_where_the_system_has_none(tmp_path: Path) -> None:
     script = (
-        "import zoneinfo, mainspring as ms; from mainspring import zones; from datetime import datetime, UTC;"
+        "import zoneinfo, mainspring as ms; from mainspring.when import zones; from datetime import datetime, UTC;"
         "assert zoneinfo.TZPATH == ();"
         "print(zones.version(), ms.daily('05:00', zone='Asia/Kathmandu').next(datetime(2026, 6, 1, tzinfo=UTC)).at)"
     )
@@ -98,7 +98,7 @@ def test_a_changed_zone_file_moves_the_next_tick(tmp_path: Path) -> None:
 import shutil, sys, zoneinfo
 from datetime import UTC, datetime
 import mainspring as ms
-from mainspring import zones
+from mainspring.when import zones
 
 folder, other = sys.argv[1:]
 rule = ms.weekly("wed", "10:00", zone="America/New_York")
@@ -135,7 +135,7 @@ class Without(ZoneInfo):
 def test_a_zone_that_a_new_version_drops_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     stored = ms.daily("05:00", zone="US/Pacific").to_json()
     zones.forget()
-    monkeypatch.setattr("mainspring.zones.ZoneInfo", Without)
+    monkeypatch.setattr("mainspring.when.zones.ZoneInfo", Without)
     try:
         with pytest.raises(ms.ValidationError, match=r"^zone: is not a time zone"):
             ms.Rule.from_json(stored)
@@ -156,6 +156,6 @@ def test_the_version_is_that_of_the_data_in_use(
     file: str, text: str, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / file).write_text(text)
-    monkeypatch.setattr("mainspring.zones.TZPATH", (str(tmp_path / "none"), str(tmp_path)))
+    monkeypatch.setattr("mainspring.when.zones.TZPATH", (str(tmp_path / "none"), str(tmp_path)))
 
     assert zones.version() == version

@@ -115,7 +115,7 @@ def receiver() -> Iterator[Receiver]:
         server.server_close()
 
 
-def until(holds: Callable[[], object], seconds: float = 8.0) -> None:
+def until(holds: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait for a fact."""
     end = time.monotonic() + seconds
     while not holds():

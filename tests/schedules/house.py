@@ -13,9 +13,9 @@ import mainspring as ms
 from mainspring.db.cipher import Keyring
 from mainspring.db.connect import AsyncConnection, options
 from mainspring.db.schema import Sql
-from mainspring.worker.fanout import FanOut
-from mainspring.worker.firing import Firing
-from mainspring.worker.scheduler import turn
+from mainspring.worker.schedules.fan_out import FanOut
+from mainspring.worker.schedules.firing import Firing
+from mainspring.worker.schedules.scheduler import turn
 
 Process: TypeAlias = subprocess.Popen[bytes]
 

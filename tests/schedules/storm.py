@@ -23,7 +23,7 @@ from tests.schedules import house
 
 import mainspring as ms
 from mainspring.embedded import VOLATILE, Cluster
-from mainspring.testing.clock import Clock
+from mainspring.virtual.clock import Clock
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)  # clocks change in March and April, in London, New York and Sydney
 #: Instants a day: about 22 of every hour.

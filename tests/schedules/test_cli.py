@@ -11,7 +11,7 @@ from tests.databases import Database
 
 import mainspring as ms
 from mainspring import Client
-from mainspring.testing.clock import Clock
+from mainspring.virtual.clock import Clock
 
 APP = "tests.schedules.shop:app"
 CREATE = ("schedule", "create", "pay", "--cron", "0 10 * * WED", "--zone", "Europe/London", "--task", "greet")

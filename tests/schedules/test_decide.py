@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mainspring import Rule, cron, daily, every
-from mainspring.fire import COUNTED, Policy, decide, jitter, spread
+from mainspring.when.fire import COUNTED, Policy, decide, jitter, spread
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 MINUTELY = cron("* * * * *")

@@ -8,7 +8,7 @@ import pytest
 from tests.databases import Database
 from tests.schedules import house, storm
 
-from mainspring.testing.clock import Clock
+from mainspring.virtual.clock import Clock
 
 MONDAY = datetime(2026, 6, 1, tzinfo=UTC)
 COUNT = 10_000

@@ -17,8 +17,8 @@ from mainspring.db.cipher import Keyring
 from mainspring.db.connect import AsyncConnection, options
 from mainspring.db.schema import Sql
 from mainspring.testing import Harness
-from mainspring.testing.clock import Clock
-from mainspring.worker.firing import Firing
+from mainspring.virtual.clock import Clock
+from mainspring.worker.schedules.firing import Firing
 
 MONDAY = datetime(2026, 6, 1, tzinfo=UTC)
 

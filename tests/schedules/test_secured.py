@@ -13,7 +13,7 @@ from tests.worker.stage import SETTINGS
 
 import mainspring as ms
 from mainspring import Client, Registry, ScheduleNotFound, WorkerConfig
-from mainspring.testing.clock import Clock
+from mainspring.virtual.clock import Clock
 from mainspring.worker import Worker
 
 MONDAY = datetime(2026, 6, 1, tzinfo=UTC)

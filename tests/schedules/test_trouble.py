@@ -18,11 +18,11 @@ from mainspring.db.cipher import Keyring
 from mainspring.db.connect import AsyncConnection, options
 from mainspring.db.schema import Sql
 from mainspring.testing import Harness
-from mainspring.testing.clock import Clock
-from mainspring.worker.fanout import FanOut
-from mainspring.worker.firing import Firing
-from mainspring.worker.line import Line
-from mainspring.worker.scheduler import Scheduler, turn
+from mainspring.virtual.clock import Clock
+from mainspring.worker.connection import SharedConnection
+from mainspring.worker.schedules.fan_out import FanOut
+from mainspring.worker.schedules.firing import Firing
+from mainspring.worker.schedules.scheduler import Scheduler, turn
 
 MONDAY = datetime(2026, 3, 23, tzinfo=UTC)
 TEN = MONDAY + timedelta(hours=10)
@@ -148,7 +148,7 @@ async def test_source_that_is_away_or_slow_stops_no_other(
     async def entities(conn: Any, zone: str, after: Any, limit: int) -> list[Any]:
         return [(key, {"booking": key}) for key in range(1, 4)]
 
-    monkeypatch.setattr("mainspring.worker.fanout.PATIENCE", 0.1)
+    monkeypatch.setattr("mainspring.worker.schedules.fan_out.PATIENCE", 0.1)
     tasks = Registry("test")
     for task in (charge, charge_zone):
         tasks.task(task)
@@ -359,7 +359,7 @@ def test_scheduler_that_finds_nothing_for_an_hour_goes_on(database: Database) ->
             return 0
 
     async def main() -> None:
-        line, own = (Line(database.dsn, "test", prepare=False) for _ in range(2))
+        line, own = (SharedConnection(database.dsn, "test", prepare=False) for _ in range(2))
         firing = Firing(Sql(), tasks, Keyring(None, database.dsn, Sql()))
         scheduler = Vain(line, own, Sql(), WorkerConfig(), firing, FanOut(Sql(), firing, None, None))
         for _ in range(1100):

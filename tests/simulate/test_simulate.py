@@ -497,4 +497,4 @@ def test_a_mistake_is_one_line_that_names_it(
     assert complaint in err
     assert len(err.splitlines()) == 1
     assert out == ""
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 120

@@ -33,14 +33,14 @@ from requests.adapters import HTTPAdapter
 from tests.staffing.flows import Flow
 
 import mainspring as ms
-from mainspring.caller import current_job
 from mainspring.contrib.notify.http import Http, _authorities
 from mainspring.contrib.notify.smtp import Smtp
-from mainspring.worker.fanout import FanOut
-from mainspring.worker.firing import Firing
-from mainspring.worker.talk import Talk
+from mainspring.declare.caller import current_job
+from mainspring.worker.schedules.fan_out import FanOut
+from mainspring.worker.schedules.firing import Firing
+from mainspring.worker.statements import Statements
 from mainspring.worker.transactions import JobConnection
-from mainspring_apps.staffing.market import market
+from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.settings import Settings, TransferTiming
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,7 +86,7 @@ def nursery(environment: Mapping[str, str]) -> Iterator[Nursery]:
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            process.wait(10)
+            process.wait(60)
 
 
 # -- inside of a worker
@@ -128,7 +128,7 @@ _part: ContextVar[str | None] = ContextVar("part", default=None)
 
 def plant(steps: Steps) -> None:
     """Count steps, in a process of its own: what is patched here is patched for good."""
-    commit, command, turn = BaseTransaction._commit_gen, JobConnection.command, Talk.turn
+    commit, command, send_turn = BaseTransaction._commit_gen, JobConnection.command, Statements.send
     send, ask, deliver = HTTPAdapter.send, Http.ask, Smtp._deliver
 
     def commits(self: Any) -> Any:
@@ -143,11 +143,11 @@ def plant(steps: Steps) -> None:
         with steps.around("commit"):
             return await command(self, text)
 
-    async def turns(self: Any, conn: Any, letter: Any, *others: Any) -> Any:
-        if not letter:
-            return await turn(self, conn, letter, *others)
-        with steps.around("completion", ", ".join(sorted(run.claim.task for run in letter.runs))):
-            return await turn(self, conn, letter, *others)
+    async def turns(self: Any, conn: Any, request: Any) -> Any:
+        if not request.outcomes:
+            return await send_turn(self, conn, request)
+        with steps.around("completion", ", ".join(sorted(one.claim.task for one in request.outcomes.attempts))):
+            return await send_turn(self, conn, request)
 
     def sends(self: Any, request: Any, **options: Any) -> Any:
         with steps.around(f"{request.method} {urlsplit(request.url).path.removeprefix('/stripe')}"):
@@ -184,7 +184,7 @@ def plant(steps: Steps) -> None:
     marked(Firing, "_fire", "_write", "fire")
     marked(FanOut, "page", "_page", "page")
     for kind, name, patch in (
-        (BaseTransaction, "_commit_gen", commits), (JobConnection, "command", commands), (Talk, "turn", turns),
+        (BaseTransaction, "_commit_gen", commits), (JobConnection, "command", commands), (Statements, "send", turns),
         (HTTPAdapter, "send", sends), (Http, "ask", asks), (Smtp, "_deliver", delivers),
     ):  # fmt: skip
         setattr(kind, name, patch)
@@ -194,7 +194,7 @@ def work(dsn: str, timing: TransferTiming, fires: bool, steps: Steps) -> None:
     """Do what is due, as a worker does."""
     logging.disable(logging.ERROR)  # of what the dead have left
     plant(steps)
-    app = market(dsn=dsn, settings=Settings(transfer_timing=timing), maintenance=False, watches=())
+    app = Market(dsn=dsn, settings=Settings(transfer_timing=timing), maintenance=False, watches=())
     asyncio.run(app.worker(replace(CONFIG, scheduler=fires)).drain())
 
 

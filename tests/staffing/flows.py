@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from tests.staffing.town import MONDAY, NEXT_MONDAY, T00, W10, Booking, Town
 from tests.staffing.wednesday import SECOND, tried
 
-from mainspring_apps.staffing import disputes, shifts
+from mainspring_apps.staffing import shifts
+from mainspring_apps.staffing.conflicts import disputes
 from mainspring_apps.staffing.settings import TransferTiming
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -52,7 +53,7 @@ def submitted(town: Town, day: date, *ahead: date, paid: bool = True) -> tuple[B
     for event, at in ((shifts.clock_in, "scheduled_start_time"), (shifts.submit_timesheet, "scheduled_end_time")):
         town.mainspring.clock.set(shift[at])
         with town.conn.transaction():
-            event(town.conn, shift["id"], by=booking.worker_user)
+            event(town.desk, town.conn, shift["id"], by=booking.worker_user)
     town.unheard()  # of what was paid before
     town.funded(booking, *(booking.shifts if paid else booking.shifts[:1]))
     town.sandbox.stripe.post.manners.clear()
@@ -63,14 +64,14 @@ def disputed(town: Town, day: date, *ahead: date, paid: bool) -> tuple[Booking, 
     """A supervisor disputes it at once."""
     booking, shift = submitted(town, day, *ahead, paid=paid)
     with town.conn.transaction():
-        return booking, disputes.file_dispute(town.conn, shift, option="A", by=_supervisor(booking))
+        return booking, disputes.file_dispute(town.desk, town.conn, shift, option="A", by=_supervisor(booking))
 
 
 def verified(town: Town) -> None:
     """A supervisor verifies a timesheet."""
     booking, shift = submitted(town, MONDAY)
     with town.conn.transaction():
-        shifts.verify_timesheet(town.conn, shift, by=_supervisor(booking))
+        shifts.verify_timesheet(town.desk, town.conn, shift, by=_supervisor(booking))
 
 
 def auto_approved(town: Town) -> None:
@@ -92,7 +93,13 @@ def dispute_settled(town: Town) -> None:
     town.conn.execute("update staffing.bookings set status = 'Payment_Paused_Dispute'")
     with town.conn.transaction():
         disputes.resolve_dispute(
-            town.conn, dispute, status="Settled", lender_minor=10000, borrower_minor=14000, by=_supervisor(booking)
+            town.desk,
+            town.conn,
+            dispute,
+            status="Settled",
+            lender_minor=10000,
+            borrower_minor=14000,
+            by=_supervisor(booking),
         )
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from tests.staffing.town import MONDAY, Booking, Town
 
-from mainspring_apps.staffing import disputes, shifts
-from mainspring_apps.staffing.disputes import Ending, Option
+from mainspring_apps.staffing import shifts
+from mainspring_apps.staffing.conflicts import disputes
+from mainspring_apps.staffing.conflicts.disputes import Ending, Option
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 T = datetime(2026, 6, 1, 21, tzinfo=UTC)
@@ -27,19 +28,19 @@ def submitted(town: Town, *, funded: bool = True, **values: Any) -> tuple[Bookin
 def submit(town: Town, booking: Booking, shift: int) -> int:
     """The worker clocks in and submits."""
     with town.conn.transaction():
-        shifts.clock_in(town.conn, shift, by=booking.worker_user)
-        shifts.submit_timesheet(town.conn, shift, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
     return shift
 
 
 def filed(town: Town, shift: int, option: Option = "A", *, by: int) -> int:
     with town.conn.transaction():
-        return disputes.file_dispute(town.conn, shift, option=option, by=by)
+        return disputes.file_dispute(town.desk, town.conn, shift, option=option, by=by)
 
 
 def resolved(town: Town, dispute: int, status: Ending = "Settled", **about: Any) -> None:
     with town.conn.transaction():
-        disputes.resolve_dispute(town.conn, dispute, status=status, **about)
+        disputes.resolve_dispute(town.desk, town.conn, dispute, status=status, **about)
 
 
 def at(town: Town, instant: datetime) -> None:

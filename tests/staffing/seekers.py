@@ -9,7 +9,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 from tests.staffing.town import Town
 
-from mainspring_apps.staffing import listings
+from mainspring_apps.staffing.searches import listings
 from mainspring_apps.staffing.watching import MEASURES
 
 #: Tuesday noon in New York: nobody sleeps, and the next digests are far.
@@ -58,7 +58,7 @@ class Seekers:
 
     def enlist(self, worker: int) -> bool:
         with self.town.conn.transaction():
-            return listings.list_worker(self.town.conn, worker)
+            return listings.list_worker(self.town.desk, self.town.conn, worker)
 
     def newcomer(self, **about: Any) -> int:
         """A worker who is listed now."""

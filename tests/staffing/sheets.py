@@ -46,7 +46,7 @@ def begun(town: Town, **values: Any) -> tuple[Booking, int]:
     booking, shift = booked(town, **values)
     leap(town, town.row("time_log", shift)["scheduled_start_time"])
     with town.conn.transaction():
-        shifts.clock_in(town.conn, shift, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
     return booking, shift
 
 
@@ -57,7 +57,7 @@ def submitted(town: Town, clock: datetime | None = None, *, funded: bool = True,
         town.funded(booking, shift)
     leap(town, clock or town.row("time_log", shift)["scheduled_end_time"])
     with town.conn.transaction():
-        shifts.submit_timesheet(town.conn, shift, by=booking.worker_user)
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
     return booking, shift
 
 

@@ -39,8 +39,8 @@ from mainspring.sandbox.ledger import Ledger
 from mainspring.web import Server
 from mainspring.web.surface import SIZE
 from mainspring.worker import Worker
-from mainspring_apps.staffing import charging, settling
-from mainspring_apps.staffing.market import MIGRATIONS, market
+from mainspring_apps.staffing.market import MIGRATIONS, Market
+from mainspring_apps.staffing.payments import settle
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.settings import CHARGES_PER_SECOND
 
@@ -133,7 +133,7 @@ def sandbox_process(books: str) -> None:
         with Sandbox(path=Path(books)) as sandbox:
             _say({"url": sandbox.url, "smtp_port": sandbox.smtp_port})
             place = await asyncio.to_thread(sys.stdin.readline)
-            sandbox.stripe.register(f"{place.strip()}/v1/inbound/stripe", *settling.EVENTS, secret=WEBHOOK_SECRET)
+            sandbox.stripe.register(f"{place.strip()}/v1/inbound/stripe", *settle.EVENTS, secret=WEBHOOK_SECRET)
             _say({})
             await _asked_to_stop()
 
@@ -142,21 +142,22 @@ def sandbox_process(books: str) -> None:
 
 def server_process(_: str) -> None:
     """Takes the provider's webhooks."""
-    server = Server(market(maintenance=False), port=0)
+    server = Server(Market(maintenance=False), port=0)
     _say({"url": server.listen()})
     asyncio.run(server.run())
 
 
 def worker_process(journal: str) -> None:
     """Works until it is told to stop; says then when its handlers were entered, and how many permits ran out before."""
-    entered, handler = list[float](), charging.charge_week.fn
+    app = Market(maintenance=False)
+    task = app.registry.get("charge_week")
+    entered, handler = list[float](), task.fn
 
     def charge_week(*args: Any, **kwargs: Any) -> None:
         entered.append(time.time())
         handler(*args, **kwargs)
 
-    charging.charge_week.fn = charge_week
-    app = market(maintenance=False)
+    task.fn = charge_week
     worker = Worker(app.dsn, app.registry, **app._working(CONFIG))
     asyncio.run(worker.run())
     Path(journal).write_text(json.dumps({"entered": entered, "late": worker.counts["late"]}))

@@ -10,14 +10,16 @@ from tests.staffing.town import MONDAY, Booking, Town
 
 import mainspring as ms
 from mainspring.sandbox import Fault
-from mainspring_apps.staffing import accounts, approval, escrow, settings, shifts
+from mainspring_apps.staffing import settings, shifts
 from mainspring_apps.staffing import timers as keys
-from mainspring_apps.staffing.approval import approval_sweep, auto_approve, release_shift
-from mainspring_apps.staffing.disputes import file_dispute
+from mainspring_apps.staffing.conflicts.disputes import file_dispute
+from mainspring_apps.staffing.payments import accounts, escrow
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import ladder as rules
 from mainspring_apps.staffing.rules.release import release
 from mainspring_apps.staffing.states import Refused
+from mainspring_apps.staffing.timesheets import approval
+from mainspring_apps.staffing.timesheets.approval import auto_approve, release_shift
 
 DEADLINE = at("21:00")
 RELEASED = at("21:00:01")
@@ -36,7 +38,7 @@ def transfers(town: Town) -> list[tuple[Any, ...]]:
 
 def verify(town: Town, booking: Booking, shift: int) -> None:
     with town.conn.transaction():
-        shifts.verify_timesheet(town.conn, shift, by=booking.supervisor or 0)
+        shifts.verify_timesheet(town.desk, town.conn, shift, by=booking.supervisor or 0)
 
 
 @pytest.mark.rule("STAFF-9.21", "STAFF-9.23", "STAFF-9.24", "STAFF-9.32")
@@ -100,7 +102,7 @@ def test_what_nobody_verified_is_approved_and_paid_after_four_hours(town: Town) 
         "Timesheet auto-approved after 4 hours. Supervisor did not verify within required timeframe."
     }
     assert town.audit("auto_approve") == [("SYSTEM", "time_log", shift, None, None)]
-    assert tasks.get("release_shift").queue == "lender-transfers"
+    assert tasks.bound(town.desk).get("release_shift").queue == "lender-transfers"
 
 
 @pytest.mark.rule("STAFF-9.07", "STAFF-9.40")
@@ -157,13 +159,14 @@ def test_a_dispute_and_a_cancelled_shift_are_left_alone_by_timer_and_sweep(town:
     )
     live(town, at("17:00"))
     with refusing(town, "delete", "auto_approve", "ladder_60m", "ladder_3h"), town.conn.transaction():
-        file_dispute(town.conn, shift, option="A", by=booking.supervisor or 0)
+        file_dispute(town.desk, town.conn, shift, option="A", by=booking.supervisor or 0)
 
     leap(town, DEADLINE)
     assert town.mainspring.run_one(auto_approve).state == "succeeded"  # the timer that could not be cancelled
     for one in (cancelled, pending):
         assert town.mainspring.run_one(again(town, one)).state == "succeeded"
-    assert town.mainspring.run_one(approval_sweep.job().for_org("SYSTEM")).result == {"rows": 1}
+    sweep = tasks.bound(town.desk).get("approval-sweep").job().for_org("SYSTEM")
+    assert town.mainspring.run_one(sweep).result == {"rows": 1}
     town.mainspring.drain()
     assert [town.shift_status(one) for one in (shift, cancelled, pending)] == [
         "Disputed", "Cancelled", "Pending_Verification",
@@ -182,7 +185,7 @@ def test_a_dispute_at_the_very_instant_wins_in_either_order(town: Town, first: s
 
     def dispute() -> None:
         with town.conn.transaction():
-            file_dispute(town.conn, shift, option="A", by=booking.supervisor or 0)
+            file_dispute(town.desk, town.conn, shift, option="A", by=booking.supervisor or 0)
 
     for act in (dispute, approve) if first == "dispute" else (approve, dispute):
         act()
@@ -200,7 +203,7 @@ def test_a_moment_after_the_approval_it_is_too_late_to_dispute(town: Town) -> No
     town.mainspring.run_one(again(town, shift))
     leap(town, DEADLINE + timedelta(milliseconds=1))
     with pytest.raises(Refused), town.conn.transaction():
-        file_dispute(town.conn, shift, option="A", by=booking.supervisor or 0)
+        file_dispute(town.desk, town.conn, shift, option="A", by=booking.supervisor or 0)
 
 
 @pytest.mark.rule("STAFF-9.29", "STAFF-9.31")
@@ -249,7 +252,7 @@ def test_without_timers_the_sweep_approves_at_the_next_full_hour(town: Town, cap
     leap(town, at("17:20"))
     every = ("ladder_0", "ladder_60m", "ladder_3h", "auto_approve")
     with refusing(town, "insert", *every), town.conn.transaction():
-        shifts.submit_timesheet(town.conn, shift, by=booking.worker_user)
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
     assert timers(town, shift) == {}
     assert [line.message for line in caplog.records if line.levelno >= logging.ERROR] == [
         f"timer {timer}:{shift} was not set: RaiseException" for timer in (*keys.LADDER, keys.AUTO_APPROVAL)
@@ -257,7 +260,7 @@ def test_without_timers_the_sweep_approves_at_the_next_full_hour(town: Town, cap
 
     assert live(town, at("21:00"), at("21:20"), at("22:00")) == [("auto_approve", at("22:00"))]
     assert town.row("time_log", shift)["verified_by"] == "SYSTEM"
-    (schedule,) = [one for one in tasks.schedules() if one.name == "approval-sweep"]
+    (schedule,) = [one for one in tasks.bound(town.desk).schedules() if one.name == "approval-sweep"]
     fires = [tick.at for tick in schedule.rule.ticks(at("17:20"), at("20:20"))]
     assert fires == [at("18:00"), at("19:00"), at("20:00")]
 
@@ -267,7 +270,7 @@ def test_the_sweep_waits_for_the_deadline_as_it_was_extended(town: Town) -> None
     booking, shift = submitted(town, at("17:20"))
     leap(town, at("20:50"))
     with refusing(town, "insert or update", "auto_approve"), town.conn.transaction():
-        shifts.edit_timesheet(town.conn, shift, end=at("17:00"), by=booking.supervisor or 0)
+        shifts.edit_timesheet(town.desk, town.conn, shift, end=at("17:00"), by=booking.supervisor or 0)
     assert town.row("time_log", shift)["auto_approval_time"] == at("22:20")
     assert timers(town, shift)["auto-approve"] == at("21:20")  # it could not be moved
 
@@ -281,7 +284,7 @@ def test_the_sweep_waits_for_the_deadline_as_it_was_extended(town: Town) -> None
 def test_sweep_and_timer_together_approve_and_pay_once(town: Town) -> None:
     _, shift = submitted(town)
     leap(town, DEADLINE)
-    sweep = approval_sweep.job().for_org("SYSTEM")
+    sweep = tasks.bound(town.desk).get("approval-sweep").job().for_org("SYSTEM")
     assert town.mainspring.run_one(sweep).result == {"rows": 1}
     assert len(town.waiting("auto_approve")) == 1  # a timer that waits is not doubled
     job = again(town, shift)
@@ -301,7 +304,7 @@ def test_a_shift_that_nobody_paid_for_moves_nothing_and_is_told_until_it_is_paid
 
     payment = town.funded(booking, shift)
     with town.conn.transaction():
-        accounts.pay_out(town.conn, booking.id, payment)
+        accounts.pay_out(town.desk, town.conn, booking.id, payment)
     assert [row[0] for row in transfers(town)] == [24000]
     assert town.alerts() == []
 
@@ -310,7 +313,7 @@ def test_a_shift_that_nobody_paid_for_moves_nothing_and_is_told_until_it_is_paid
 def test_money_that_left_with_the_webhook_is_neither_missed_nor_sent_again(town: Town) -> None:
     booking, shift = submitted(town)
     with town.conn.transaction():
-        escrow.release_whole(town.conn, town.value("select id from staffing.pending_payments"))
+        escrow.release_whole(town.desk, town.conn, town.value("select id from staffing.pending_payments"))
     verify(town, booking, shift)
     town.mainspring.drain()
     assert [row[:2] for row in transfers(town)] == [(24000, "Succeeded")]
@@ -326,7 +329,7 @@ def test_without_an_account_of_the_lender_the_money_waits_in_escrow(town: Town) 
     assert town.ledger(booking) == (24000, 24000, 0, 0, 0)
 
     with town.conn.transaction():
-        accounts.connect_account(town.conn, booking.lender, account=town.account())
+        accounts.connect_account(town.desk, town.conn, booking.lender, account=town.account())
     assert town.ledger(booking) == (24000, 0, 0, 24000, 0)
 
 

@@ -9,10 +9,11 @@ import psycopg
 import pytest
 from tests.staffing.town import BEGIN, Town
 
-from mainspring_apps.staffing import bookings, search
+from mainspring_apps.staffing import bookings
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import planning
 from mainspring_apps.staffing.rules.matching import Asked
+from mainspring_apps.staffing.searches import search
 from mainspring_apps.staffing.states import Refused
 
 NY = "America/New_York"
@@ -22,6 +23,7 @@ class Office:
     """A project and a worker, and a booking to be confirmed."""
 
     def __init__(self, town: Town) -> None:
+        self.desk = town.desk
         self.borrower = town.company("Borrower", stripe_customer_id=None)
         self.lender = town.company("Lender", stripe_account_id=None)
         self.project = town.insert("projects", company_id=self.borrower, name="Bridge", timezone=NY)
@@ -35,7 +37,7 @@ class Office:
 
     def confirm(self, conn: psycopg.Connection[Any], **changes: Any) -> int:
         with conn.transaction():
-            return bookings.confirm_booking(conn, **self.booking(**changes))
+            return bookings.confirm_booking(self.desk, conn, **self.booking(**changes))
 
 
 @pytest.fixture
@@ -100,7 +102,7 @@ def test_two_who_book_the_same_worker_at_once_wait_for_each_other_and_one_is_ref
 
     want = Asked("welder", None, datetime(2026, 6, 8, tzinfo=UTC), datetime(2026, 6, 13, tzinfo=UTC))
     with psycopg.connect(town.mainspring.dsn) as first:
-        bookings.confirm_booking(first, **office.booking())
+        bookings.confirm_booking(town.desk, first, **office.booking())
         other = threading.Thread(target=second)
         other.start()
         while not town.value(
@@ -124,7 +126,9 @@ def test_two_who_book_the_same_worker_at_once_wait_for_each_other_and_one_is_ref
 @pytest.mark.rule("STAFF-12.01")
 def test_there_is_no_cart(town: Town) -> None:
     town.mainspring.drain()
-    named = {task.name for task in tasks} | {task.queue for task in tasks} | {s.name for s in tasks.schedules()}
+    declared = tasks.bound(town.desk)
+    named = {task.name for task in declared} | {task.queue for task in declared}
+    named |= {schedule.name for schedule in declared.schedules()}
     named |= {name for (name,) in town.rows(
         "select column_name from information_schema.columns where table_schema = 'staffing'"
         " union select table_name from information_schema.tables where table_schema = 'staffing'"
@@ -164,15 +168,19 @@ def test_what_is_refused_names_its_field_and_writes_nothing(
 
 def test_companies_people_and_projects_join_by_events_that_name_what_is_wrong(town: Town) -> None:
     conn = town.conn
-    borrower = bookings.add_company(conn, kind="Borrower", name="Builders")
-    lender = bookings.add_company(conn, kind="Lender", name="Lenders")
-    bookings.put_card(conn, borrower, customer="cus_1", payment_method="pm_card_visa")
-    admin = bookings.add_user(conn, company_id=borrower, role="Admin", name="Ada", email="a@example.com", timezone=NY)
-    person = bookings.add_user(conn, company_id=lender, role="Worker", name="Wim", alert_channels=["sms"])
-    project = bookings.add_project(conn, company_id=borrower, name="Bridge", timezone="Asia/Kathmandu", by=admin)
-    worker = bookings.add_worker(conn, company_id=lender, user_id=person, trade="welder", zip_code="10001")
-    bookings.add_policy(conn, company_id=lender, expiration_date=date(2027, 1, 1))
-    user = search.save_search(conn, user_id=admin, criteria={"trade": "welder", "from": "2026-06-08"})
+    borrower = bookings.add_company(town.desk, conn, kind="Borrower", name="Builders")
+    lender = bookings.add_company(town.desk, conn, kind="Lender", name="Lenders")
+    bookings.put_card(town.desk, conn, borrower, customer="cus_1", payment_method="pm_card_visa")
+    admin = bookings.add_user(
+        town.desk, conn, company_id=borrower, role="Admin", name="Ada", email="a@example.com", timezone=NY
+    )
+    person = bookings.add_user(town.desk, conn, company_id=lender, role="Worker", name="Wim", alert_channels=["sms"])
+    project = bookings.add_project(
+        town.desk, conn, company_id=borrower, name="Bridge", timezone="Asia/Kathmandu", by=admin
+    )
+    worker = bookings.add_worker(town.desk, conn, company_id=lender, user_id=person, trade="welder", zip_code="10001")
+    bookings.add_policy(town.desk, conn, company_id=lender, expiration_date=date(2027, 1, 1))
+    user = search.save_search(town.desk, conn, user_id=admin, criteria={"trade": "welder", "from": "2026-06-08"})
     assert town.row("companies", borrower)["card_on_file"] == "pm_card_visa"
     assert town.row("projects", project)["timezone"] == "Asia/Kathmandu"
     assert town.row("workers", worker)["state"] == "Unlisted"
@@ -181,7 +189,7 @@ def test_companies_people_and_projects_join_by_events_that_name_what_is_wrong(to
 
     def refused(text: str, event: Any, *args: Any, **about: Any) -> None:
         with pytest.raises(Refused, match=f"^{re.escape(text)}"):
-            event(conn, *args, **about)
+            event(town.desk, conn, *args, **about)
 
     refused("kind: is not one of Borrower, Lender", bookings.add_company, kind="Bank", name="B")
     refused("name: is not a text of 1 to 200", bookings.add_company, kind="Lender", name=" ")

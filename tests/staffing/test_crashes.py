@@ -27,11 +27,10 @@ from tests.staffing.crashes import Nursery, nursery
 from tests.staffing.flows import FLOWS, INSTANT, Flow, end_of, left, wrong
 from tests.staffing.town import Town
 
-import mainspring as ms
 from mainspring.sandbox import Courier, Sandbox
 from mainspring.testing import Harness
-from mainspring.testing.databases import Server
-from mainspring_apps.staffing.desk import desk
+from mainspring.virtual.databases import Server
+from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.settings import Settings
 
 ALL = os.environ.get("STAFFING_CRASHES") == "all"
@@ -57,7 +56,7 @@ def fork(mainspring_sandbox_server: Sandbox) -> Iterator[Nursery]:
 @pytest.fixture
 def fresh(
     mainspring_server: Server,
-    mainspring_app: ms.App,
+    mainspring_app: Market,
     mainspring_sandbox_server: Sandbox,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Fresh:
@@ -70,10 +69,9 @@ def fresh(
             with Harness(database.dsn, mainspring_app) as harness:
                 mainspring_sandbox_server.reset(harness.now)
                 harness.visitors.append(Courier(mainspring_sandbox_server, mainspring_app))
-                town = Town(harness, mainspring_sandbox_server)
+                town = Town(harness, mainspring_sandbox_server, mainspring_app.desk)
                 yield town
                 town.close()
-                desk().close()
                 check_tickets(harness.conn)
                 mainspring_sandbox_server.reset()
 
@@ -158,10 +156,10 @@ def in_flight(steps: list[str]) -> bool:
 @pytest.mark.timeout(600)  # each step costs a database, a fork and a second worker
 @pytest.mark.parametrize("name", FLOWS)
 def test_killed_at_any_step_the_flow_ends_as_if_nothing_had_happened(
-    name: str, fresh: Fresh, fork: Nursery, monkeypatch: pytest.MonkeyPatch
+    name: str, fresh: Fresh, fork: Nursery, mainspring_app: Market, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow = FLOWS[name]
-    monkeypatch.setattr(desk(), "settings", Settings(transfer_timing=flow.timing))
+    monkeypatch.setitem(vars(mainspring_app.desk), "settings", Settings(transfer_timing=flow.timing))
     with fresh() as town:
         flow.begin(town)
         phases = unharmed(town, flow, fork)

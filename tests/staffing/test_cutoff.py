@@ -12,8 +12,10 @@ from tests.staffing.wednesday import MINUTE, SECOND, at, charged, deliver, pendi
 
 import mainspring as ms
 from mainspring.sandbox import Fault
-from mainspring_apps.staffing import bookings, cutoff, settling, shifts
-from mainspring_apps.staffing.registry import tasks
+from mainspring_apps.staffing import bookings, shifts
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.market import Market
+from mainspring_apps.staffing.payments import cutoff, reconcile
 from mainspring_apps.staffing.rules import cutoff as rules
 from mainspring_apps.staffing.rules import weeks
 
@@ -91,8 +93,10 @@ def test_it_comes_when_wednesday_ends_where_the_project_is(town: Town, zone: str
         ("Antarctica/Casey", at("2023-03-08T13:00"), date(2023, 3, 9)),
     ],
 )
-def test_a_midnight_that_is_missing_or_comes_twice_is_one_instant(zone: str, instant: datetime, day: date) -> None:
-    (schedule,) = [one for one in tasks.schedules() if one.name == "weekly-hard-cutoff"]
+def test_a_midnight_that_is_missing_or_comes_twice_is_one_instant(
+    mainspring_app: Market, zone: str, instant: datetime, day: date
+) -> None:
+    (schedule,) = [one for one in mainspring_app.registry.schedules() if one.name == "weekly-hard-cutoff"]
     assert schedule.rule == ms.weekly("thu", "00:00")
     ticks = ms.weekly("thu", "00:00", zone=zone).ticks(instant - timedelta(days=2), instant + timedelta(days=2))
     assert [tick.at for tick in ticks] == [instant]
@@ -199,7 +203,7 @@ def test_shifts_up_to_sunday_are_worked_and_paid_after_the_release(town: Town) -
     ready = town.booking()
     with town.conn.transaction():
         booking_id = bookings.confirm_booking(
-            town.conn, project_id=ready.project, worker_id=ready.worker, supervisor_id=ready.supervisor,
+            town.desk, town.conn, project_id=ready.project, worker_id=ready.worker, supervisor_id=ready.supervisor,
             start_date=SATURDAY, end_date=date(2026, 6, 13), start=time(9), end=time(17), weekdays=frozenset({5}),
             rate_minor=3000, currency="USD",
         )  # fmt: skip
@@ -216,10 +220,10 @@ def test_shifts_up_to_sunday_are_worked_and_paid_after_the_release(town: Town) -
 
     town.mainspring.clock.set(at("2026-06-06T13:00"))
     with town.conn.transaction():
-        shifts.clock_in(town.conn, saturday, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, saturday, by=booking.worker_user)
     town.mainspring.clock.set(at("2026-06-06T21:00"))
     with town.conn.transaction():
-        shifts.submit_timesheet(town.conn, saturday, by=booking.worker_user)
+        shifts.submit_timesheet(town.desk, town.conn, saturday, by=booking.worker_user)
     town.mainspring.clock.set(at("2026-06-07T01:00") - SECOND)
     town.mainspring.advance(minutes=1)
     assert town.shift_status(saturday) == "Verified"
@@ -269,16 +273,16 @@ def test_a_payment_that_stays_under_way_is_asked_for_an_hour_then_given_up(
     town.mainspring.clock.set(T00)
     intent = pending(town, booking)
     asks: list[datetime] = []
-    ask = settling.ask
+    ask = reconcile.ask
 
-    def counted(ctx: ms.SyncContext, payment_id: int) -> str:
+    def counted(desk: Desk, ctx: ms.SyncContext, payment_id: int) -> str:
         asks.append(town.mainspring.clock.at)
-        status = ask(ctx, payment_id)
+        status = ask(desk, ctx, payment_id)
         if paid and len(asks) == 5:  # between the last answer and the cancellation
             town.sandbox.stripe.settle(intent, "succeeded")
         return status
 
-    monkeypatch.setattr(settling, "ask", counted)
+    monkeypatch.setattr(reconcile, "ask", counted)
     cut(town, booking)
     for _ in range(5):
         assert (town.status(booking), town.wrong("cutoff_failed")) == ("Active", [])  # it waits, and has not failed

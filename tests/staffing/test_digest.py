@@ -8,9 +8,9 @@ import pytest
 from tests.staffing.seekers import Seekers
 from tests.staffing.town import Town
 
-from mainspring_apps.staffing import digest
 from mainspring_apps.staffing.registry import DIGEST
 from mainspring_apps.staffing.rules import digests
+from mainspring_apps.staffing.searches import digest
 from mainspring_apps.staffing.settings import Settings
 
 NY, KOLKATA, KATHMANDU, APIA = "America/New_York", "Asia/Kolkata", "Asia/Kathmandu", "Pacific/Apia"
@@ -223,7 +223,7 @@ def test_a_search_that_finds_nobody_for_a_month_is_switched_off_where_that_is_wa
     assert town.row("saved_searches", kept)["is_active"]  # off unless somebody asks for it
     town.conn.execute("delete from staffing.alert_deliveries")
     town.conn.execute("delete from staffing.saved_searches where id = %s", [kept])
-    monkeypatch.setattr(town.desk, "settings", Settings(deactivate_empty_searches=True))
+    monkeypatch.setitem(vars(town.desk), "settings", Settings(deactivate_empty_searches=True))
     seekers.worker(listed=SLOT + timedelta(hours=1))
     come(town, SLOT)
     assert streaks() == [(29, True), (29, True)]

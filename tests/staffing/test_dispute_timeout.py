@@ -8,8 +8,9 @@ from tests.staffing.quarrels import DAY, HOUR, MINUTE, TUESDAY, T, at, filed, fr
 from tests.staffing.town import MONDAY, NEXT_MONDAY, W10, Booking, Town
 
 from mainspring.sandbox import Fault
-from mainspring_apps.staffing import shifts, timeouts
-from mainspring_apps.staffing.disputes import Ending
+from mainspring_apps.staffing import shifts
+from mainspring_apps.staffing.conflicts import timeouts
+from mainspring_apps.staffing.conflicts.disputes import Ending
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import dispute as rules
 from mainspring_apps.staffing.rules import pay
@@ -76,7 +77,7 @@ def test_a_shift_that_has_begun_is_kept_and_one_that_begins_in_a_minute_is_cance
     at(town, T + 3 * HOUR)
     assert [town.shift_status(one) for one in (begun, now, soon)] == ["Scheduled", "Scheduled", "Cancelled"]
     with town.conn.transaction():  # STAFF-10.23
-        shifts.clock_in(town.conn, begun, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, begun, by=booking.worker_user)
 
 
 @pytest.mark.rule("STAFF-10.11")
@@ -247,7 +248,7 @@ def test_the_sweep_reads_only_disputes_that_should_have_timed_out(town: Town, ab
     known = {"booking_id": booking.id, "time_log_id": booking.shifts[0], "dispute_option": "A", "dispute_filed_at": T}
     town.insert("disputes", **known | about)
     town.mainspring.clock.set(T + 3 * HOUR)
-    sweep = tasks.get("overdue-disputes").job().for_org("SYSTEM")
+    sweep = tasks.bound(town.desk).get("overdue-disputes").job().for_org("SYSTEM")
     assert town.mainspring.run_one(sweep).result == {"rows": rows}
     town.conn.execute("update staffing.bookings set status = 'Cancelled'")  # option B has ended it
     assert town.mainspring.run_one(sweep).result == {"rows": 0}

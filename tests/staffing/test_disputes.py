@@ -9,11 +9,14 @@ from tests.staffing.quarrels import HOUR, MINUTE, TUESDAY, T, at, filed, frozen,
 from tests.staffing.sheets import timers
 from tests.staffing.town import MONDAY, NEXT_MONDAY, Booking, Town
 
-from mainspring_apps.staffing import approval, disputes, shifts, timeouts
-from mainspring_apps.staffing.disputes import Option, Unresolved
+from mainspring_apps.staffing import shifts, unresolved
+from mainspring_apps.staffing.conflicts import timeouts
+from mainspring_apps.staffing.conflicts.disputes import Option
 from mainspring_apps.staffing.rules import dispute as rules
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.timers import OF_SHIFT
+from mainspring_apps.staffing.timesheets import approval
+from mainspring_apps.staffing.unresolved import Unresolved
 
 
 def refused(town: Town, shift: int, option: Option = "A", *, by: int) -> str:
@@ -114,7 +117,7 @@ def test_a_timesheet_can_be_disputed_up_to_its_deadline_that_instant_included(to
 def test_what_a_person_has_verified_cannot_be_disputed(town: Town) -> None:
     booking, shift = submitted(town)
     with town.conn.transaction():
-        shifts.verify_timesheet(town.conn, shift, by=booking.borrowing_admin)
+        shifts.verify_timesheet(town.desk, town.conn, shift, by=booking.borrowing_admin)
     assert refused(town, shift, by=booking.supervisor) == "time_log_id"  # type: ignore[arg-type]  # there is one
 
 
@@ -183,7 +186,7 @@ def test_what_is_unresolved(town: Town) -> None:
         town.insert("incident_reports", booking_id=booking.id, dispute_option=option, status=status, filed_at=town.now)
 
     def found() -> Unresolved:
-        return disputes.unresolved(town.conn, booking.id)
+        return unresolved.of_booking(town.conn, booking.id)
 
     none = Unresolved(disputes_a=0, disputes_b=0, incidents_a=0, incidents_b=0)
     disputed(booking.shifts[0], "A", "Settled", "Verified")
@@ -313,7 +316,7 @@ def test_a_legal_hold_stops_the_timer_and_keeps_the_money(town: Town) -> None:
     assert (town.shift_status(shift), town.shift_status(later)) == ("Disputed", "Scheduled")
     assert town.ledger(booking) == (24000, 0, 24000, 0, 0)
     assert (moved(town, "transfer"), moved(town, "refund")) == ([], [])
-    assert not disputes.unresolved(town.conn, booking.id).option_a
+    assert not unresolved.of_booking(town.conn, booking.id).option_a
     with pytest.raises(Refused, match="cannot go from Legal_Hold to Legal_Hold"):
         resolved(town, dispute, "Legal_Hold")
     resolved(town, dispute, "Resolved", lender_minor=24000, borrower_minor=0)
@@ -355,7 +358,7 @@ def test_a_disputed_booking_accepts_clock_in(town: Town) -> None:
     tomorrow = town.shift(booking, TUESDAY)
     town.conn.execute("update staffing.bookings set status = 'Payment_Paused_Dispute'")
     with town.conn.transaction():
-        shifts.clock_in(town.conn, tomorrow, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, tomorrow, by=booking.worker_user)
     assert town.shift_status(tomorrow) == "Working"
 
 

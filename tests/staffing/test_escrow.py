@@ -14,7 +14,8 @@ from tests.staffing.town import MONDAY, NEXT_MONDAY, Booking, Town
 
 import mainspring as ms
 from mainspring.contrib.money import Money
-from mainspring_apps.staffing import escrow, states
+from mainspring_apps.staffing import states
+from mainspring_apps.staffing.payments import escrow
 from mainspring_apps.staffing.rules import pay
 from mainspring_apps.staffing.rules.penalty import penalty
 from mainspring_apps.staffing.states import Refused
@@ -67,7 +68,7 @@ def test_yen_have_no_cents_and_currencies_are_never_added(town: Town) -> None:
         for n, currency in enumerate(("USD", "JPY"))
     ]  # fmt: skip
     with pytest.raises(ms.ValidationError, match="USD and JPY do not mix"):
-        escrow.settle(town.conn, holds, lender_minor=100, borrower_minor=100)
+        escrow.settle(town.desk, town.conn, holds, lender_minor=100, borrower_minor=100)
 
 
 # -- money that comes
@@ -82,8 +83,8 @@ def test_money_of_a_shift_that_was_disputed_since_the_charge_is_frozen(town: Tow
     payment = charged(town, booking)
 
     with received(town, payment):
-        assert len(escrow.fund(town.conn, payment)) == 2
-        assert escrow.fund(town.conn, payment) == []  # once
+        assert len(escrow.fund(town.desk, town.conn, payment)) == 2
+        assert escrow.fund(town.desk, town.conn, payment) == []  # once
 
     assert town.ledger(booking) == (48000, 24000, 24000, 0, 0)
     assert holds(town, booking) == [("Shift", 24000, "Frozen", dispute), ("Shift", 24000, "Held", None)]
@@ -103,7 +104,7 @@ def test_money_of_a_shift_that_a_dispute_cancelled_since_the_charge_is_split_as_
     town.mainspring.clock.set(town.now + timedelta(days=1))
 
     with received(town, payment):
-        escrow.fund(town.conn, payment)
+        escrow.fund(town.desk, town.conn, payment)
 
     over = status == "Settled"  # then the lender is owed the penalty, which nobody could settle any more
     frozen, released = (0, 12000) if over else (12000, 0)
@@ -118,7 +119,7 @@ def test_money_of_a_shift_that_was_cancelled_without_a_dispute_goes_back(town: T
     town.shift(booking, MONDAY, status="Cancelled", cancelled_at=town.now, cancel_reason="Weekly Payment Hard Cutoff")
     payment = charged(town, booking)
     with received(town, payment):
-        escrow.fund(town.conn, payment)
+        escrow.fund(town.desk, town.conn, payment)
     assert town.ledger(booking) == (24000, 0, 0, 0, 24000)
 
 
@@ -128,9 +129,9 @@ def test_a_long_term_shift_inside_the_notice_is_owed_whole_and_one_outside_goes_
     town.funded(booking)
     dispute = disputed(town, booking)
     with town.conn.transaction():
-        assert escrow.split(town.conn, booking.shifts[0], town.now, dispute) == (24000, 0)
-        assert escrow.split(town.conn, booking.shifts[1], town.now, dispute) == (0, 24000)
-        assert escrow.split(town.conn, booking.shifts[1], town.now, dispute) == (0, 0)  # once
+        assert escrow.split(town.desk, town.conn, booking.shifts[0], town.now, dispute) == (24000, 0)
+        assert escrow.split(town.desk, town.conn, booking.shifts[1], town.now, dispute) == (0, 24000)
+        assert escrow.split(town.desk, town.conn, booking.shifts[1], town.now, dispute) == (0, 0)  # once
     assert holds(town, booking) == [("Penalty", 24000, "Frozen", dispute), ("Shift", 24000, "Refunded", None)]
 
 
@@ -145,9 +146,9 @@ def test_a_settlement_divides_everything_that_is_frozen_to_the_cent(town: Town, 
         found = escrow.frozen(town.conn, dispute_id=dispute)
         for off in (-1, 1):
             with pytest.raises(Refused, match="settlement") as refused:
-                escrow.settle(town.conn, found, lender_minor=lender, borrower_minor=48000 - lender + off)
+                escrow.settle(town.desk, town.conn, found, lender_minor=lender, borrower_minor=48000 - lender + off)
             assert refused.value.field == "settlement"
-        escrow.settle(town.conn, found, lender_minor=lender, borrower_minor=48000 - lender)
+        escrow.settle(town.desk, town.conn, found, lender_minor=lender, borrower_minor=48000 - lender)
 
     assert town.ledger(booking) == (48000, 0, 0, lender, 48000 - lender)
     sums = town.rows(
@@ -161,14 +162,14 @@ def test_a_settlement_below_zero_is_refused(town: Town) -> None:
     _, dispute = frozen(town)
     found = escrow.frozen(town.conn, dispute_id=dispute)
     with pytest.raises(Refused, match="settlement"):
-        escrow.settle(town.conn, found, lender_minor=-1, borrower_minor=48001)
+        escrow.settle(town.desk, town.conn, found, lender_minor=-1, borrower_minor=48001)
 
 
 def test_what_is_not_verified_is_not_released(town: Town) -> None:
     booking = town.booking(shifts=1)
     town.funded(booking)
     with town.conn.transaction():
-        assert escrow.release(town.conn, booking.shifts[0]) == []
+        assert escrow.release(town.desk, town.conn, booking.shifts[0]) == []
     assert town.ledger(booking) == (24000, 24000, 0, 0, 0)
 
 
@@ -178,8 +179,8 @@ def test_a_whole_week_leaves_as_one_transfer_without_what_is_frozen(town: Town) 
     payment = town.funded(booking)
     with town.conn.transaction():
         escrow.freeze(town.conn, booking.shifts[0], disputed(town, booking))
-        assert escrow.release_whole(town.conn, payment) == 1
-        assert escrow.release_whole(town.conn, payment) == 0
+        assert escrow.release_whole(town.desk, town.conn, payment) == 1
+        assert escrow.release_whole(town.desk, town.conn, payment) == 0
     town.mainspring.drain()
     assert [entry.body["amount"] for entry in town.sandbox.ledger.find("transfer")] == [48000]
     assert town.ledger(booking) == (72000, 0, 24000, 48000, 0)
@@ -190,8 +191,8 @@ def test_a_payment_that_came_too_late_goes_back_by_one_refund(town: Town) -> Non
     booking = town.booking(shifts=2)
     payment = charged(town, booking)
     with received(town, payment):
-        assert escrow.refund_whole(town.conn, payment) == 1
-        assert escrow.refund_whole(town.conn, payment) == 0
+        assert escrow.refund_whole(town.desk, town.conn, payment) == 1
+        assert escrow.refund_whole(town.desk, town.conn, payment) == 0
     assert town.rows("select amount_minor::int, idempotency_key from staffing.refunds") == [
         (48000, f"refund:payment:{payment}")
     ]

@@ -9,7 +9,7 @@ from tests.staffing.town import NEXT_WEEK, NY, T00, W14, Town
 from tests.staffing.wednesday import MINUTE, SECOND, at, deliver, pending
 
 from mainspring.sandbox import Fault
-from mainspring_apps.staffing import warning
+from mainspring_apps.staffing.payments import warning
 from mainspring_apps.staffing.rules import cutoff as rules
 from mainspring_apps.staffing.rules import weeks
 

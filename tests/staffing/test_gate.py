@@ -6,9 +6,10 @@ import pytest
 from tests.staffing.sheets import at, begun, booked, leap, live, timers
 from tests.staffing.town import MONDAY, Town
 
-from mainspring_apps.staffing import insurance, reminders, shifts
+from mainspring_apps.staffing import cancellation, insurance, shifts
 from mainspring_apps.staffing.rules import gate
 from mainspring_apps.staffing.states import Refused
+from mainspring_apps.staffing.timesheets import reminders
 
 SATURDAY = date(2026, 6, 6)
 SUNDAY = date(2026, 6, 7)
@@ -46,22 +47,22 @@ def test_nobody_clocks_in_or_verifies_for_somebody_else(town: Town) -> None:
     leap(town, at("09:00"))
     for who, why in ((booking.supervisor, "a Supervisor may not"), (stranger, "nobody of this booking may")):
         with pytest.raises(Refused, match=f"by: {why}") as refused:
-            shifts.clock_in(town.conn, shift, by=who)
+            shifts.clock_in(town.desk, town.conn, shift, by=who)
         assert refused.value.field == "by"
-    shifts.clock_in(town.conn, shift, by=booking.worker_user)
+    shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
     with pytest.raises(Refused, match="a Supervisor may not submit_timesheet"):
-        shifts.submit_timesheet(town.conn, shift, by=booking.supervisor)
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.supervisor)
     with pytest.raises(Refused, match="a Worker may not force_clock_out"):
-        shifts.force_clock_out(town.conn, shift, by=booking.worker_user)
+        shifts.force_clock_out(town.desk, town.conn, shift, by=booking.worker_user)
     for end in (at("08:59"), at("09:01")):
         with pytest.raises(Refused, match="end: work ends between clock-in and now"):
-            shifts.submit_timesheet(town.conn, shift, end=end, by=booking.worker_user)
-    shifts.submit_timesheet(town.conn, shift, by=booking.worker_user)
+            shifts.submit_timesheet(town.desk, town.conn, shift, end=end, by=booking.worker_user)
+    shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
     for who in (booking.worker_user, booking.lending_admin, stranger):
         with pytest.raises(Refused, match="may not verify_timesheet"):
-            shifts.verify_timesheet(town.conn, shift, by=who)
+            shifts.verify_timesheet(town.desk, town.conn, shift, by=who)
     with pytest.raises(Refused, match="time_log_id: there is no time log 404"):
-        shifts.verify_timesheet(town.conn, 404, by=booking.worker_user)
+        shifts.verify_timesheet(town.desk, town.conn, 404, by=booking.worker_user)
 
 
 @pytest.mark.rule("STAFF-1.21", "STAFF-10.23")
@@ -71,7 +72,7 @@ def test_while_payment_is_paused_by_a_dispute_work_goes_on(town: Town) -> None:
     town.conn.execute("update staffing.time_log set status = 'Working' where id = %(id)s", {"id": disputed})
     leap(town, at("17:00"))
     with town.conn.transaction():
-        shifts.submit_timesheet(town.conn, disputed)
+        shifts.submit_timesheet(town.desk, town.conn, disputed)
         dispute = town.insert(
             "disputes", booking_id=booking.id, time_log_id=disputed, dispute_option="A", dispute_filed_at=town.now
         )
@@ -79,7 +80,7 @@ def test_while_payment_is_paused_by_a_dispute_work_goes_on(town: Town) -> None:
     leap(town, at("09:00", tuesday))
     shift = booking.shifts[1]
     with town.conn.transaction():
-        shifts.clock_in(town.conn, shift, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
     assert town.shift_status(shift) == "Working"
     assert set(timers(town, shift)) == {"reminder-5m", "reminder-30m"}
     assert town.row("disputes", dispute)["status"] == "Open"
@@ -92,10 +93,10 @@ def test_a_released_booking_is_worked_and_paid_up_to_its_sunday(town: Town) -> N
     town.funded(booking, shift)
     leap(town, at("09:00", SATURDAY))
     with town.conn.transaction():
-        shifts.clock_in(town.conn, shift, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
     leap(town, at("17:00", SATURDAY))
     with town.conn.transaction():
-        shifts.submit_timesheet(town.conn, shift, by=booking.worker_user)
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
     live(town, at("17:00", SATURDAY), at("21:00", SATURDAY), at("21:00:01", SATURDAY))
     assert town.shift_status(shift) == "Verified"
     assert town.ledger(booking) == (24000, 0, 0, 24000, 0)
@@ -103,7 +104,7 @@ def test_a_released_booking_is_worked_and_paid_up_to_its_sunday(town: Town) -> N
 
     leap(town, at("09:00", SUNDAY + timedelta(days=1)))
     with pytest.raises(Refused, match="the booking is Completed") as refused, town.conn.transaction():
-        shifts.clock_in(town.conn, booking.shifts[1], by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, booking.shifts[1], by=booking.worker_user)
     assert refused.value.field == "status"
 
 
@@ -116,7 +117,7 @@ def test_a_suspended_booking_lets_nobody_in_and_nobody_out(town: Town) -> None:
         [booking.id],
     )
     with pytest.raises(Refused, match="status: the booking is Suspended_Insurance") as refused:
-        shifts.clock_in(town.conn, booking.shifts[1], by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, booking.shifts[1], by=booking.worker_user)
     assert refused.value.field == "status"
     assert town.shift_status(booking.shifts[1]) == "Scheduled"
     assert town.shift_status(working) == "Working"
@@ -131,11 +132,11 @@ def test_the_gate_asks_for_cover_on_the_local_date(town: Town) -> None:
     town.policy(booking.borrower, date(2027, 6, 1))
     town.policy(booking.lender, date(2026, 6, 15))
     leap(town, at("09:00", date(2026, 6, 15), "Pacific/Auckland"))
-    shifts.clock_in(town.conn, booking.shifts[0], by=booking.worker_user)
+    shifts.clock_in(town.desk, town.conn, booking.shifts[0], by=booking.worker_user)
 
     leap(town, datetime(2026, 6, 15, 20, tzinfo=UTC))
     with pytest.raises(Refused, match=r"^insurance: ") as refused:
-        shifts.clock_in(town.conn, booking.shifts[1], by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, booking.shifts[1], by=booking.worker_user)
     assert refused.value.field == "insurance"
     assert town.status(booking) == "Active"
 
@@ -152,12 +153,14 @@ def test_after_renewal_a_disputed_booking_is_worked_again(town: Town) -> None:
     )
     leap(town, at("09:00"))
     with pytest.raises(Refused, match="Suspended_Insurance"):
-        shifts.clock_in(town.conn, shift, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
     with town.conn.transaction():
-        insurance.renew_insurance(town.conn, policy, expiration_date=date(2027, 6, 1), by=booking.lending_admin)
+        insurance.renew_insurance(
+            town.desk, town.conn, policy, expiration_date=date(2027, 6, 1), by=booking.lending_admin
+        )
     assert town.status(booking) == "Payment_Paused_Dispute"
     with town.conn.transaction():
-        shifts.clock_in(town.conn, shift, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
     assert town.shift_status(shift) == "Working"
 
 
@@ -173,8 +176,8 @@ def test_only_shifts_that_have_not_begun_are_cancelled_with_their_timers(town: T
     )  # fmt: skip
     town.desk.client.timers.set(timer.at(at("17:05")).with_key(f"reminder-5m:{planned}"), conn=town.conn)
     with town.conn.transaction():
-        gone = shifts.cancel_shifts(
-            town.conn, booking.id, [planned, working], reason="Dispute_Timeout", dispute_id=None
+        gone = cancellation.cancel_shifts(
+            town.desk, town.conn, booking.id, [planned, working], reason="Dispute_Timeout", dispute_id=None
         )
 
     assert gone == [planned]

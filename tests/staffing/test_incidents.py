@@ -6,19 +6,21 @@ import pytest
 from tests.staffing.quarrels import MINUTE, TUESDAY, T, filed, moved, resolved, submitted
 from tests.staffing.town import NEXT_MONDAY, W10, Booking, Town
 
-from mainspring_apps.staffing import incidents
-from mainspring_apps.staffing.disputes import Option
+from mainspring_apps.staffing.conflicts import incidents
+from mainspring_apps.staffing.conflicts.disputes import Option
 from mainspring_apps.staffing.states import Refused
 
 
 def reported(town: Town, booking: Booking, option: Option = "A", *, by: int | None = None) -> int:
     with town.conn.transaction():
-        return incidents.file_incident(town.conn, booking.id, option=option, by=by or booking.borrowing_admin)
+        return incidents.file_incident(
+            town.desk, town.conn, booking.id, option=option, by=by or booking.borrowing_admin
+        )
 
 
 def closed(town: Town, incident: int, **about: Any) -> None:
     with town.conn.transaction():
-        incidents.resolve_incident(town.conn, incident, **about)
+        incidents.resolve_incident(town.desk, town.conn, incident, **about)
 
 
 @pytest.mark.rule("STAFF-1.18", "STAFF-11.02")

@@ -33,6 +33,7 @@ def test_every_index_that_is_asked_for_is_in_the_catalogue(town: Town) -> None:
     assert {name: found.get(name) for name in ASKED} == ASKED
 
 
+@pytest.mark.mainspring_new
 @pytest.mark.rule("STAFF-17.01")
 def test_payments_whose_end_nobody_told_are_found_by_status_and_age(town: Town) -> None:
     booking = town.booking().id

@@ -7,10 +7,11 @@ import pytest
 from tests.staffing.seekers import NOON, Seekers
 from tests.staffing.town import Town
 
-from mainspring_apps.staffing import digest, instant, listings, search, store
+from mainspring_apps.staffing import store
 from mainspring_apps.staffing.registry import INSTANT
 from mainspring_apps.staffing.rules import quiet
 from mainspring_apps.staffing.rules.matching import NOBODY, Asked, asked, fits
+from mainspring_apps.staffing.searches import digest, instant, listings, search
 from mainspring_apps.staffing.states import Refused
 
 NIGHT = datetime(2026, 6, 3, 3, 30, tzinfo=UTC)  # Tuesday 23:30 in New York
@@ -47,8 +48,8 @@ def test_a_new_listing_is_news_once_and_no_other_change_is(town: Town, seekers: 
     assert len(seekers.told("instant_alert")) == 2  # by SMS and by mail
     assert seekers.deliveries() == [(one, "instant", "Sent", None)]
 
-    assert listings.unlist_worker(town.conn, worker)
-    assert not listings.unlist_worker(town.conn, worker)
+    assert listings.unlist_worker(town.desk, town.conn, worker)
+    assert not listings.unlist_worker(town.desk, town.conn, worker)
     assert town.waiting() == []
     town.mainspring.clock.advance(minutes=20)
     assert seekers.enlist(worker)  # a new listing is new
@@ -60,10 +61,10 @@ def test_a_new_listing_is_news_once_and_no_other_change_is(town: Town, seekers: 
 def test_a_listing_that_is_rolled_back_is_no_news(town: Town, seekers: Seekers) -> None:
     worker = seekers.worker()
     with town.conn.transaction(force_rollback=True):
-        assert listings.list_worker(town.conn, worker)
+        assert listings.list_worker(town.desk, town.conn, worker)
     assert town.waiting() == []
     with pytest.raises(Refused, match="worker_id: there is no worker 999"):
-        listings.list_worker(town.conn, 999)
+        listings.list_worker(town.desk, town.conn, 999)
 
 
 @pytest.mark.rule("STAFF-5.03")
@@ -113,8 +114,8 @@ def test_a_sleeper_is_told_in_the_morning_of_who_is_still_there(town: Town, seek
     town.mainspring.clock.advance(hours=2, minutes=30)  # 02:00
     town.conn.execute("update staffing.saved_searches set instant_enabled = false where id = %s", [off[0]])
     town.conn.execute("update staffing.saved_searches set is_active = false where id = %s", [off[1]])
-    listings.unlist_worker(town.conn, taken)
-    listings.unlist_worker(town.conn, again)
+    listings.unlist_worker(town.desk, town.conn, taken)
+    listings.unlist_worker(town.desk, town.conn, again)
     seekers.enlist(again)  # a listing of its own
     town.mainspring.drain()
     town.mainspring.clock.set(MORNING - timedelta(seconds=1))

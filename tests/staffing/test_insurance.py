@@ -9,7 +9,9 @@ from tests.staffing.town import MONDAY, NEXT_WEEK, T00, W10, Booking, Town
 from tests.staffing.wednesday import MINUTE, SECOND, at, deliver, tried
 
 from mainspring.sandbox import Fault
-from mainspring_apps.staffing import cutoff, disputes, insurance, shifts, store
+from mainspring_apps.staffing import insurance, shifts, store
+from mainspring_apps.staffing.conflicts import disputes
+from mainspring_apps.staffing.payments import cutoff
 from mainspring_apps.staffing.registry import INSURANCE_HARD_STOP, tasks
 from mainspring_apps.staffing.rules import insurance as rules
 from mainspring_apps.staffing.settings import SCAN
@@ -43,13 +45,13 @@ def expiring(town: Town, expires: date = EXPIRES, *, shifts: Any = 0, **values: 
 def stop(town: Town, policy: int) -> None:
     """Somebody withdraws a policy, and the stop follows at once."""
     with town.conn.transaction():
-        insurance.deactivate_insurance(town.conn, policy)
+        insurance.deactivate_insurance(town.desk, town.conn, policy)
     town.mainspring.drain(queue=INSURANCE_HARD_STOP)
 
 
 def renew(town: Town, policy: int, until: date = date(2027, 6, 15), by: int | None = None) -> None:
     with town.conn.transaction():
-        insurance.renew_insurance(town.conn, policy, expiration_date=until, by=by)
+        insurance.renew_insurance(town.desk, town.conn, policy, expiration_date=until, by=by)
 
 
 def everybody(booking: Booking) -> set[int | None]:
@@ -208,7 +210,7 @@ def test_another_policy_of_the_type_covers_only_while_it_is_valid(
     town.policy(booking.lender, other, **about)
 
     with town.conn.transaction():
-        insurance.deactivate_insurance(town.conn, policy)
+        insurance.deactivate_insurance(town.desk, town.conn, policy)
     assert [key for _, _, key in town.waiting("stop_booking")] == [f"insurance-stop:{booking.id}"] * stops
     town.mainspring.drain(queue=INSURANCE_HARD_STOP)
 
@@ -219,7 +221,7 @@ def test_another_policy_of_the_type_covers_only_while_it_is_valid(
 def test_a_stop_that_finds_the_policy_renewed_stops_nobody(town: Town) -> None:
     booking, policy = expiring(town)
     with town.conn.transaction():
-        insurance.deactivate_insurance(town.conn, policy)
+        insurance.deactivate_insurance(town.desk, town.conn, policy)
     renew(town, policy)
 
     town.mainspring.drain()
@@ -234,12 +236,12 @@ def test_withdrawn_at_noon_work_stops_at_noon_and_nothing_else_changes(town: Tow
     town.funded(booking, later)
     town.mainspring.clock.set(at("2026-06-01T13:00"))
     with town.conn.transaction():
-        shifts.clock_in(town.conn, working, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, working, by=booking.worker_user)
     timers = [row for row in town.waiting() if str(row[2]).endswith(f":{working}")]
     town.mainspring.clock.set(at("2026-06-01T16:00"))
 
     with town.conn.transaction():
-        insurance.deactivate_insurance(town.conn, policy, by=booking.lending_admin)
+        insurance.deactivate_insurance(town.desk, town.conn, policy, by=booking.lending_admin)
     town.mainspring.drain()
 
     assert town.status(booking) == "Suspended_Insurance"
@@ -251,7 +253,7 @@ def test_withdrawn_at_noon_work_stops_at_noon_and_nothing_else_changes(town: Tow
     assert len(timers) == 2
     assert [row for row in town.waiting() if str(row[2]).endswith(f":{working}")] == timers
     with pytest.raises(Refused, match="Suspended_Insurance"), town.conn.transaction():
-        shifts.clock_in(town.conn, later, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, later, by=booking.worker_user)
 
 
 @pytest.mark.rule("STAFF-4.12", "STAFF-4.23")
@@ -276,10 +278,10 @@ def test_nobody_begins_uncovered_between_local_expiry_and_the_nightly_run(town: 
     on_the_day, after = booking.shifts
     town.mainspring.clock.set(at("2026-06-14T20:00"))  # 08:00 on the 15th
     with town.conn.transaction():
-        shifts.clock_in(town.conn, on_the_day, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, on_the_day, by=booking.worker_user)
     town.mainspring.clock.set(at("2026-06-15T20:00"))  # 08:00 on the 16th
     with pytest.raises(Refused, match="Liability insurance"), town.conn.transaction():
-        shifts.clock_in(town.conn, after, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, after, by=booking.worker_user)
     assert (town.status(booking), town.row("insurance_policies", policy)["is_active"]) == ("Active", True)
 
 
@@ -326,7 +328,7 @@ def test_a_dispute_lives_on_while_suspended_and_renewal_only_pauses_payment(town
     assert town.status(booking) == "Payment_Paused_Dispute"
     town.mainspring.clock.set(at("2026-06-02T13:00"))
     with town.conn.transaction():
-        shifts.clock_in(town.conn, later, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, later, by=booking.worker_user)
     assert town.shift_status(later) == "Working"
 
 
@@ -350,7 +352,7 @@ def test_disputes_that_end_while_suspended_leave_it_so_and_renewal_makes_it_acti
     dispute = _disputed(town, booking, booking.shifts[0])
     stop(town, policy)
     with town.conn.transaction():
-        disputes.resolve_dispute(town.conn, dispute, status="Settled", lender_minor=24000, borrower_minor=0)
+        disputes.resolve_dispute(town.desk, town.conn, dispute, status="Settled", lender_minor=24000, borrower_minor=0)
     town.mainspring.drain()
     assert town.status(booking) == "Suspended_Insurance"
 
@@ -497,7 +499,7 @@ def test_the_nightly_run_reads_no_more_than_a_thousand_policies_at_a_time(town: 
         "insert into staffing.insurance_policies (company_id, expiration_date, policy_type)"
         " select %s, '2026-06-10', 'T' || n from generate_series(1, 10000) n", [lender],
     )  # fmt: skip
-    (schedule,) = [one for one in tasks.schedules() if one.name == "insurance-monitoring"]
+    (schedule,) = [one for one in tasks.bound(town.desk).schedules() if one.name == "insurance-monitoring"]
     assert (schedule.page, schedule.within) == (1000, DAY)
     pages, after = [], None
     about: dict[str, Any] = {"limit": schedule.page, "zone": "UTC", "instant": night(JUNE)}
@@ -523,7 +525,7 @@ def test_a_company_with_many_bookings_is_stopped_page_by_page(town: Town, monkey
     }
     rest = [town.booking(**same) for _ in range(4)]
     with town.conn.transaction():
-        insurance.deactivate_insurance(town.conn, policy)
+        insurance.deactivate_insurance(town.desk, town.conn, policy)
     keys = [key for _, _, key in town.waiting("stop_booking")]
     assert sorted(keys, key=str) == [f"insurance-stop:{booking.id}" for booking in (first, *rest)]
 
@@ -554,9 +556,9 @@ def _disputed(town: Town, booking: Booking, shift: int) -> int:
     """The shift was worked, and its timesheet is disputed, option A."""
     town.mainspring.clock.set(at("2026-06-01T13:00"))
     with town.conn.transaction():
-        shifts.clock_in(town.conn, shift, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
     town.mainspring.clock.set(at("2026-06-01T21:00"))
     assert booking.supervisor is not None
     with town.conn.transaction():
-        shifts.submit_timesheet(town.conn, shift, by=booking.worker_user)
-        return disputes.file_dispute(town.conn, shift, option="A", by=booking.supervisor)
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
+        return disputes.file_dispute(town.desk, town.conn, shift, option="A", by=booking.supervisor)

@@ -7,11 +7,11 @@ from tests.staffing.sheets import at, begun, leap, live, payload, refusing, subm
 from tests.staffing.town import MONDAY, Town
 
 from mainspring_apps.staffing import shifts
-from mainspring_apps.staffing.disputes import file_dispute
-from mainspring_apps.staffing.ladder import ladder_60m
+from mainspring_apps.staffing.conflicts.disputes import file_dispute
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import ladder as rules
 from mainspring_apps.staffing.states import Refused
+from mainspring_apps.staffing.timesheets.ladder import ladder_60m
 
 HOUR = timedelta(hours=1)
 DEADLINE = datetime(2026, 6, 2, 1, tzinfo=UTC)
@@ -79,12 +79,12 @@ def test_submit_and_nothing_before_it_starts_the_four_hours(town: Town) -> None:
     with town.conn.transaction():
         shifts.save_draft(town.conn, shift, end=at("16:25"), by=booking.worker_user)
     with pytest.raises(Refused, match="status: the shift is Working"):
-        shifts.edit_timesheet(town.conn, shift, end=at("16:20"), by=booking.supervisor or 0)
+        shifts.edit_timesheet(town.desk, town.conn, shift, end=at("16:20"), by=booking.supervisor or 0)
     assert set(timers(town, shift)) == {"reminder-5m", "reminder-30m"}
 
     leap(town, at("16:45"))
     with town.conn.transaction():
-        shifts.submit_timesheet(town.conn, shift, by=booking.worker_user)
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
 
     row = town.row("time_log", shift)
     assert (row["status"], row["clock_out_time"]) == ("Pending_Verification", at("16:45"))
@@ -105,7 +105,7 @@ def test_submit_and_nothing_before_it_starts_the_four_hours(town: Town) -> None:
             "notification_3h_time": "2026-06-01T23:45:00Z",
             "auto_approval_time": "2026-06-02T00:45:00Z",
         }
-    queues = [tasks.get(name).queue for name in LADDER]
+    queues = [tasks.bound(town.desk).get(name).queue for name in LADDER]
     assert queues == ["timesheet-notifications"] * 3 + ["timesheet-auto-approval"]
     assert [row[0] for row in town.audit("submit_timesheet")] == [str(booking.worker_user)]
 
@@ -118,7 +118,7 @@ def test_the_ladder_is_climbed_in_the_night_at_its_instants(town: Town) -> None:
     two = at("02:00", MONDAY + timedelta(days=1))
     leap(town, two)
     with town.conn.transaction():
-        shifts.force_clock_out(town.conn, shift, by=booking.supervisor)
+        shifts.force_clock_out(town.desk, town.conn, shift, by=booking.supervisor)
     assert timers(town, shift) == {
         "ladder-0": two, "ladder-60m": two + HOUR, "ladder-3h": two + 3 * HOUR, "auto-approve": two + 4 * HOUR,
     }  # fmt: skip
@@ -150,7 +150,7 @@ def test_only_late_edits_of_a_supervisor_move_the_timer_and_only_four_times(town
     def edit(clock: datetime, by: int) -> datetime:
         leap(town, clock)
         with town.conn.transaction():
-            shifts.edit_timesheet(town.conn, shift, end=at("16:50"), by=by)
+            shifts.edit_timesheet(town.desk, town.conn, shift, end=at("16:50"), by=by)
         assert town.row("time_log", shift)["auto_approval_time"] == timers(town, shift)["auto-approve"]
         return timers(town, shift)["auto-approve"]
 
@@ -163,7 +163,7 @@ def test_only_late_edits_of_a_supervisor_move_the_timer_and_only_four_times(town
     midnight = at("00:30", MONDAY + timedelta(days=1))
     leap(town, midnight)
     with pytest.raises(Refused, match="was edited late 4 times"), town.conn.transaction():
-        shifts.edit_timesheet(town.conn, shift, end=at("16:40"), by=supervisor)
+        shifts.edit_timesheet(town.desk, town.conn, shift, end=at("16:40"), by=supervisor)
 
     row = town.row("time_log", shift)
     assert (row["work_end_time"], row["clock_out_time"], row["edit_extensions"]) == (at("16:50"), at("17:00"), 4)
@@ -180,7 +180,7 @@ def test_a_step_that_finds_the_timesheet_verified_ends_the_rest(town: Town, pass
     live(town, *map(at, passed))
     before = len(town.messages())
     with refusing(town, "delete", *LADDER), town.conn.transaction():
-        shifts.verify_timesheet(town.conn, shift, by=booking.supervisor or 0)
+        shifts.verify_timesheet(town.desk, town.conn, shift, by=booking.supervisor or 0)
     assert "auto-approve" in timers(town, shift)  # none could be cancelled
 
     ran = live(town, *map(at, ("17:00", "18:00", "20:00", "21:00")[len(passed) :]))
@@ -195,13 +195,13 @@ def test_verifying_cancels_everything_that_is_left(town: Town) -> None:
     live(town, at("17:00"))
     leap(town, at("17:30"))
     with town.conn.transaction():
-        shifts.verify_timesheet(town.conn, shift, by=booking.supervisor or 0)
+        shifts.verify_timesheet(town.desk, town.conn, shift, by=booking.supervisor or 0)
     assert set(timers(town, shift)) == {"release-shift"}
     assert town.row("time_log", shift)["verified_by"] == str(booking.supervisor)
     live(town, at("18:00"), at("20:00"), at("21:00"))
     assert {message[0] for message in town.messages()} == {"ladder_0"}
     with pytest.raises(Refused, match="status: the shift is Verified"):
-        shifts.verify_timesheet(town.conn, shift, by=booking.supervisor or 0)
+        shifts.verify_timesheet(town.desk, town.conn, shift, by=booking.supervisor or 0)
 
 
 @pytest.mark.rule("STAFF-9.38")
@@ -211,7 +211,7 @@ def test_a_disputed_timesheet_is_not_urged_any_more(town: Town, cancelled: bool)
     live(town, at("17:00"))
     leap(town, at("17:30"))
     with refusing(town, "delete", *([] if cancelled else LADDER)), town.conn.transaction():
-        file_dispute(town.conn, shift, option="A", by=booking.supervisor or 0)
+        file_dispute(town.desk, town.conn, shift, option="A", by=booking.supervisor or 0)
     assert len(set(timers(town, shift)) & {"ladder-60m", "ladder-3h", "auto-approve"}) == (0 if cancelled else 3)
     live(town, at("18:00"), at("20:00"))
     assert town.messages("ladder_60m") == town.messages("ladder_3h") == []
@@ -241,7 +241,7 @@ def test_a_message_helps_only_before_the_deadline() -> None:
 def test_a_submit_that_is_rolled_back_leaves_no_timers_and_keeps_the_reminders(town: Town) -> None:
     booking, shift = begun(town)
     with town.conn.transaction(force_rollback=True):
-        shifts.submit_timesheet(town.conn, shift, by=booking.worker_user)
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
         assert len(timers(town, shift)) == 4
     assert set(timers(town, shift)) == {"reminder-5m", "reminder-30m"}
     assert town.shift_status(shift) == "Working"

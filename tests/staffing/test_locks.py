@@ -12,9 +12,11 @@ import pytest
 from tests.staffing.quarrels import T, submit
 from tests.staffing.town import MONDAY, NEXT_MONDAY, Booking, Town
 
-from mainspring_apps.staffing import cancellation, disputes, escrow, incidents, shifts
-from mainspring_apps.staffing.disputes import Option
+from mainspring_apps.staffing import shifts
+from mainspring_apps.staffing.conflicts import disputes, ending, incidents
+from mainspring_apps.staffing.conflicts.disputes import Option
 from mainspring_apps.staffing.locking import lock_booking
+from mainspring_apps.staffing.payments import escrow
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
@@ -72,18 +74,18 @@ def events(town: Town, booking: Booking) -> list[Act]:
     """What people and timers do to it: 34 events, in no order."""
 
     def file(shift: int, option: Option, by: int) -> Act:
-        return lambda conn: disputes.file_dispute(conn, shift, option=option, by=by)
+        return lambda conn: disputes.file_dispute(town.desk, conn, shift, option=option, by=by)
 
     def verify(shift: int) -> Act:
-        return lambda conn: shifts.verify_timesheet(conn, shift, by=booking.borrowing_admin)
+        return lambda conn: shifts.verify_timesheet(town.desk, conn, shift, by=booking.borrowing_admin)
 
     def start(shift: int) -> Act:
-        return lambda conn: shifts.clock_in(conn, shift, by=booking.worker_user)
+        return lambda conn: shifts.clock_in(town.desk, conn, shift, by=booking.worker_user)
 
     def release(shift: int) -> Act:
         def act(conn: Conn) -> None:
             lock_booking(conn, booking.id)
-            escrow.release(conn, shift)
+            escrow.release(town.desk, conn, shift)
 
         return act
 
@@ -98,7 +100,9 @@ def events(town: Town, booking: Booking) -> list[Act]:
         lock_booking(conn, booking.id)
         total = sum(hold.amount_minor for hold in escrow.frozen(conn, dispute_id=found[0]))
         half = total // 2
-        disputes.resolve_dispute(conn, found[0], status="Settled", lender_minor=half, borrower_minor=total - half)
+        disputes.resolve_dispute(
+            town.desk, conn, found[0], status="Settled", lender_minor=half, borrower_minor=total - half
+        )
 
     def time_out(conn: Conn) -> None:
         locked = lock_booking(conn, booking.id)
@@ -106,10 +110,14 @@ def events(town: Town, booking: Booking) -> list[Act]:
             "select id from staffing.disputes where booking_id = %s order by id limit 1", [booking.id]
         ).fetchone()
         now = town.desk.client.now(conn=conn)
-        cancellation.cancel_future(conn, locked, now, reason="Dispute_Timeout", dispute_id=found[0] if found else None)
+        ending.cancel_future(
+            town.desk, conn, locked, now, reason="Dispute_Timeout", dispute_id=found[0] if found else None
+        )
 
     def report(option: Option) -> Act:
-        return lambda conn: incidents.file_incident(conn, booking.id, option=option, by=booking.borrowing_admin)
+        return lambda conn: incidents.file_incident(
+            town.desk, conn, booking.id, option=option, by=booking.borrowing_admin
+        )
 
     pending, ahead = booking.shifts[:6], booking.shifts[6:]
     return [

@@ -18,10 +18,10 @@ from mainspring.db.gauges import Reader
 from mainspring.observe import Metrics
 from mainspring.sandbox import Fault, Sandbox
 from mainspring.worker import Worker
-from mainspring_apps.staffing import desk, insurance, tokens
-from mainspring_apps.staffing.market import market
+from mainspring_apps.staffing import insurance, tokens
+from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.rules import watching as rules
-from mainspring_apps.staffing.watching import MEASURES, WATCHES
+from mainspring_apps.staffing.watching import MEASURES, watches
 
 HERE = Path(__file__).parent
 #: Of each alert that the sections name: the watch, or the name that is opened where it is found.
@@ -42,13 +42,10 @@ CRITICAL = {
 
 
 @pytest.fixture
-def mainspring_app(mainspring_sandbox_server: Sandbox) -> Iterator[ms.App]:
+def mainspring_app(mainspring_sandbox_server: Sandbox) -> Iterator[Market]:
     """The marketplace with its watches, which other tests leave out."""
-    before = list(desk._desks)
     with mainspring_sandbox_server.standing_in():
-        yield market(maintenance=False)
-    for old in before:
-        desk.sit(old)
+        yield Market(maintenance=False)
 
 
 def paid(town: Town, booking: int, good: int, bad: int, *, source: str = "weekly", week: int = 0) -> None:
@@ -190,8 +187,10 @@ def test_a_job_that_failed_for_good_is_an_alert_about_its_row(town: Town) -> Non
 
 
 @pytest.mark.rule("STAFF-15.13", "STAFF-16.07")
-def test_each_alert_of_the_sections_is_declared_with_its_severity_and_has_a_test_of_its_own() -> None:
-    declared = {one.name: one.severity for one in WATCHES}
+def test_each_alert_of_the_sections_is_declared_with_its_severity_and_has_a_test_of_its_own(
+    mainspring_app: Market,
+) -> None:
+    declared = {one.name: one.severity for one in watches(mainspring_app.desk)}
     assert {name for name, severity in declared.items() if severity == "critical"} == CRITICAL
     assert {name for name, severity in declared.items() if severity == "warning"} >= {"jobs_late", "jobs_retried"}
     tests = "".join(page.read_text() for page in HERE.glob("test_*.py") if page.name != Path(__file__).name)

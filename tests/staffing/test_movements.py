@@ -8,8 +8,8 @@ from tests.staffing.town import MONDAY, Booking, Town
 from mainspring.sandbox import Fault
 from mainspring.sandbox.stripe import Manner
 from mainspring.testing import Crash
-from mainspring_apps.staffing import escrow, movements
-from mainspring_apps.staffing.movements import ToMake, carry_out
+from mainspring_apps.staffing.payments import escrow, movements
+from mainspring_apps.staffing.payments.movements import ToMake, carry_out
 
 
 def verified(town: Town, **values: object) -> Booking:
@@ -23,7 +23,7 @@ def verified(town: Town, **values: object) -> Booking:
 def released(town: Town, booking: Booking) -> int:
     """The transfer of its money, asked for."""
     with town.conn.transaction():
-        (hold,) = escrow.release(town.conn, booking.shifts[0])
+        (hold,) = escrow.release(town.desk, town.conn, booking.shifts[0])
     return int(town.value("select id from staffing.transfers where escrow_hold_id = %s", hold.id))
 
 
@@ -31,7 +31,7 @@ def refunded(town: Town, booking: Booking) -> int:
     """The refund of its money, asked for."""
     hold = town.value("select id from staffing.escrow_holds where booking_id = %s", booking.id)
     with town.conn.transaction():
-        escrow.refund(town.conn, [hold])
+        escrow.refund(town.desk, town.conn, [hold])
     return int(town.value("select id from staffing.refunds where escrow_hold_id = %s", hold))
 
 
@@ -40,7 +40,7 @@ def test_released_money_goes_to_the_lenders_account_once_under_the_key_of_its_ho
     booking = verified(town)
     transfer = released(town, booking)
     with town.conn.transaction():
-        assert escrow.release(town.conn, booking.shifts[0]) == []
+        assert escrow.release(town.desk, town.conn, booking.shifts[0]) == []
     town.mainspring.drain()
 
     row = town.row("transfers", transfer)
@@ -187,7 +187,7 @@ def test_a_refund_that_the_bank_sends_back_is_for_a_person(town: Town, card: str
     if status == "Failed":  # and may be tried again, under another key
         town.conn.execute("update staffing.pending_payments set provider_intent_id = %s", [paid_by(town, "visa")])
         with town.conn.transaction():
-            movements.again(town.conn, "refunds", refund)
+            movements.again(town.desk, town.conn, "refunds", refund)
         town.mainspring.drain()
         assert town.row("refunds", refund)["status"] == "Succeeded"
         assert len(town.sandbox.ledger.find("refund")) == 2

@@ -12,7 +12,9 @@ from tests.staffing.town import T00, Town
 from tests.staffing.wednesday import tried
 
 from mainspring.sandbox import Fault
-from mainspring_apps.staffing import cutoff, disputes, insurance, shifts
+from mainspring_apps.staffing import insurance, shifts
+from mainspring_apps.staffing.conflicts import disputes
+from mainspring_apps.staffing.payments import cutoff
 from mainspring_apps.staffing.texts import TEMPLATES
 
 HOUR = timedelta(hours=1)
@@ -127,7 +129,7 @@ def test_no_message_that_fails_undoes_what_was_done(town: Town) -> None:
     disputed = town.booking(shifts=1)
     contested = town.shift(disputed, date(2026, 6, 1), status="Pending_Verification", auto_approval_time=at("23:00"))
     with town.conn.transaction():
-        disputes.file_dispute(town.conn, contested, option="A", by=disputed.borrowing_admin)
+        disputes.file_dispute(town.desk, town.conn, contested, option="A", by=disputed.borrowing_admin)
     town.mainspring.clock.set(town.now + 4 * HOUR)
     town.mainspring.drain(raise_errors=False)
     unpaid, stopped = town.booking(shifts=1), town.booking()
@@ -136,7 +138,7 @@ def test_no_message_that_fails_undoes_what_was_done(town: Town) -> None:
     town.mainspring.run_one(cutoff.cut_off.job(booking_id=unpaid.id, instant=T00))
     policy = town.value("select id from staffing.insurance_policies where company_id = %s", stopped.lender)
     with town.conn.transaction():
-        insurance.deactivate_insurance(town.conn, policy, by=stopped.lending_admin)
+        insurance.deactivate_insurance(town.desk, town.conn, policy, by=stopped.lending_admin)
     town.mainspring.drain(raise_errors=False)
 
     assert town.shift_status(shift) == "Verified"
@@ -166,7 +168,7 @@ def test_words_stay_as_they_are_where_circumstances_make_them_inexact_and_the_la
     town.mainspring.advance(hours=3, minutes=30)
     assert booking.supervisor is not None
     with town.conn.transaction():
-        shifts.edit_timesheet(town.conn, shift, end=at("16:00"), by=booking.supervisor)
+        shifts.edit_timesheet(town.desk, town.conn, shift, end=at("16:00"), by=booking.supervisor)
     town.mainspring.advance(hours=1, minutes=29)
     assert town.messages("auto_approved") == []
     town.mainspring.advance(minutes=1)  # T+5h,

@@ -13,7 +13,8 @@ from tests.staffing.test_weekly_payments import SECOND, dispute, intents, near, 
 from tests.staffing.town import NEXT_MONDAY, NEXT_WEEK, W10, Booking, Town
 
 from mainspring.sandbox import Fault
-from mainspring_apps.staffing import disputes, incidents, retries
+from mainspring_apps.staffing.conflicts import disputes, incidents
+from mainspring_apps.staffing.payments import retries
 from mainspring_apps.staffing.registry import LIMITS, PAYMENT_RETRY
 from mainspring_apps.staffing.rules import charge
 
@@ -33,7 +34,7 @@ def paused(town: Town, shifts: int = 2, at: datetime = THURSDAY, **values: Any) 
 
 def resolve(town: Town, dispute_id: int, status: Any = "Resolved") -> None:
     with town.conn.transaction():
-        disputes.resolve_dispute(town.conn, dispute_id, status=status)
+        disputes.resolve_dispute(town.desk, town.conn, dispute_id, status=status)
 
 
 def enqueued(town: Town) -> list[tuple[Any, ...]]:
@@ -64,7 +65,7 @@ def test_while_a_dispute_or_an_incident_is_left_nothing_is_enqueued(town: Town) 
     resolve(town, second)
     assert enqueued(town) == []
     with town.conn.transaction():
-        incidents.resolve_incident(town.conn, incident)
+        incidents.resolve_incident(town.desk, town.conn, incident)
     assert len(enqueued(town)) == 1
 
 
@@ -183,7 +184,7 @@ def test_several_resolutions_at_the_same_time_are_one_job(town: Town) -> None:
         try:
             with psycopg.connect(town.mainspring.dsn) as conn:
                 barrier.wait()
-                disputes.resolve_dispute(conn, dispute_id, status="Resolved")
+                disputes.resolve_dispute(town.desk, conn, dispute_id, status="Resolved")
         except BaseException as error:
             wrong.append(error)
 
@@ -196,7 +197,7 @@ def test_several_resolutions_at_the_same_time_are_one_job(town: Town) -> None:
     assert wrong == []
     assert len(enqueued(town)) == 1
     with town.conn.transaction():  # and once more, while it waits
-        retries.after_resolution(town.conn, booking.id, resolved_at=THURSDAY + SECOND)
+        retries.after_resolution(town.desk, town.conn, booking.id, resolved_at=THURSDAY + SECOND)
     assert [payload["dispute_resolved_at"] for _, payload in enqueued(town)] == ["2026-06-04T19:00:01Z"]
 
 
@@ -261,7 +262,7 @@ def test_nothing_to_pay_is_no_charge_and_the_booking_goes_on(town: Town) -> None
     town.shift(booking, NEXT_MONDAY, status="Cancelled", cancelled_at=town.now)
     near(town, THURSDAY)
     with town.conn.transaction():
-        assert retries.after_resolution(town.conn, booking.id, resolved_at=THURSDAY)
+        assert retries.after_resolution(town.desk, town.conn, booking.id, resolved_at=THURSDAY)
 
     town.mainspring.drain()
 
@@ -278,7 +279,7 @@ def test_how_retries_end_and_how_long_they_took_is_measured(town: Town) -> None:
     resolve(town, filed)
     resolve(town, other)
     with town.conn.transaction():
-        incidents.resolve_incident(town.conn, incident)
+        incidents.resolve_incident(town.desk, town.conn, incident)
     assert dict(town.measured("staffing_resolution_to_payment_seconds"))["+Inf"] == 0
 
     town.mainspring.clock.set(THURSDAY + timedelta(seconds=70))

@@ -14,11 +14,12 @@ import pytest
 from tests.staffing.test_weekly_payments import near
 from tests.staffing.town import NEXT_WEEK, W10, Town
 
-from mainspring.block import SignatureRefused
+from mainspring.declare.block import SignatureRefused
 from mainspring.limit import Limit
 from mainspring.sandbox.environment import WEBHOOK_SECRET
 from mainspring.sandbox.stripe.post import Manner, signature
 from mainspring_apps.staffing import registry
+from mainspring_apps.staffing.market import Market
 
 TESTS = Path(__file__).parents[1]
 SECOND = timedelta(seconds=1)
@@ -55,8 +56,8 @@ QUEUES = {
 
 
 @pytest.mark.rule("STAFF-1.06", "STAFF-9.03", "STAFF-10.05", "STAFF-11.02")
-def test_every_queue_is_called_as_the_ledger_calls_it() -> None:
-    assert {task.queue for task in registry.tasks} == QUEUES
+def test_every_queue_is_called_as_the_ledger_calls_it(mainspring_app: Market) -> None:
+    assert {task.queue for task in registry.tasks.bound(mainspring_app.desk)} == QUEUES
     assert registry.NOTIFICATIONS == "q:notifications"
 
 

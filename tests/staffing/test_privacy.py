@@ -71,14 +71,16 @@ def test_a_busy_week_leaves_no_name_number_address_card_or_bracket_where_none_be
         town.sandbox.faults.set(Fault(provider=provider, kind="error", status=status, times=1))
     town.mainspring.advance(to=at("17:31"), raise_errors=False)  # both reminders
     with town.conn.transaction():
-        shifts.submit_timesheet(town.conn, shift, by=booking.worker_user)
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
     worked(town, logged, metrics)  # the first step of the ladder
     town.mainspring.advance(hours=5, raise_errors=False)  # approved; nobody has paid for it
     policy = town.value("select id from staffing.insurance_policies where company_id = %s", booking.lender)
     town.mainspring.run_one(insurance.look_at_policy.job(policy_id=policy, instant=T00 + 365 * DAY))
     town.mainspring.advance(to=W10 - HOUR, raise_errors=False)
     with town.conn.transaction():
-        insurance.renew_insurance(town.conn, policy, expiration_date=date(2028, 1, 1), by=booking.lending_admin)
+        insurance.renew_insurance(
+            town.desk, town.conn, policy, expiration_date=date(2028, 1, 1), by=booking.lending_admin
+        )
     town.mainspring.advance(to=T00 + 8 * HOUR, raise_errors=False)  # charged, declined, warned, released, told by day
 
     kinds = {kind for kind, _, _, status in town.messages() if status == "Sent"}
@@ -120,7 +122,7 @@ def test_every_act_is_kept_with_who_did_it_and_nobody_can_change_it(town: Town) 
     town.only()
     booking, shift = begun(town)
     with town.conn.transaction():
-        shifts.force_clock_out(town.conn, shift, by=booking.supervisor)
+        shifts.force_clock_out(town.desk, town.conn, shift, by=booking.supervisor)
     town.mainspring.advance(hours=4)
 
     acts = [(actor, entity, entity_id) for actor, entity, entity_id, *_ in town.audit("clock_in")]

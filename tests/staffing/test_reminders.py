@@ -58,8 +58,8 @@ def test_clock_in_sets_both_timers_with_what_they_need(town: Town) -> None:
     assert row["reminder_5m_job_id"] == ids[f"reminder-5m:{shift}"]
     assert row["reminder_30m_job_id"] == ids[f"reminder-30m:{shift}"]
     assert (row["status"], row["clock_in_time"]) == ("Working", at("09:00"))
-    assert {tasks.get(name).queue for name in ("remind_5m", "remind_30m")} == {"clock-out-reminders"}
-    assert not [one.name for one in tasks.schedules() if "remind" in one.name or "remind" in one.task]
+    assert {tasks.bound(town.desk).get(name).queue for name in ("remind_5m", "remind_30m")} == {"clock-out-reminders"}
+    assert not [one.name for one in tasks.bound(town.desk).schedules() if "remind" in one.name or "remind" in one.task]
 
 
 @pytest.mark.rule("STAFF-8.02")
@@ -93,7 +93,7 @@ def test_a_timer_that_could_not_be_cancelled_stops_nobody_and_says_nothing(
     booking, shift = begun(town)
     leap(town, at("17:00"))
     with refusing(town, "delete", "remind_5m", "remind_30m"), town.conn.transaction():
-        shifts.submit_timesheet(town.conn, shift, by=booking.worker_user)
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
 
     assert [(line.levelname, line.message) for line in caplog.records if line.name == "mainspring_apps.staffing"] == [
         ("WARNING", f"timers of {shift} were not cancelled: RaiseException")
@@ -115,7 +115,7 @@ def test_clocking_out_cancels_what_has_not_run(town: Town, clock: str, asked: in
     live(town, *(when for when in due if when < at(clock)))
     leap(town, at(clock))
     with town.conn.transaction():
-        shifts.submit_timesheet(town.conn, shift, by=booking.worker_user)
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
 
     assert not {"reminder-5m", "reminder-30m"} & set(timers(town, shift))
     assert town.row("time_log", shift)["reminders_cancelled_at"] == at(clock)
@@ -129,8 +129,8 @@ def test_force_clock_out_cancels_too_and_cancelling_again_is_no_error(town: Town
     live(town, at("17:05"))
     leap(town, at("17:10"))
     with town.conn.transaction():
-        shifts.force_clock_out(town.conn, shift, by=booking.supervisor)
-        keys.cancel(town.conn, shift, *keys.REMINDERS, reason="again")
+        shifts.force_clock_out(town.desk, town.conn, shift, by=booking.supervisor)
+        keys.cancel(town.desk, town.conn, shift, *keys.REMINDERS, reason="again")
     assert timers(town, shift).keys() == {"ladder-0", "ladder-60m", "ladder-3h", "auto-approve"}
     assert town.row("time_log", shift)["reminders_cancelled_at"] == at("17:10")
     live(town, at("17:30"))
@@ -146,7 +146,7 @@ def test_without_an_end_ahead_clock_in_goes_through_with_a_warning(
     booking, shift = booked(town, end=end)
     leap(town, at(clock))
     with town.conn.transaction():
-        shifts.clock_in(town.conn, shift, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
 
     assert town.shift_status(shift) == "Working"
     assert timers(town, shift) == {}
@@ -161,9 +161,9 @@ def test_timers_of_every_open_shift_follow_the_last_change_of_the_end(town: Town
     booking, shift = begun(town, days=[MONDAY, tuesday])
     other = town.shift(booking, MONDAY, time(11), time(17))
     with town.conn.transaction():
-        shifts.clock_in(town.conn, other)
-        shifts.change_scheduled_end(town.conn, booking.id, time(18), by=booking.supervisor)
-        shifts.change_scheduled_end(town.conn, booking.id, time(19), by=booking.supervisor)
+        shifts.clock_in(town.desk, town.conn, other)
+        shifts.change_scheduled_end(town.desk, town.conn, booking.id, time(18), by=booking.supervisor)
+        shifts.change_scheduled_end(town.desk, town.conn, booking.id, time(19), by=booking.supervisor)
 
     for one in (shift, other):
         assert timers(town, one) == {"reminder-5m": at("19:05"), "reminder-30m": at("19:30")}
@@ -193,15 +193,15 @@ def test_a_new_end_that_is_past_leaves_no_timers(town: Town, end: str, left: int
     _, shift = begun(town)
     leap(town, at("16:00"))
     with town.conn.transaction():
-        shifts.change_shift_end(town.conn, shift, at(end))
+        shifts.change_shift_end(town.desk, town.conn, shift, at(end))
     assert len(timers(town, shift)) == left
     assert (town.row("time_log", shift)["reminders_cancelled_at"] is None) == bool(left)
     with town.conn.transaction():
-        shifts.change_shift_end(town.conn, shift, at("19:00"))
+        shifts.change_shift_end(town.desk, town.conn, shift, at("19:00"))
     assert timers(town, shift) == {"reminder-5m": at("19:05"), "reminder-30m": at("19:30")}
     assert town.row("time_log", shift)["reminders_cancelled_at"] is None
     with pytest.raises(Refused, match="end: is not after the start"):
-        shifts.change_shift_end(town.conn, shift, at("09:00"))
+        shifts.change_shift_end(town.desk, town.conn, shift, at("09:00"))
 
 
 @pytest.mark.rule("STAFF-8.24", "STAFF-8.25")
@@ -216,7 +216,7 @@ def test_a_draft_leaves_the_reminders_alone(town: Town) -> None:
     live(town, at("17:05"), at("17:30"))
     assert (len(town.messages("reminder_5m")), len(town.messages("reminder_30m"))) == (2, 2)
     with town.conn.transaction():
-        shifts.submit_timesheet(town.conn, shift, by=booking.worker_user)
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
     assert town.row("time_log", shift)["work_end_time"] == at("16:50")
 
 
@@ -239,7 +239,7 @@ def test_timers_that_cannot_be_set_do_not_keep_anybody_from_work(town: Town, cap
     booking, shift = booked(town)
     leap(town, at("09:00"))
     with refusing(town, "insert", "remind_5m", "remind_30m"), town.conn.transaction():
-        shifts.clock_in(town.conn, shift, by=booking.worker_user)
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
 
     assert town.shift_status(shift) == "Working"
     assert timers(town, shift) == {}
@@ -253,5 +253,5 @@ def test_timers_that_cannot_be_set_do_not_keep_anybody_from_work(town: Town, cap
 def test_an_overnight_end_that_changes_stays_on_the_next_day(town: Town) -> None:
     booking, shift = begun(town, start=time(22), end=time(6))
     with town.conn.transaction():
-        shifts.change_scheduled_end(town.conn, booking.id, time(7))
+        shifts.change_scheduled_end(town.desk, town.conn, booking.id, time(7))
     assert town.row("time_log", shift)["scheduled_end_time"] == at("07:00", date(2026, 6, 2))

@@ -20,18 +20,11 @@ from tests.staffing.wednesday import tried
 from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import Charge, Refund
 from mainspring.sandbox import Fault
-from mainspring_apps.staffing import (
-    accounts,
-    bookings,
-    charging,
-    disputes,
-    insurance,
-    listings,
-    movements,
-    search,
-    settling,
-)
+from mainspring_apps.staffing import bookings, insurance
+from mainspring_apps.staffing.conflicts import disputes
+from mainspring_apps.staffing.payments import accounts, movements, settle, weekly
 from mainspring_apps.staffing.rules import charge, planning
+from mainspring_apps.staffing.searches import listings, search
 from mainspring_apps.staffing.states import Refused
 
 SECOND, MINUTE, HOUR, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -96,6 +89,7 @@ def test_another_card_between_two_attempts_charges_nobody_twice_and_loses_no_cha
     town.mainspring.advance(to=W10, raise_errors=False)
     with town.conn.transaction():
         bookings.put_card(
+            town.desk,
             town.conn,
             booking.borrower,
             customer=town.bank.v1.customers.create().id,
@@ -130,7 +124,7 @@ def test_a_failure_that_is_told_again_leads_to_no_second_refund(town: Town) -> N
 
     town.sandbox.faults.set(Fault(provider="stripe", kind="drop", times=1, path="refunds", method="POST"))
     with town.conn.transaction():
-        movements.again(town.conn, "refunds", refund)
+        movements.again(town.desk, town.conn, "refunds", refund)
     town.mainspring.drain(raise_errors=False)  # made, and nobody knows
     tell(town, refund, failed)
     town.mainspring.advance(minutes=2, raise_errors=False)
@@ -141,7 +135,7 @@ def test_a_failure_that_is_told_again_leads_to_no_second_refund(town: Town) -> N
 def tell(town: Town, refund: int, said: Refund) -> None:
     """What an event says of a refund is written."""
     with town.conn.transaction():
-        movements.settle(town.conn, "refunds", movements._to_make(town.conn, "refunds", refund), said)
+        movements.settle(town.desk, town.conn, "refunds", movements._to_make(town.conn, "refunds", refund), said)
 
 
 # -- money that stays
@@ -156,11 +150,11 @@ def test_an_account_that_is_opened_while_the_money_comes_is_paid(town: Town) -> 
 
     def connect() -> None:
         with elsewhere(town) as conn:
-            accounts.connect_account(conn, booking.lender, account=account)
+            accounts.connect_account(town.desk, conn, booking.lender, account=account)
 
     opens = threading.Thread(target=connect)
     with elsewhere(town) as conn:
-        settling.settle(conn, payment, succeeded(town, payment))
+        settle.settle(town.desk, conn, payment, succeeded(town, payment))
         opens.start()
         opens.join(0.5)  # it waits for the booking, or is done
     opens.join()
@@ -227,7 +221,7 @@ def test_a_dispute_that_had_to_wait_for_the_row_was_filed_when_it_came(town: Tow
     def dispute() -> None:
         try:
             with elsewhere(town) as conn:
-                ended.append(disputes.file_dispute(conn, shift, option="A", by=booking.borrowing_admin))
+                ended.append(disputes.file_dispute(town.desk, conn, shift, option="A", by=booking.borrowing_admin))
         except Refused as refused:
             ended.append(refused)
 
@@ -252,11 +246,11 @@ def test_who_is_stopped_twice_in_a_quarter_of_an_hour_hears_of_it_twice(town: To
     policy = town.value("select min(id) from staffing.insurance_policies where company_id = %s", booking.lender)
     for _ in range(2):
         with town.conn.transaction():
-            insurance.deactivate_insurance(town.conn, policy)
+            insurance.deactivate_insurance(town.desk, town.conn, policy)
         town.mainspring.drain()
         assert town.status(booking) == "Suspended_Insurance"
         with town.conn.transaction():
-            insurance.renew_insurance(town.conn, policy, expiration_date=date(2027, 1, 1))
+            insurance.renew_insurance(town.desk, town.conn, policy, expiration_date=date(2027, 1, 1))
         town.mainspring.clock.set(town.now + MINUTE)
     assert len(town.messages("insurance_stop")) == 24
 
@@ -266,10 +260,10 @@ def test_a_stop_that_waits_for_a_new_policy_finds_it(town: Town) -> None:
     booking = town.booking(shifts=[MONDAY])
     policy = town.value("select min(id) from staffing.insurance_policies where company_id = %s", booking.lender)
     with town.conn.transaction():
-        insurance.deactivate_insurance(town.conn, policy)
+        insurance.deactivate_insurance(town.desk, town.conn, policy)
     stops = threading.Thread(target=town.mainspring.drain)
     with elsewhere(town) as conn:
-        bookings.add_policy(conn, company_id=booking.lender, expiration_date=date(2027, 1, 1))
+        bookings.add_policy(town.desk, conn, company_id=booking.lender, expiration_date=date(2027, 1, 1))
         stops.start()
         stops.join(0.5)
     stops.join()
@@ -286,7 +280,7 @@ def test_two_policies_of_a_company_are_renewed_at_once_without_a_deadlock(town: 
     def renew() -> None:
         try:
             with elsewhere(town) as conn:
-                insurance.renew_insurance(conn, second, expiration_date=date(2027, 1, 1))
+                insurance.renew_insurance(town.desk, conn, second, expiration_date=date(2027, 1, 1))
             ended.append("renewed")
         except psycopg.Error as error:
             ended.append(error)
@@ -296,7 +290,7 @@ def test_two_policies_of_a_company_are_renewed_at_once_without_a_deadlock(town: 
         conn.execute("select from staffing.insurance_policies where id = %s for update", [first])
         renews.start()
         renews.join(0.5)
-        insurance.renew_insurance(conn, first, expiration_date=date(2027, 1, 1))
+        insurance.renew_insurance(town.desk, conn, first, expiration_date=date(2027, 1, 1))
     renews.join()
     assert ended == ["renewed"]
 
@@ -309,11 +303,11 @@ def test_only_the_borrower_pays_by_hand(town: Town) -> None:
     town.mainspring.clock.set(W10)
     for stranger in (booking.worker_user, booking.lending_admin, other.borrowing_admin, 999_999):
         with pytest.raises(Refused) as refused, town.conn.transaction():
-            charging.pay_by_hand(town.conn, booking.id, by=stranger)
+            weekly.pay_by_hand(town.desk, town.conn, booking.id, by=stranger)
         assert refused.value.field == "by"
     for payer in (booking.borrowing_admin, booking.borrowing_manager):
         with town.conn.transaction():
-            charging.pay_by_hand(town.conn, booking.id, by=payer)
+            weekly.pay_by_hand(town.desk, town.conn, booking.id, by=payer)
 
 
 # -- nobody was told
@@ -324,13 +318,13 @@ def test_a_worker_who_is_listed_again_within_a_quarter_of_an_hour_is_told_again(
     user = town.user(town.company("Borrower"), "Admin", quiet_hours_start="00:00", quiet_hours_end="00:00")
     worker = town.worker(town.company("Lender"))
     with town.conn.transaction():
-        search.save_search(town.conn, user_id=user, criteria={"trade": "welder"})
+        search.save_search(town.desk, town.conn, user_id=user, criteria={"trade": "welder"})
     for _ in range(2):
         with town.conn.transaction():
-            listings.list_worker(town.conn, worker)
+            listings.list_worker(town.desk, town.conn, worker)
         town.mainspring.drain()
         with town.conn.transaction():
-            listings.unlist_worker(town.conn, worker)
+            listings.unlist_worker(town.desk, town.conn, worker)
         town.mainspring.clock.set(town.now + MINUTE)
     assert len(town.messages("instant_alert")) == 4
 
@@ -368,7 +362,7 @@ def test_no_part_of_a_settlement_is_negative(town: Town) -> None:
     booking, shift = submitted(town)
     dispute = filed(town, shift, by=booking.borrowing_admin)
     with pytest.raises(Refused) as refused, town.conn.transaction():
-        disputes.resolve_dispute(town.conn, dispute, status="Settled", lender_minor=24001, borrower_minor=-1)
+        disputes.resolve_dispute(town.desk, town.conn, dispute, status="Settled", lender_minor=24001, borrower_minor=-1)
     assert refused.value.field == "settlement"
     assert town.row("disputes", dispute)["status"] == "Open"
 
@@ -382,7 +376,7 @@ def test_another_account_between_two_attempts_pays_no_lender_twice(town: Town) -
     town.sandbox.faults.set(Fault(provider="stripe", kind="drop", times=1, path="transfers", method="POST"))
     town.mainspring.drain(raise_errors=False)
     with town.conn.transaction():
-        accounts.connect_account(town.conn, booking.lender, account=town.account())
+        accounts.connect_account(town.desk, town.conn, booking.lender, account=town.account())
 
     town.mainspring.clock.set(town.now + 2 * MINUTE)
     town.mainspring.drain(raise_errors=False)
@@ -399,8 +393,8 @@ def test_what_an_account_does_not_take_goes_to_the_next_one(town: Town) -> None:
     assert town.row("transfers", transfer)["status"] == "Failed"
     account = town.account()
     with town.conn.transaction():
-        accounts.connect_account(town.conn, booking.lender, account=account)
-        movements.again(town.conn, "transfers", transfer)
+        accounts.connect_account(town.desk, town.conn, booking.lender, account=account)
+        movements.again(town.desk, town.conn, "transfers", transfer)
     town.mainspring.drain()
 
     assert town.row("transfers", transfer)["status"] == "Succeeded"
@@ -422,10 +416,10 @@ def test_what_is_no_name_at_the_provider_is_refused_at_once(town: Town) -> None:
     borrower, lender = town.company("Borrower"), town.company("Lender", stripe_account_id=None)
     for customer, card, field in (("not an id", "pm_1", "customer"), ("cus_1", "pm/1", "payment_method")):
         with pytest.raises(Refused) as refused, town.conn.transaction():
-            bookings.put_card(town.conn, borrower, customer=customer, payment_method=card)
+            bookings.put_card(town.desk, town.conn, borrower, customer=customer, payment_method=card)
         assert refused.value.field == field
     with pytest.raises(Refused) as refused, town.conn.transaction():
-        accounts.connect_account(town.conn, lender, account="acct 1")
+        accounts.connect_account(town.desk, town.conn, lender, account="acct 1")
     assert refused.value.field == "account"
 
 
@@ -440,10 +434,10 @@ def test_a_payment_by_hand_beside_a_dispute_does_not_save_an_unpaid_booking_from
     near(town, W10 - SECOND, "weekly-hard-cutoff")
     town.mainspring.advance(to=W10 + SECOND)
     with town.conn.transaction():
-        charging.pay_by_hand(town.conn, booking.id, by=booking.borrowing_admin)
+        weekly.pay_by_hand(town.desk, town.conn, booking.id, by=booking.borrowing_admin)
     dispute(town, booking, worked)
     with pytest.raises(Refused) as refused, town.conn.transaction():
-        charging.pay_by_hand(town.conn, booking.id, by=booking.borrowing_admin)
+        weekly.pay_by_hand(town.desk, town.conn, booking.id, by=booking.borrowing_admin)
     assert refused.value.field == "payment"
 
     town.mainspring.drain()

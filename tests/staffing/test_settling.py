@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import permutations
@@ -16,7 +15,8 @@ from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import Charge
 from mainspring.sandbox import Fault
 from mainspring.sandbox.stripe.post import Manner
-from mainspring_apps.staffing import accounts, bookings, charging, desk, escrow, settling
+from mainspring_apps.staffing import bookings
+from mainspring_apps.staffing.payments import accounts, escrow, reconcile, settle, weekly
 from mainspring_apps.staffing.rules import charge, weeks
 from mainspring_apps.staffing.states import Refused
 
@@ -40,7 +40,7 @@ def told(town: Town, payment: int, status: Any, **values: Any) -> str:
         charge=f"ch_{payment}", customer=None, key=row["idempotency_key"], created=town.now, **about | values,
     )  # fmt: skip
     with town.conn.transaction():
-        return settling.settle(town.conn, payment, found)
+        return settle.settle(town.desk, town.conn, payment, found)
 
 
 def funded(town: Town, booking: Booking) -> datetime | None:
@@ -49,12 +49,9 @@ def funded(town: Town, booking: Booking) -> datetime | None:
 
 
 @pytest.fixture
-def on_webhook(town: Town) -> Iterator[None]:
+def on_webhook(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole week goes to the lender with the webhook (G-13)."""
-    before = town.desk.settings
-    desk.desk().settings = replace(before, transfer_timing="on_webhook")
-    yield
-    desk.desk().settings = before
+    monkeypatch.setitem(vars(town.desk), "settings", replace(town.desk.settings, transfer_timing="on_webhook"))
 
 
 # -- success
@@ -103,7 +100,7 @@ def test_with_on_webhook_the_whole_week_is_one_transfer_and_nothing_follows_it(t
     assert town.ledger(booking) == (72000, 0, 0, 72000, 0)
     assert town.rows("select amount_minor, escrow_hold_id from staffing.transfers") == [(72000, None)]
     with town.conn.transaction():
-        escrow.release(town.conn, booking.shifts[0])  # as after its approval
+        escrow.release(town.desk, town.conn, booking.shifts[0])  # as after its approval
     town.mainspring.drain()
     assert [entry.body["amount"] for entry in town.sandbox.ledger.find("transfer")] == [72000]
 
@@ -194,8 +191,8 @@ def test_without_a_card_the_payment_fails_and_a_person_is_needed(
 
     customer = town.bank.v1.customers.create().id
     with town.conn.transaction():
-        bookings.put_card(town.conn, booking.borrower, customer=customer, payment_method="pm_card_visa")
-        charging.pay_by_hand(town.conn, booking.id, by=booking.borrowing_admin)
+        bookings.put_card(town.desk, town.conn, booking.borrower, customer=customer, payment_method="pm_card_visa")
+        weekly.pay_by_hand(town.desk, town.conn, booking.id, by=booking.borrowing_admin)
     town.mainspring.advance(seconds=5)
     assert payments(town, booking)[1:] == [(2, "Succeeded", 24000, None)]
     assert town.alerts() == []
@@ -267,7 +264,7 @@ def test_without_an_account_the_money_stays_held_and_is_paid_when_one_appears(
 
     account = town.account()
     with town.conn.transaction():
-        accounts.connect_account(town.conn, lender, account=account, by=booking.lending_admin)
+        accounts.connect_account(town.desk, town.conn, lender, account=account, by=booking.lending_admin)
     town.mainspring.drain()
 
     assert (town.ledger(booking), town.alerts()) == ((24000, 0, 0, 24000, 0), [])
@@ -275,7 +272,7 @@ def test_without_an_account_the_money_stays_held_and_is_paid_when_one_appears(
         (24000, account)
     ]
     with pytest.raises(Refused, match="company_id"):
-        accounts.connect_account(town.conn, lender, account=account)
+        accounts.connect_account(town.desk, town.conn, lender, account=account)
 
 
 # -- any order, any number
@@ -336,7 +333,7 @@ def test_events_that_nobody_wants_are_ignored_and_unknown_payments_are_told(town
     town.only(at=town.now)
     town.mainspring.advance(seconds=5)
     assert town.wrong("unknown_payment") == []  # its row may still come
-    town.mainspring.clock.set(town.now + settling.UNKNOWN_AFTER)
+    town.mainspring.clock.set(town.now + settle.UNKNOWN_AFTER)
     town.mainspring.drain(raise_errors=False)
 
     query = "select event_id from staffing.stripe_events where type = 'payment_intent.succeeded'"
@@ -403,14 +400,14 @@ def test_a_payment_that_was_never_sent_is_let_go_when_its_job_is_over(town: Town
 
 
 def _asking(town: Town, payment: int, verb: str) -> str:
-    """Call a verb of `settling` as a job does."""
+    """Call a verb of `reconcile` as a job does."""
 
     class Ctx:
         attempt = 1
         job = type("job", (), {"id": "job"})
         db = staticmethod(lambda: _Committed(town))
 
-    return str(getattr(settling, verb)(Ctx(), payment))
+    return str(getattr(reconcile, verb)(town.desk, Ctx(), payment))
 
 
 class _Committed:
@@ -467,7 +464,7 @@ def test_a_week_that_was_paid_twice_is_given_back_once(town: Town) -> None:
     first = charged(town, booking)
     town.conn.execute("update staffing.companies set card_on_file = 'pm_card_visa' where kind = 'Borrower'")
     with town.conn.transaction():
-        charging.pay_by_hand(town.conn, booking.id, by=booking.borrowing_admin)
+        weekly.pay_by_hand(town.desk, town.conn, booking.id, by=booking.borrowing_admin)
     town.mainspring.advance(seconds=5)
     assert town.ledger(booking) == (24000, 24000, 0, 0, 0)
 

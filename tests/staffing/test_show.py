@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
@@ -14,8 +14,8 @@ from tests.web.visit import served
 
 import mainspring as ms
 from mainspring.cli import main
-from mainspring_apps.staffing import bookings, disputes, shifts, show
-from mainspring_apps.staffing.desk import desk, sit
+from mainspring_apps.staffing import bookings, cancellation, shifts, show
+from mainspring_apps.staffing.conflicts import disputes
 from mainspring_apps.staffing.rules import weeks
 
 SECOND = timedelta(seconds=1)
@@ -24,26 +24,23 @@ Say = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def say(town: Town, capsys: pytest.CaptureFixture[str]) -> Iterator[Say]:
-    """Type a command; it has a desk of its own, and leaves ours as it was."""
-    ours = desk()
+def say(town: Town, capsys: pytest.CaptureFixture[str]) -> Say:
+    """Type a command; it has a desk of its own."""
 
     def say(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
         code = main(["staffing", "booking", *words, "--dsn", town.mainspring.dsn])
-        sit(ours)
         return code, *capsys.readouterr()
 
-    yield say
-    sit(ours)
+    return say
 
 
 def next_of(town: Town, booking: Booking) -> list[tuple[datetime, str, str]]:
-    return [(moment.utc, moment.what, moment.about) for moment in show.story(town.conn, booking.id).next]
+    return [(moment.utc, moment.what, moment.about) for moment in show.story(town.desk, town.conn, booking.id).next]
 
 
 def happened(town: Town, booking: Booking) -> list[tuple[str, str]]:
-    return [(moment.what, moment.about) for moment in show.story(town.conn, booking.id).happened]
+    return [(moment.what, moment.about) for moment in show.story(town.desk, town.conn, booking.id).happened]
 
 
 def test_the_story_of_a_week_in_yen_from_before_its_charge_to_its_end(town: Town) -> None:
@@ -67,19 +64,19 @@ def test_the_story_of_a_week_in_yen_from_before_its_charge_to_its_end(town: Town
         ("payment created", "payment 1, 24000 JPY, by SYSTEM, weekly, try 1"),
         ("payment succeeded", "payment 1, 24000 JPY, by SYSTEM"),
     ]
-    story = show.story(town.conn, booking.id)
+    story = show.story(town.desk, town.conn, booking.id)
     assert (story.ledger.currency, story.ledger.charged, story.ledger.held) == ("JPY", 24000, 24000)
     assert story.shifts[0].money == [show.Part(status="Held", amount_minor=24000)]
 
     begin = datetime(2026, 6, 8, 13, tzinfo=UTC)
     town.mainspring.clock.set(begin)
-    shifts.clock_in(town.conn, shift, by=worker)
+    shifts.clock_in(town.desk, town.conn, shift, by=worker)
     assert next_of(town, booking) == [
         (begin + timedelta(hours=8, minutes=5), "reminder: Are you still working?", f"shift {shift}"),
         (begin + timedelta(hours=8, minutes=30), "reminder: Urgent: Clock Out.", f"shift {shift}"),
     ]
     town.mainspring.clock.set(begin + 8 * HOUR)
-    shifts.submit_timesheet(town.conn, shift, by=worker)
+    shifts.submit_timesheet(town.desk, town.conn, shift, by=worker)
     out = begin + 8 * HOUR
     assert next_of(town, booking) == [
         (out, "message to verify the timesheet", f"shift {shift}"),
@@ -88,9 +85,11 @@ def test_the_story_of_a_week_in_yen_from_before_its_charge_to_its_end(town: Town
         (out + 4 * HOUR, "auto-approval of the timesheet", f"shift {shift}"),
     ]
     town.mainspring.advance(SECOND)
-    dispute = disputes.file_dispute(town.conn, shift, option="A", by=booking.supervisor or 0)
+    dispute = disputes.file_dispute(town.desk, town.conn, shift, option="A", by=booking.supervisor or 0)
     assert next_of(town, booking) == [(out + 3 * HOUR + SECOND, "the dispute times out", f"dispute {dispute}")]
-    disputes.resolve_dispute(town.conn, dispute, status="Settled", lender_minor=20000, borrower_minor=4000, by=admin)
+    disputes.resolve_dispute(
+        town.desk, town.conn, dispute, status="Settled", lender_minor=20000, borrower_minor=4000, by=admin
+    )
     town.mainspring.drain()
     town.mainspring.advance(5 * SECOND)
     assert next_of(town, booking) == []
@@ -122,14 +121,14 @@ def test_the_command_prints_the_story_and_machines_get_the_same_from_both_doors(
     town: Town, say: Say, mainspring_app: ms.App
 ) -> None:
     booking = town.booking(shifts=9, currency="JPY", end_date=date(2026, 6, 16))
-    shifts.cancel_shifts(town.conn, booking.id, booking.shifts[2:8], reason="Rain")
+    cancellation.cancel_shifts(town.desk, town.conn, booking.id, booking.shifts[2:8], reason="Rain")
     town.mainspring.clock.set(datetime(2026, 6, 8, 14, tzinfo=UTC))
     code, out, err = say("show", str(booking.id))
     assert (code, err) == (0, "")
     lines = out.splitlines()
+    project = show.story(town.desk, town.conn, booking.id).booking.project
     assert lines[0] == (
-        f"Booking {booking.id}: Active, Weekly_Progress, {show.story(town.conn, booking.id).booking.project} "
-        "(America/New_York), 2026-06-01 to 2026-06-16"
+        f"Booking {booking.id}: Active, Weekly_Progress, {project} (America/New_York), 2026-06-01 to 2026-06-16"
     )
     assert lines[1] == f"worker {booking.worker}, supervisor {booking.supervisor}, 3000 JPY an hour"
     assert lines[2] == "funded until: not yet; now: Mon 2026-06-08 10:00 (2026-06-08 14:00Z)"
@@ -168,10 +167,10 @@ def test_what_cannot_be_shown_is_said_in_one_line(town: Town, say: Say) -> None:
 def test_who_booked_whom_stands_at_the_beginning(town: Town) -> None:
     about = town.booking()
     made = bookings.confirm_booking(
-        town.conn, project_id=about.project, worker_id=about.worker, supervisor_id=None, start_date=date(2026, 6, 1),
-        end_date=date(2026, 6, 5), start=time(9), end=None, rate_minor=1, currency="USD",
+        town.desk, town.conn, project_id=about.project, worker_id=about.worker, supervisor_id=None,
+        start_date=date(2026, 6, 1), end_date=date(2026, 6, 5), start=time(9), end=None, rate_minor=1, currency="USD",
         by=about.borrowing_admin,
     )  # fmt: skip
-    (moment,) = show.story(town.conn, made).happened
+    (moment,) = show.story(town.desk, town.conn, made).happened
     assert (moment.utc, moment.local.isoformat()) == (town.now, "2026-06-01T00:00:00-04:00")
     assert moment.about == f"booking {made}, by user {about.borrowing_admin} (Admin)"

@@ -15,10 +15,10 @@ from tests.staffing.surge import CONNECTIONS, PROGRESS, ZONE, seed
 import mainspring as ms
 from mainspring.sandbox import Sandbox
 from mainspring.testing import Harness
-from mainspring.testing.tasks import Declared
 from mainspring.testing.working import Working
-from mainspring_apps.staffing import charging
-from mainspring_apps.staffing.desk import desk
+from mainspring.virtual.tasks import Declared
+from mainspring_apps.staffing.market import Market
+from mainspring_apps.staffing.payments import weekly
 from mainspring_apps.staffing.registry import WEEKLY_PAYMENTS
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.settings import CHARGES_PER_SECOND
@@ -36,31 +36,31 @@ def bank(mainspring: Harness, mainspring_sandbox_server: Sandbox) -> Iterator[st
     sandbox = mainspring_sandbox_server
     sandbox.reset()
     yield stripe.StripeClient("sk_test_sandbox", base_addresses={"api": f"{sandbox.url}/stripe"})
-    desk().close()
     sandbox.reset()
 
 
 @pytest.mark.rule("STAFF-0.03", "STAFF-0.04", "STAFF-0.06", "STAFF-1.07")
 def test_charges_that_are_due_at_once_start_fifty_a_second_within_the_pools(
     mainspring: Harness,
-    mainspring_app: ms.App,
+    mainspring_app: Market,
     mainspring_sandbox_server: Sandbox,
     bank: stripe.StripeClient,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    entered, handler = list[float](), charging.charge_week.fn
+    task = mainspring_app.registry.get("charge_week")
+    entered, handler = list[float](), task.fn
 
     def charge_week(*args: Any, **kwargs: Any) -> None:
         entered.append(time.monotonic())
         handler(*args, **kwargs)
 
-    monkeypatch.setattr(charging.charge_week, "fn", charge_week)
+    monkeypatch.setattr(task, "fn", charge_week)
     conn, now = mainspring.conn, mainspring.clock.now()
     conn.execute("set application_name = 'surge'")
     seed(conn, bank, BOOKINGS)
     due = weeks.due_week(now, ZONE)
     about: Any = {"period_start": due.start, "period_end": due.end, "occurrence": now}
-    jobs = [charging.charge_week.job(booking_id=number, **about).at(now) for number in range(1, BOOKINGS + 1)]
+    jobs = [weekly.charge_week.job(booking_id=number, **about).at(now) for number in range(1, BOOKINGS + 1)]
     assert {job.queue for job in jobs} == {WEEKLY_PAYMENTS}
     most = 0
     with ExitStack() as stack:

@@ -11,30 +11,29 @@ from pathlib import Path
 import pytest
 from tests.web.visit import served
 
-import mainspring as ms
 from mainspring.sandbox import Sandbox
 from mainspring.sandbox.environment import WEBHOOK_SECRET
 from mainspring.testing import Harness
 from mainspring_apps.staffing.demo.seed import seed
-from mainspring_apps.staffing.desk import desk
+from mainspring_apps.staffing.market import Market
 
 PAGE = Path(__file__).parents[2] / "docs" / "apps" / "staffing.md"
 ADDRESS = "S=http://127.0.0.1:8080/staffing"
 
 
 @pytest.fixture
-def url(mainspring: Harness, mainspring_sandbox_server: Sandbox, mainspring_app: ms.App) -> Iterator[str]:
+def url(mainspring: Harness, mainspring_sandbox_server: Sandbox, mainspring_app: Market) -> Iterator[str]:
     """A marketplace in real time, with the people of the demo and a worker."""
     mainspring.conn.execute("update mainspring.clock set at = null")
     sandbox = mainspring_sandbox_server
     sandbox.reset()
     with sandbox.standing_in():
         with mainspring.conn.transaction():
-            seed(mainspring.conn)
+            seed(mainspring_app.desk, mainspring.conn)
         with served(mainspring_app) as address, mainspring.working():
             sandbox.stripe.register(f"{address}/v1/inbound/stripe", secret=WEBHOOK_SECRET)
             yield address
-    desk().close()
+    mainspring_app.desk.close()
     sandbox.reset()
 
 

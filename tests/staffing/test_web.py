@@ -13,7 +13,6 @@ from tests.staffing.town import W10, Town
 from tests.web.visit import served
 
 import mainspring as ms
-from mainspring_apps.staffing.desk import desk
 from mainspring_apps.staffing.web import ENDPOINTS, Web
 
 HUGE = 10**20
@@ -185,7 +184,7 @@ def test_every_event_is_described_and_a_good_request_acts(url: str, town: Town) 
 def test_a_token_that_is_set_is_asked_for_before_anything_else(
     town: Town, mainspring_app: ms.App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mainspring_app, "routes", Web(token="s3cret").routes())
+    monkeypatch.setattr(mainspring_app, "routes", Web(town.desk, token="s3cret").routes())
     with served(mainspring_app) as url:
         for path, body in (("", None), ("/bookings/1", None), ("/companies", "nonsense")):
             assert ask(url, path, body)[0] == 401
@@ -194,9 +193,9 @@ def test_a_token_that_is_set_is_asked_for_before_anything_else(
 
 
 def test_a_database_that_is_away_is_said_so(url: str, town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk().app, "_dsn", "postgresql://127.0.0.1:1/nowhere")
+    monkeypatch.setattr(town.desk.app, "_dsn", "postgresql://127.0.0.1:1/nowhere")
     monkeypatch.setattr("mainspring_apps.staffing.desk.WAIT", 0.2)
-    desk().close()
+    town.desk.close()
     assert ask(url, "/bookings") == (
         503,
         {"error": {"code": "UNAVAILABLE", "field": None, "message": "the database is away; nothing was written"}},

@@ -36,7 +36,7 @@ from mainspring.simulate import Entry, Fired, Ran, simulate
 from mainspring.simulate.timeline import document
 from mainspring_apps.staffing.demo import demo
 from mainspring_apps.staffing.demo.seed import ZONES
-from mainspring_apps.staffing.desk import desk
+from mainspring_apps.staffing.market import Market
 
 STARTS: Final = (
     datetime(2026, 3, 2, tzinfo=UTC),
@@ -150,9 +150,13 @@ def record(server: str, start: datetime, length: timedelta, *, seed: int = 0, zo
         if uneven := connected[0].execute(UNEVEN).fetchall():
             made.wrong.append(f"{entries[0].at}: money does not add up: {uneven[:3]}")
 
-    began = time.monotonic()
+    def opened() -> Market:
+        markets.append(demo(zones))
+        return markets[-1]
+
+    began, markets = time.monotonic(), list[Market]()
     with patch("mainspring.sandbox.Sandbox", Read):
-        done = simulate(lambda: demo(zones), start, made.end, tell, seed=seed, dsn=server, keep=True)
+        done = simulate(opened, start, made.end, tell, seed=seed, dsn=server, keep=True)
     made.seconds = time.monotonic() - began
     for conn in connected:
         conn.close()
@@ -162,7 +166,8 @@ def record(server: str, start: datetime, length: timedelta, *, seed: int = 0, zo
         made.wrong += [f"books: {rule}: {rows}" for rule, rows in books[0].broken(conn, settled=False)]
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(SQL("drop database {} with (force)").format(Identifier(database)))
-    desk().close()
+    for market in markets:
+        market.desk.close()
     return made
 
 

@@ -16,9 +16,9 @@ import stripe as sdk
 from mainspring.sandbox import Sandbox
 from mainspring.sandbox.stripe.post import Manner
 from mainspring.testing import Harness
-from mainspring_apps.staffing.desk import Desk, desk
+from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.rules import weeks
-from mainspring_apps.staffing.watching import MEASURES, WATCHES
+from mainspring_apps.staffing.watching import MEASURES, watches
 
 NY = "America/New_York"
 #: The instants of the ledger: Wednesday 10:00 and 14:00, and Thursday 00:00, in New York.
@@ -53,16 +53,12 @@ class Booking:
 class Town:
     """Who lives there, and what became of them."""
 
-    def __init__(self, mainspring: Harness, sandbox: Sandbox, *, begin: datetime = BEGIN) -> None:
-        self.mainspring, self.sandbox = mainspring, sandbox
+    def __init__(self, mainspring: Harness, sandbox: Sandbox, desk: Desk, *, begin: datetime = BEGIN) -> None:
+        self.mainspring, self.sandbox, self.desk = mainspring, sandbox, desk
         self.conn: psycopg.Connection[Any] = mainspring.conn
         self._numbers = count(1)
         self._lines: list[sdk.RequestsClient] = []
         mainspring.clock.set(begin)
-
-    @property
-    def desk(self) -> Desk:
-        return desk()
 
     @cached_property
     def bank(self) -> sdk.StripeClient:
@@ -73,9 +69,10 @@ class Town:
         )
 
     def close(self) -> None:
-        """Hang up at the bank: a socket that is left open is told of in somebody else's test."""
+        """Hang up at the bank and at the desk: a socket that is left open is told of in somebody else's test."""
         for line in self._lines:
             line.close()  # type: ignore[no-untyped-call]  # the SDK says nothing of it
+        self.desk.close()
 
     # -- people
 
@@ -298,7 +295,7 @@ class Town:
 
     def wrong(self, name: str) -> list[tuple[str, str]]:
         """What a watch finds now: (subject, text) of each alert that it opens or keeps open."""
-        (one,) = [one for one in WATCHES if one.name == name]
+        (one,) = [one for one in watches(self.desk) if one.name == name]
         if isinstance(one.condition, str):
             return [row[:2] for row in self.rows(one.condition.replace("{schema}", "mainspring"))]
         return asyncio.run(self._asked(one.condition))

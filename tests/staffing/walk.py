@@ -30,8 +30,8 @@ import mainspring as ms
 from mainspring.sandbox import Courier, Sandbox
 from mainspring.sandbox.ledger import real_time
 from mainspring.testing import Crash, Drained, Harness
-from mainspring_apps.staffing.desk import desk
-from mainspring_apps.staffing.market import market
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.market import Market
 
 #: Before a change of clocks in some of the zones, and where nothing changes.
 BEGINNINGS: Final = (
@@ -50,13 +50,13 @@ CLOSER: Final = 300  # after so many steps the provider's books are compared eve
 class Walk:
     """One town, one seed."""
 
-    def __init__(self, mainspring: Harness, sandbox: Sandbox, seed: int, *, every: bool = False) -> None:
+    def __init__(self, mainspring: Harness, sandbox: Sandbox, desk: Desk, seed: int, *, every: bool = False) -> None:
         self.seed, self.steps = seed, 0
         self.events: list[str] = []
         self.counts: Counter[str] = Counter()
         chance = self.chance = random.Random(seed)
         self.begin = BEGINNINGS[seed % 3]
-        self.town = Town(mainspring, sandbox, begin=self.begin)
+        self.town = Town(mainspring, sandbox, desk, begin=self.begin)
         self.people, self.troubles = People(self.town, chance), Troubles(self.town, chance)
         if not every:
             self.town.only(*SCHEDULES)
@@ -73,7 +73,6 @@ class Walk:
     def close(self) -> None:
         """Hang up everywhere."""
         self.town.close()
-        desk().close()
 
     def step(self) -> None:
         """Something happens, or goes wrong, and time passes."""
@@ -213,22 +212,22 @@ EXPECTED: Final = frozenset({"HttpException", "LEASE_EXPIRED"})
 
 
 @contextmanager
-def marketplace() -> Iterator[tuple[Harness, Sandbox]]:
+def marketplace() -> Iterator[tuple[Harness, Sandbox, Desk]]:
     """A database and providers of its own, as tests have them by their fixtures."""
     from mainspring.embedded import VOLATILE
     from mainspring.testing import Server
-    from mainspring.testing.run import Run
+    from mainspring.virtual.run import Run
 
     run = Run.join(f"walk-{uuid4().hex[:8]}")
     try:
         with Sandbox() as sandbox, sandbox.standing_in():
-            app = market(maintenance=False, watches=())
+            app = Market(maintenance=False, watches=())
             with Server.of(run.cluster("memory/18", settings=VOLATILE)).fresh(prepare=app.migrations) as database:
                 app._dsn = database.dsn
                 with Harness(database.dsn, app) as harness:
                     sandbox.reset(harness.now)
                     harness.visitors.append(Courier(sandbox, app))
-                    yield harness, sandbox
+                    yield harness, sandbox, app.desk
                     sandbox.reset(real_time)
     finally:
         run.leave()
@@ -245,8 +244,8 @@ def main(args: Sequence[str] | None = None) -> int:
     logging.disable(logging.CRITICAL)  # failures are the point
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # who stops it learns how far it came
     began, failed = time.monotonic(), ""
-    with marketplace() as (mainspring, sandbox):
-        walk = Walk(mainspring, sandbox, said.seed, every=said.every)
+    with marketplace() as (mainspring, sandbox, desk):
+        walk = Walk(mainspring, sandbox, desk, said.seed, every=said.every)
         try:
             walk.go(said.steps)
         except Violation as violation:

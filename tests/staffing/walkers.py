@@ -9,10 +9,13 @@ from typing import Any, Final, Literal, NamedTuple
 
 from tests.staffing.town import Town
 
-from mainspring_apps.staffing import accounts, bookings, charging, disputes, escrow, incidents, insurance, listings
-from mainspring_apps.staffing import search as searches
+from mainspring_apps.staffing import bookings, insurance
 from mainspring_apps.staffing import shifts as sheets
+from mainspring_apps.staffing.conflicts import disputes, incidents
+from mainspring_apps.staffing.payments import accounts, escrow, weekly
 from mainspring_apps.staffing.rules import weeks
+from mainspring_apps.staffing.searches import listings
+from mainspring_apps.staffing.searches import search as searches
 from mainspring_apps.staffing.states import Refused
 
 ZONES: Final = (
@@ -67,7 +70,7 @@ class People:
         for _ in range(3):
             user = town.user(lender, "Worker", timezone=zone)
             self.workers.append(town.worker(lender, user_id=user))
-        searches.save_search(town.conn, user_id=admin, criteria={"trade": "welder"})
+        searches.save_search(town.desk, town.conn, user_id=admin, criteria={"trade": "welder"})
 
     def acts(self) -> Sequence[tuple[int, Act]]:
         """Everything that may be done, and how often it is."""
@@ -215,7 +218,7 @@ class People:
 
     def pay(self) -> str | None:
         found = self._maybe(f"select b.id, {ADMIN} from staffing.bookings b where status = 'Active'")
-        return self._try("pay by hand", charging.pay_by_hand, found[0], by=found[1]) if found else None
+        return self._try("pay by hand", weekly.pay_by_hand, found[0], by=found[1]) if found else None
 
     def account(self) -> str | None:
         company = self._one("select id from staffing.companies where kind = 'Lender'")[0]
@@ -280,7 +283,7 @@ class People:
         words = f"{what} {about[0] if about else ''}".rstrip()
         try:
             with self.town.conn.transaction():
-                event(self.town.conn, *about, **how)
+                event(self.town.desk, self.town.conn, *about, **how)
         except Refused as refused:
             return f"{words}: refused, {refused}"
         return words

@@ -11,10 +11,10 @@ import pytest
 import stripe as sdk
 
 from mainspring import DeclarationError, Registry
-from mainspring.block import SignatureRefused
 from mainspring.contrib.stripe import Stripe, sign
 from mainspring.contrib.stripe.inbound import LARGEST, StripeInbound
 from mainspring.contrib.stripe.signature import check
+from mainspring.declare.block import SignatureRefused
 
 NOW = datetime(2026, 6, 3, 14, tzinfo=UTC)
 OLD, NEW = "whsec_old_0123456789", "whsec_new_0123456789"

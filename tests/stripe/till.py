@@ -13,7 +13,7 @@ from tests.worker.stage import SETTINGS, Stage
 import mainspring as ms
 from mainspring.config import WorkerConfig
 from mainspring.contrib.stripe import Money, Stripe
-from mainspring.contrib.stripe.verbs import Call, Flow
+from mainspring.contrib.stripe.verbs import Call, Calls
 from mainspring.job import NewJob
 from mainspring.sandbox import Sandbox
 from mainspring.sandbox.ledger import Entry
@@ -52,10 +52,10 @@ class Till:
     def post(self, path: str, **params: Any) -> Mapping[str, Any]:
         """Ask Stripe for something that is no business of the block."""
 
-        def flow() -> Flow[Mapping[str, Any]]:
+        def flow() -> Calls[Mapping[str, Any]]:
             return (yield Call("post", path, params))
 
-        return self.stripe.sync._line.run(flow())
+        return self.stripe.sync._api.run(flow())
 
     def card_of(self, name: str) -> str:
         """Save a test card of the customer."""
@@ -69,7 +69,7 @@ class Till:
 
     async def waits(self, seconds: float) -> None:
         """How long a call waits for its answer from here on."""
-        self.stripe._line.timeout = seconds
+        self.stripe._api.timeout = seconds
         await self.stripe.aclose()
 
     def app(self, **options: Any) -> ms.App:

@@ -86,10 +86,10 @@ logfile = {self.log}
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(60)
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             try:
                 return socket.create_connection(("127.0.0.1", self.port), 1).close()

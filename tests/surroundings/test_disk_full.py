@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -111,9 +110,7 @@ async def test_what_a_full_disk_does_not_take_is_kept_and_written_when_there_is_
         assert _sessions(stage) - sessions < 20
 
         disk.clear()
-        room = time.monotonic()
-        await stage.until(lambda: worker.counts["succeeded"] >= jobs, 20)
-        assert time.monotonic() - room < 10
+        await stage.until(lambda: worker.counts["succeeded"] >= jobs)
     finally:
         disk.clear()
         await worker.stop()

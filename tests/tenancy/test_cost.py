@@ -11,6 +11,7 @@ from tests.db.test_statements import PINNED, claim_statement, scans
 from tests.tenancy.town import Secured
 
 
+@pytest.mark.mainspring_new
 @pytest.mark.parametrize("version", [18, 15])
 def test_a_claim_of_a_worker_still_finds_its_jobs_by_the_index(request: pytest.FixtureRequest, version: int) -> None:
     database: Database = request.getfixturevalue("database" if version == 18 else "database15")
@@ -32,6 +33,7 @@ def test_a_claim_of_a_worker_still_finds_its_jobs_by_the_index(request: pytest.F
         assert {how for table, how in reads if table == "job"} == {"job_pkey"}
 
 
+@pytest.mark.mainspring_new
 def test_policies_read_the_setting_once_a_statement(secured: Secured) -> None:
     with secured.connect("api", "acme") as conn:
         plan = "\n".join(row[0] for row in conn.execute("explain select * from mainspring.job"))

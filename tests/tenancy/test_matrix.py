@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from tests.tenancy.town import OURS, THEIRS, Town, tenants_have
 
@@ -38,7 +40,9 @@ TALKATIVE = {
 
 @pytest.mark.rule("ENG-19.04", "ENG-29.07")
 def test_nothing_of_another_organisation_can_be_read_or_written(town: Town) -> None:
-    assert list(town.leaks()) == []
+    """Functions are called on the newest server only: `make tenancy` calls them on the oldest as well."""
+    everything = town.conn.info.server_version >= 180000 or os.environ.get("TENANCY") == "all"
+    assert list(town.leaks(calls=everything)) == []
 
 
 def test_the_probe_sees_every_mistake(town18: Town) -> None:

@@ -236,8 +236,8 @@ class Town(Secured):
 
     # -- the probe
 
-    def leaks(self) -> Iterator[str]:
-        """Everything that somebody could read or write of an organisation that is not theirs."""
+    def leaks(self, *, calls: bool = True) -> Iterator[str]:
+        """Everything that somebody could read or write of an organisation that is not theirs, by functions as well."""
         before = self._others()
         parts = [(role, org) for role in ROLES for org in (None, OURS)]
         for role, org in parts:
@@ -245,7 +245,7 @@ class Town(Secured):
         parts.remove(("worker", None))  # whose claims span organisations
         for role, org in parts:
             yield from self._writes(role, org, before)
-        for role, org in parts:
+        for role, org in parts if calls else ():
             yield from self._calls(role, org, before)
 
     def _may_see(self, role: str, org: str | None, table: str) -> set[str]:

@@ -17,8 +17,8 @@ from tests.tenancy.town import Secured
 from mainspring import Client, ConfigurationError, Registry
 from mainspring.db.migrate import migrate
 from mainspring.testing import Clock, drain, install
-from mainspring.testing import clock as clocks
-from mainspring.testing.run import Run
+from mainspring.virtual import clock as clocks
+from mainspring.virtual.run import Run
 
 SCHEMA = "real"
 STATE = """

@@ -17,7 +17,7 @@ from tests.frameworks.joins import InThread, Join
 from tests.frameworks.test_joining import undone
 
 import mainspring as ms
-from mainspring.testing.clock import Clock
+from mainspring.virtual.clock import Clock
 
 pytestmark = pytest.mark.anyio
 Sql = psycopg.Connection[TupleRow]

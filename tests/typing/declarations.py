@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import assert_type
 
-from mainspring.context import Context, SyncContext
+from mainspring.declare.context import Context, SyncContext
+from mainspring.declare.registry import Registry
 from mainspring.job import NewJob
-from mainspring.registry import Registry
 
 tasks = Registry("typing")
 

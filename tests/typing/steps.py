@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_type
 
-from mainspring.context import Context, SyncContext
+from mainspring.declare.context import Context, SyncContext
 
 
 @dataclass

@@ -52,7 +52,7 @@ def serving(database: Database, *arguments: str, **environment: str) -> Iterator
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.fullmatch(r"Mainspring listens on (http://127\.0\.0\.1:\d+)\n", line)
-        assert found, (line, process.communicate(timeout=5))
+        assert found, (line, process.communicate(timeout=60))
         yield process, found[1]
 
 
@@ -68,7 +68,7 @@ def test_it_serves_runs_and_stops_in_good_order(database: Database) -> None:
             while client.get(job).state != "running":
                 time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=15)
+        out, err = process.communicate(timeout=60)
         answer = line.recv(10_000).decode()
         line.close()
         states = client.get(job).state, client.get(other).state
@@ -93,11 +93,11 @@ def test_a_second_signal_gives_back_what_runs_and_waits_for_nobody(database: Dat
                 process.send_signal(signal.SIGTERM)
                 time.sleep(0.3)
             began = time.monotonic()
-            process.communicate(timeout=15)
+            process.communicate(timeout=60)
             took = time.monotonic() - began
         found = client.get(job)
 
-    assert (process.returncode, took < 5) == (0, True)
+    assert (process.returncode, took < 30) == (0, True)  # the job takes 60
     assert (found.state, found.attempt) == ("ready", 0)
 
 
@@ -250,7 +250,7 @@ def test_a_scheduled_caller_starts_jobs_logs_what_is_refused_and_goes_on(shop: m
                 client.result(job, timeout=30)
                 ran = line(process, "info")
                 process.send_signal(signal.SIGTERM)
-                _, rest = process.communicate(timeout=10)
+                _, rest = process.communicate(timeout=60)
 
     assert (failed["calls"], failed["failures"], ran["action"]) == (1, 1, "kick")
     last = json.loads(rest.splitlines()[-1])

@@ -15,9 +15,9 @@ import httpx2
 from starlette.applications import Starlette
 
 import mainspring as ms
-from mainspring.block import Block, Check, Received, SignatureRefused
+from mainspring.declare.block import Block, Check, Received, SignatureRefused
+from mainspring.declare.task import Task
 from mainspring.job import NewJob
-from mainspring.task import Task
 from mainspring.web import Server, create
 
 SECRET = "a secret of the tests, long enough"

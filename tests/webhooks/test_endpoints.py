@@ -133,11 +133,14 @@ async def test_deliveries_of_a_paused_endpoint_wait_and_lose_no_attempt(world: W
     found = await world.delivery(delivery)
     assert (found.status, found.attempts) == ("pending", 0)
     job = await world.client.get(delivery)
-    assert (job.attempt, job.snoozes) == (0, 3)
-    world.stage.rows("update mainspring.waiting set due_at = due_at + interval '1 hour'")
+    assert (job.attempt, job.snoozes, job.gate) == (0, 0, f"endpoint:{endpoint.id}")
+    assert (await world.client.explain(delivery)).verdict.startswith(
+        f"Its endpoint {endpoint.id} is paused, since 12 d"
+    )
+    assert world.stage.events(delivery) == ["job.released"]  # once, however long it waits
 
     assert await world.endpoints.resume(endpoint.id)
-    await world.drain()  # at once: nobody waits for the hour
+    await world.drain()  # at once
 
     assert (await world.delivery(delivery)).status == "delivered"
     events = world.stage.rows(
@@ -282,6 +285,14 @@ async def test_roles_do_what_is_theirs_on_a_secured_schema(secured: Secured, inb
         await theirs.deliveries(operator).redeliver(made[0].id, reason="please", org="acme")
         await workers.worker(WorkerConfig(**SETTINGS)).drain()
         assert (await hooks.deliveries(client).get(made[0].id, org="acme")).status == "delivered"
+
+        await hooks.endpoints(client).pause(endpoint.id, org="acme")
+        (waits,) = await hooks.publish("a.b", {}, ("A", 2), by=client, org="acme")
+        await workers.worker(WorkerConfig(**SETTINGS)).drain()
+        assert "is paused" in (await operator.explain(waits.id, org="acme")).verdict
+        assert await hooks.endpoints(client).resume(endpoint.id, org="acme")
+        await workers.worker(WorkerConfig(**SETTINGS)).drain()
+        assert (await hooks.deliveries(client).get(waits.id, org="acme")).status == "delivered"
     for role in ("api", "operator"):
         with secured.connect(role, "acme") as conn:
             for query in ("secret from mainspring.webhook_secret", "headers from mainspring.webhook_endpoint"):

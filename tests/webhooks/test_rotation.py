@@ -10,8 +10,8 @@ import pytest
 from tests.webhooks.hooks import Reply, Request, World
 
 from mainspring import ValidationError
-from mainspring.block import SignatureRefused
 from mainspring.contrib.webhooks import verify, verify_plain
+from mainspring.declare.block import SignatureRefused
 
 pytestmark = pytest.mark.anyio
 

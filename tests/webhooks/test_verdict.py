@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mainspring.contrib.webhooks.answer import Answer
+from mainspring.contrib.webhooks.response import Response
 from mainspring.contrib.webhooks.verdict import failure, kept, retry_after
 from mainspring.outcome import Failed, RetryAfter, decide
 from mainspring.retry import listed
@@ -40,7 +40,7 @@ def test_how_long_a_receiver_wants_to_be_left_alone(said: str, after: timedelta 
 
 @pytest.mark.rule("PASS-7.11")
 def test_only_2xx_is_delivered_and_only_410_is_permanent() -> None:
-    found = {status: failure(Answer(status, {}, b"", False), NOW) for status in range(100, 600)}
+    found = {status: failure(Response(status, {}, b"", False), NOW) for status in range(100, 600)}
     assert [status for status, error in found.items() if error is None] == list(range(200, 300))
     assert [status for status, error in found.items() if error and error.error_class == "permanent"] == [410]
     assert {error.code for status, error in found.items() if error and status != 410} == {"WebhookNon2xx"}
@@ -50,7 +50,7 @@ def test_a_hint_is_followed_for_longer_than_other_providers() -> None:
     class Job:
         attempt, max_attempts, suspect, waited = 1, 10, False, timedelta(0)
 
-    hint = failure(Answer(429, {"retry-after": "80000"}, b"", False), NOW)
+    hint = failure(Response(429, {"retry-after": "80000"}, b"", False), NOW)
     assert isinstance(hint, RetryAfter)
     outcome = classify(hint)
     assert isinstance(outcome, Failed)
@@ -59,6 +59,6 @@ def test_a_hint_is_followed_for_longer_than_other_providers() -> None:
 
 
 def test_what_is_kept_masks_what_names_itself_a_secret() -> None:
-    found = kept(Answer(200, {"x-api-token": "abc", "x-note": "password=hunter2"}, b"\xff", True), None)
+    found = kept(Response(200, {"x-api-token": "abc", "x-note": "password=hunter2"}, b"\xff", True), None)
     assert found.headers == '{"x-api-token":"***","x-note":"password=***"}'
     assert (found.body, found.cut, found.error) == ("/w==", True, None)

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from mainspring.caller import NOBODY, Caller, calling, current, log_fields, running
+from mainspring.declare.caller import NOBODY, Caller, calling, current, log_fields, running
 from mainspring.job import Claim
 
 ACME = Caller(org_id="acme", actor_type="user", actor_id="7")

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mainspring.checks import check_envelope, check_job, clean_traceparent
-from mainspring.document import MAX_BYTES, MAX_DEPTH, check_payload, payload_key, read_payload, stable_hash
 from mainspring.errors import PayloadTooLarge, ValidationError
 from mainspring.job import NewJob
-from mainspring.texts import did_you_mean
+from mainspring.text.document import MAX_BYTES, MAX_DEPTH, check_payload, payload_key, read_payload, stable_hash
+from mainspring.text.texts import did_you_mean
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PROJECT = UUID(int=5)

@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from mainspring.batch import Batch, NewBatch
-from mainspring.context import Context
-from mainspring.flow import Flow
+from mainspring.declare.context import Context
 from mainspring.job import Claim, Job, NewJob
 from mainspring.outcome import Cancelled
+from mainspring.together.batch import Batch, NewBatch
+from mainspring.together.flow import Flow
 
 
 class Quiet(Context):

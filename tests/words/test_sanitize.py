@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.sanitize import sanitize
+from mainspring.text import sanitize as sanitize_module
+from mainspring.text.sanitize import MARGIN, sanitize
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
 
@@ -165,6 +166,47 @@ def test_a_secret_across_the_cut_is_masked() -> None:
     filler = "x" * 4000
     for shift in range(0, 200, 7):
         assert "hunter" not in sanitize(filler + "." * shift + ' password="' + "hunter2" * 20 + '" ' + filler)
+
+
+@pytest.mark.parametrize("limit", [2048, 8192])
+def test_a_secret_across_the_cut_of_a_huge_text_is_masked(limit: int) -> None:
+    part = limit // 2 + MARGIN
+    for secret in (
+        'password="' + "hunter 2" * 20 + '"',
+        "token=" + "hunter2" * 1500,
+        "https://ada:hunter2@example.com",
+    ):
+        for at in (part, limit // 2):  # where it is cut before and after masking, from both ends
+            for shift in range(-len(secret) - 8, 8, max(len(secret) // 20, 1)):
+                begun, ended = "x " * 60_000, "y " * 60_000
+                for text in (begun[: at + shift] + secret + ended, begun + secret + ended[: at + shift]):
+                    assert "hunter" not in sanitize(text, limit)
+
+
+@pytest.mark.parametrize("secret", ["password='a' ", "eyJaaaaaaaaa.aaaaaaaaa.a "])
+def test_masking_that_shortens_the_ends_of_a_huge_text_uncovers_no_half_of_a_secret(secret: str) -> None:
+    many = "eyJ" + "a" * 2000 + "." + "a" * 2000 + ".a "  # masked, nothing is left of the margin
+    for lost in range(1, 40):
+        text = many * 20 + 'password="' + "hunter2 " * 20 + '"' + " " * lost + many
+        assert "hunter" not in sanitize(text, 2048)
+
+
+@pytest.mark.parametrize("limit", [100, 2048, 8192])
+def test_what_is_looked_through_for_secrets_does_not_grow_with_the_text(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    plain = sanitize_module.mask
+
+    def watched(text: str) -> str:
+        looked.append(len(text))
+        return plain(text)
+
+    monkeypatch.setattr(sanitize_module, "mask", watched)
+
+    sanitize("token=(" * 1_000_000, limit)
+
+    assert sum(looked) <= limit + 2 * MARGIN
 
 
 def test_what_postgresql_cannot_store_is_replaced() -> None:

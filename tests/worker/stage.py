@@ -16,7 +16,7 @@ from tests.databases import Database
 from mainspring import AsyncClient, Registry
 from mainspring.config import WorkerConfig
 from mainspring.job import Enqueued, Job, NewJob
-from mainspring.testing.clock import Clock
+from mainspring.virtual.clock import Clock
 from mainspring.worker import Worker
 from mainspring.worker.executor import Authorize
 
@@ -53,7 +53,7 @@ class Stage:
     async def drain(self, registry: Registry, *, authorize: Authorize | None = None, **settings: Any) -> Worker:
         """Run everything that is due."""
         worker = self.worker(registry, authorize=authorize, **settings)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await worker.drain()
         return worker
 
@@ -63,7 +63,7 @@ class Stage:
     async def enqueue_many(self, jobs: list[NewJob]) -> list[Enqueued]:
         return await self.client.enqueue_many(jobs)
 
-    async def result(self, job: UUID, timeout: float = 10.0) -> Any:
+    async def result(self, job: UUID, timeout: float = 60.0) -> Any:
         return await self.client.result(job, timeout=timeout)
 
     async def job(self, job: UUID) -> Job:
@@ -91,13 +91,15 @@ class Stage:
     def effects(self) -> list[str]:
         return [row[0] for row in self.rows("select note from ledger order by note")]
 
-    def claim(self, worker: str, task: str, *, rescued: bool = False, queue: str = "q:default") -> list[int]:
+    def claim(
+        self, worker: str, task: str, *, rescued: int = 0, alone: bool = False, queue: str = "q:default"
+    ) -> list[int]:
         """Claim all jobs of a task as another worker, and return their epochs."""
         early = "array['0002-01-01'::timestamptz]"
         rows = self.rows(
             f"select epoch from mainspring.claim(%s, '60 s', 1000, array[%s], array[1000], {early}, {early}, {early}, "
-            f"{early}, array[%s], false, %s)",
-            worker, queue, task, rescued,
+            f"{early}, array[%s], false, %s::int, %s)",
+            worker, queue, task, int(rescued), alone,
         )  # fmt: skip
         return [row[0] for row in rows]
 
@@ -106,9 +108,9 @@ class Stage:
         with self.conn.transaction():
             self.clock.advance(seconds=61)
             self.rows("select mainspring.rescue(1000, 3)")
-            return self.claim(thief, task, rescued=True)
+            return self.claim(thief, task, rescued=1)
 
-    async def until(self, holds: Callable[[], object], seconds: float = 8.0) -> None:
+    async def until(self, holds: Callable[[], object], seconds: float = 60.0) -> None:
         """Wait for a fact."""
         async with asyncio.timeout(seconds):
             while not holds():

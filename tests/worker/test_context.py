@@ -138,7 +138,7 @@ async def test_a_worker_that_lost_its_lease_cannot_commit_its_effect(
                     conn.execute(INSERT, [ctx.job.id, "stale"])
                     ctx.enqueue(follow.job())
                     entered.set()
-                    go.wait(5)
+                    go.wait(60)
             except LeaseLost as error:
                 seen.append(error)
                 raise

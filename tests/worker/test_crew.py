@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 from msgspec.structs import replace
 from tests.worker.claims import CLAIM
 
 from mainspring import Registry
+from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.crew import Crew
-from mainspring.worker.run import Run
+from mainspring.worker.rates import Rates
 
 tasks = Registry("test")
 
@@ -18,27 +21,39 @@ async def work() -> None: ...
 class Begun(list[int]):
     """The epochs that a crew has begun."""
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: LiveAttempt) -> None:
         self.append(run.claim.epoch)
 
 
-def crew(size: int = 2, most: int = 1000) -> tuple[Crew, Begun]:
+class Moment:
+    """A loop whose time is the test's."""
+
+    now = 10.0
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, call: Any) -> None: ...
+
+
+def crew(size: int = 2, most: int = 1000, rates: Rates | None = None) -> tuple[Crew, Begun]:
     begun = Begun()
-    return Crew(["work"], size, {"q:default": 1}, begun, most), begun
+    rates = rates or Rates(loop=cast(Any, Moment()))
+    return Crew(["work"], size, {"q:default": 1}, most, rates, begun), begun
 
 
-def held(epoch: int, since: float = 0.0) -> Run:
-    return Run(replace(CLAIM, epoch=epoch), tasks.get("work"), since, since + 54)
+def held(epoch: int, since: float = 0.0) -> LiveAttempt:
+    return LiveAttempt(replace(CLAIM, epoch=epoch), tasks.get("work"), since, since + 54)
 
 
 def test_a_crew_starts_as_many_jobs_as_it_has_slots_and_holds_the_rest_in_order() -> None:
     two, begun = crew(2)
     for epoch in range(1, 5):
         two.add(held(epoch))
-    assert (begun, two.running, two.held) == ([1, 2], 2, 4)
+    assert (begun, two.running, two.load) == ([1, 2], 2, 4)
 
     two.ended(0.1)
-    assert (begun, two.running, two.held) == ([1, 2, 3], 2, 3)
+    assert (begun, two.running, two.load) == ([1, 2, 3], 2, 3)
 
 
 def test_as_long_as_handlers_are_slow_or_unknown_no_more_is_wanted_than_there_are_slots() -> None:
@@ -94,7 +109,7 @@ def test_jobs_held_too_long_are_let_go_and_the_others_kept(since: float) -> None
     gone = [run.claim.epoch for run in one.give_back(since)]
 
     assert gone == [epoch for epoch, at in ((2, 1.0), (3, 2.0)) if at <= since]
-    assert one.held == 3 - len(gone)
+    assert one.load == 3 - len(gone)
     assert one.want() == 0, "handlers are slow: nothing is claimed ahead any more"
     assert begun == [1], "what runs is kept"
 

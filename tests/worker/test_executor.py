@@ -34,7 +34,7 @@ async def test_a_plain_function_runs_in_a_thread_and_the_loop_goes_on(stage: Sta
     @tasks.task
     def slow() -> str:
         names.append(threading.current_thread().name)
-        assert go.wait(5)
+        assert go.wait(60)
         return "slow"
 
     @tasks.task
@@ -202,7 +202,7 @@ async def test_running_an_unknown_task_by_force_fails_for_good(stage: Stage, tas
 
     job = await stage.enqueue(foo.job())
     async with stage.work(tasks) as worker:
-        worker._executor.crews["async"].tasks.append("foo")
+        worker._parts.crews["async"].tasks.append("foo")
         await stage.until(lambda: stage.rows("select 1 from mainspring.finished"))
 
     found = await stage.job(job)
@@ -225,7 +225,7 @@ async def test_only_the_queues_that_a_worker_serves_are_claimed(stage: Stage, ta
 
 @pytest.mark.rule("ENG-5.11", "ENG-19.09")
 async def test_one_worker_runs_the_jobs_of_many_organisations_each_under_its_own(stage: Stage, tasks: Registry) -> None:
-    from mainspring.caller import current
+    from mainspring.declare.caller import current
 
     seen = []
 

@@ -7,8 +7,8 @@ from tests.worker.claims import CLAIM
 
 from mainspring import Registry
 from mainspring.outcome import Error, Move
-from mainspring.worker.outbox import Outbox, row
-from mainspring.worker.run import Run
+from mainspring.worker.attempt import LiveAttempt
+from mainspring.worker.outbox import Outbox, settle_row
 
 tasks = Registry("outbox")
 
@@ -17,8 +17,8 @@ tasks = Registry("outbox")
 async def work() -> None: ...
 
 
-def run(epoch: int) -> Run:
-    return Run(replace(CLAIM, epoch=epoch), work, 0.0, 60.0)
+def run(epoch: int) -> LiveAttempt:
+    return LiveAttempt(replace(CLAIM, epoch=epoch), work, 0.0, 60.0)
 
 
 def filled() -> Outbox:
@@ -29,23 +29,24 @@ def filled() -> Outbox:
     return outbox
 
 
-def test_a_letter_holds_everything_that_ended_and_leaves_the_outbox_empty() -> None:
+def test_a_taking_holds_everything_that_ended_and_leaves_the_outbox_empty() -> None:
     outbox = filled()
     assert (len(outbox), outbox.epochs()) == (3, {1, 2, 3})
 
-    letter = outbox.take()
+    outcomes = outbox.take()
 
-    assert (len(letter), letter.epochs(), len(outbox)) == (3, {1, 2, 3}, 0)
-    assert [each.claim.epoch for each in letter.succeeded] == [1, 2]
+    assert (len(outcomes), outcomes.epochs(), len(outbox)) == (3, {1, 2, 3}, 0)
+    assert [each.claim.epoch for each in outcomes.succeeded] == [1, 2]
     error = {"code": "TIMEOUT", "class": "retryable", "message": "too slow", "stack": "a stack"}
-    assert row(*letter.moves[0]) == {"epoch": 3, "verb": "fail", "delay": timedelta(seconds=5), "error": error}
+    row = settle_row(*outcomes.moves[0])
+    assert row == {"epoch": 3, "verb": "fail", "delay": timedelta(seconds=5), "error": error}
 
 
-def test_a_letter_that_could_not_be_sent_goes_out_again_before_what_ended_later() -> None:
+def test_what_could_not_be_sent_goes_out_again_before_what_ended_later() -> None:
     outbox = filled()
-    letter = outbox.take()
+    outcomes = outbox.take()
     outbox.complete(run(4))
-    outbox.put_back(letter)
+    outbox.put_back(outcomes)
 
     assert [each.claim.epoch for each in outbox.done] == [1, 4]
     assert outbox.epochs() == {1, 2, 3, 4}
@@ -59,8 +60,7 @@ def test_outcomes_can_be_taken_one_by_one() -> None:
 
 def test_an_end_that_is_not_a_success_asks_to_be_written() -> None:
     woken: list[int] = []
-    outbox = Outbox()
-    outbox.wake = lambda: woken.append(1)
+    outbox = Outbox(lambda: woken.append(1))
     outbox.move(run(1), Move("release"))
 
     assert woken == [1]

@@ -10,7 +10,7 @@ from tests.worker import cpu
 from tests.worker.stage import Stage
 
 from mainspring import Registry
-from mainspring.task import Task
+from mainspring.declare.task import Task
 from mainspring.worker.processes import Children, Late
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +40,7 @@ async def test_a_cpu_bound_handler_runs_in_a_process_of_its_own_which_is_kept_fo
     stage: Stage, tasks: Registry
 ) -> None:
     async with stage.work(tasks, processes=1):
-        results = [await stage.result(await stage.enqueue(cpu.where.job()), timeout=15) for _ in range(2)]
+        results = [await stage.result(await stage.enqueue(cpu.where.job())) for _ in range(2)]
         assert await stage.result(await stage.enqueue(cpu.double.job(n=21))) == 42
 
     assert results[0] == results[1]

@@ -59,19 +59,33 @@ async def test_stopping_twice_or_without_a_start_is_harmless_and_ends_the_tickin
     assert service.ticks == ticks
 
 
-@pytest.mark.parametrize(
-    ("error", "level"),
-    [(psycopg.OperationalError("the server closed the connection"), logging.WARNING), (KeyError("x"), logging.ERROR)],
-)
-async def test_an_error_is_logged_and_the_service_tries_again_soon(
-    error: Exception, level: int, caplog: pytest.LogCaptureFixture
+async def test_a_bug_is_logged_once_with_its_stack_and_the_service_tries_again_soon(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    service = Counting(interval=60, failures=2, error=error)
+    service = Counting(interval=60, failures=3, error=KeyError("x"))
     service.start()
-    await service.reaches(3)
+    await service.reaches(4)
     await service.stop()
 
-    assert [record.levelno for record in caplog.records if "Counting failed" in record.message] == [level, level]
+    fails, works = [record for record in caplog.records if "Counting" in record.message]
+    assert (fails.levelno, fails.exc_info is not None) == (logging.ERROR, True)
+    assert "Counting works again after" in works.message
+
+
+async def test_what_passes_by_itself_is_logged_if_it_lasts_and_the_database_is_there(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = psycopg.OperationalError("the server closed the connection")
+    for lasting, excused, lines in ((60.0, False, 0), (0.01, True, 0), (0.01, False, 2)):
+        caplog.clear()
+        monkeypatch.setattr("mainspring.worker.service.LASTING", lasting)
+        service = Counting(interval=60, failures=3, error=error)
+        service.excused = excused
+        service.start()
+        await service.reaches(4)
+        await service.stop()
+
+        assert len([record for record in caplog.records if "Counting" in record.message]) == lines
 
 
 def test_the_pause_after_failures_grows_is_spread_and_stays_bounded() -> None:

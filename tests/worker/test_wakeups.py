@@ -15,14 +15,14 @@ from mainspring.worker import Worker
 pytestmark = pytest.mark.anyio
 
 #: Polls are too far apart to explain a start.
-FAR: dict[str, Any] = {"wakeups": True, "poll_interval": timedelta(seconds=30)}
+FAR: dict[str, Any] = {"wakeups": True, "poll_interval": timedelta(seconds=600)}
 LISTENERS = "select pid from pg_stat_activity where datname = current_database() and query ilike 'listen%%'"
 
 
 async def sleeps(stage: Stage, worker: Worker) -> None:
     """Wait until the worker listens, and has looked and found nothing for a while."""
     await stage.until(lambda: stage.rows(LISTENERS))
-    await stage.until(lambda: worker._exchange.pace.poll >= 0.8)
+    await stage.until(lambda: worker._parts.exchange.pace.poll >= 0.8)
 
 
 @pytest.mark.rule("ENG-7.06")
@@ -34,8 +34,7 @@ async def test_a_hint_wakes_an_idle_worker_long_before_its_next_poll(stage: Stag
 
     async with stage.work(tasks, **FAR) as worker:
         await sleeps(stage, worker)
-        worker._exchange.pace.poll_at = time.monotonic() + 30
-        before = time.monotonic()
+        worker._parts.exchange.pace.poll_at = time.monotonic() + 600
         if way == "client":
             job = await stage.enqueue(work.job())
         elif way == "SQL":
@@ -43,9 +42,7 @@ async def test_a_hint_wakes_an_idle_worker_long_before_its_next_poll(stage: Stag
         else:
             async with await psycopg.AsyncConnection.connect(stage.dsn) as conn:
                 job = (await stage.client.enqueue(work.job(), conn=conn)).id
-        assert await stage.result(job, timeout=5) == "awake"
-
-    assert time.monotonic() - before < 3
+        assert await stage.result(job) == "awake"
 
 
 @pytest.mark.rule("ENG-16.01")
@@ -61,8 +58,8 @@ async def test_a_worker_whose_listener_was_cut_off_listens_again(stage: Stage, t
         await stage.until(lambda: stage.rows(LISTENERS))
         assert stage.one(LISTENERS) != pid
         await asyncio.sleep(0.05)
-        worker._exchange.pace.poll_at = time.monotonic() + 30
-        assert await stage.result(await stage.enqueue(work.job()), timeout=5) == "awake"
+        worker._parts.exchange.pace.poll_at = time.monotonic() + 600
+        assert await stage.result(await stage.enqueue(work.job())) == "awake"
 
 
 async def test_what_came_while_nobody_listened_is_found_when_the_listener_is_back(
@@ -74,14 +71,14 @@ async def test_what_came_while_nobody_listened_is_found_when_the_listener_is_bac
 
     async with stage.work(tasks, **FAR) as worker:
         await sleeps(stage, worker)
-        listener = next(service for service in worker._services if type(service).__name__ == "Listener")
+        listener = next(service for service in worker._parts.services if type(service).__name__ == "Listener")
         await listener.stop()
-        worker._exchange.pace.poll_at = time.monotonic() + 30
+        worker._parts.exchange.pace.poll_at = time.monotonic() + 600
         job = await stage.enqueue(work.job())
         await asyncio.sleep(0.1)
         assert await stage.state(job) == "ready"
         listener.start()
-        assert await stage.result(job, timeout=5) == "awake"
+        assert await stage.result(job) == "awake"
 
 
 async def test_enqueuers_are_asked_for_hints_until_the_next_poll_at_the_latest(stage: Stage, tasks: Registry) -> None:
@@ -90,16 +87,16 @@ async def test_enqueuers_are_asked_for_hints_until_the_next_poll_at_the_latest(s
 
     async with stage.work(tasks, **FAR) as worker:
         await sleeps(stage, worker)
-        worker._exchange.pace.poll = 12.0
-        worker._exchange.pace.poll_at = 0.0
-        worker._exchange._event.set()
-        await stage.until(lambda: worker._exchange.pace.poll > 12.0)
+        worker._parts.exchange.pace.poll = 12.0
+        worker._parts.exchange.pace.poll_at = 0.0
+        worker._parts.state.signal.set()
+        await stage.until(lambda: worker._parts.exchange.pace.poll > 12.0)
 
         def asked() -> float:
             until = stage.one("select last_value from mainspring.idle_until")
             return float(until) / 1000 - time.time()
 
-        await stage.until(lambda: asked() >= worker._exchange.pace.poll_at - time.monotonic() > 5, seconds=2)
+        await stage.until(lambda: asked() >= worker._parts.exchange.pace.poll_at - time.monotonic() > 5)
 
 
 async def test_a_request_to_cancel_is_heard_at_once(stage: Stage, tasks: Registry) -> None:

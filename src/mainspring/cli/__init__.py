@@ -17,7 +17,7 @@ from mainspring import __version__
 from mainspring.cli.exits import DATABASE, USAGE, complain, exit_code
 from mainspring.cli.usage import usage
 from mainspring.errors import MainspringError
-from mainspring.sanitize import mask
+from mainspring.text.sanitize import mask
 
 # The help of commands that stand alone: the first line is shown beside their name, all of it by `--help`.
 TOP = """Watch throughput, latency, queues, workers and failures.
@@ -104,6 +104,7 @@ app.command("mainspring.cli.queue:app", name="queue", help="See, pause and resum
 app.command("mainspring.cli.schedule:app", name="schedule", help="See, create, pause and fire schedules.")
 app.command("mainspring.cli.limit:app", name="limit", help="See and change how many jobs start, and run at once.")
 app.command("mainspring.cli.breaker:app", name="breaker", help="See and force circuit breakers.")
+app.command("mainspring.cli.quarantine:app", name="quarantine", help="See tasks that kill workers, and let them go.")
 app.command("mainspring.cli.notification:app", name="notification", help="See what was sent to whom, and send again.")
 app.command("mainspring.cli.webhook:app", name="webhook", help="Register endpoints, see deliveries, send one again.")
 app.command("mainspring.cli.task:app", name="task", help="See the tasks of an application.")

@@ -12,8 +12,8 @@ from mainspring.cli.connection import UNSAID, Connection
 from mainspring.errors import UnknownName, ValidationError
 
 if TYPE_CHECKING:
-    from mainspring.alert import AlertRow
     from mainspring.events import Alert
+    from mainspring.health.alert import AlertRow
 
 app = App(name="alert", help="See what somebody should look at.", help_format="plaintext")
 

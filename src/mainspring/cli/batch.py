@@ -13,7 +13,7 @@ from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
 
 if TYPE_CHECKING:
-    from mainspring.batch import Batch
+    from mainspring.together.batch import Batch
 
 app = App(name="batch", help="See how far batches are, retry what failed, cancel.", help_format="plaintext")
 

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from mainspring.cli.output import line
 from mainspring.db.pulse import MOST, Board, Failure, Lane, Mate, Pulse
-from mainspring.sanitize import mask
-from mainspring.span import span
+from mainspring.text.sanitize import mask
+from mainspring.text.span import span
 
 WIDTH, HEIGHT = 80, 24
 BARS: Final = "▁▂▃▄▅▆▇█"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainspring.cli import output
-from mainspring.sanitize import masked
+from mainspring.text.sanitize import masked
 
 if TYPE_CHECKING:
     from mainspring.db.dead import Case, Decision

@@ -8,13 +8,13 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from mainspring.config import DEFAULT_SCHEMA, database
+from mainspring.config import DEFAULT_SCHEMA, answered_within, database
 from mainspring.errors import ConfigurationError, MainspringError
 
 if TYPE_CHECKING:
@@ -87,10 +87,14 @@ class Connection:
         return self.schema or (app.schema if app else DEFAULT_SCHEMA)
 
     @contextmanager
-    def connect(self) -> Iterator[tuple[psycopg.Connection[Any], str]]:
-        """A connection of our own, which says at once why it cannot be made, and the schema's name."""
+    def connect(self, *, long: bool = False) -> Iterator[tuple[psycopg.Connection[Any], str]]:
+        """A connection of our own, which says at once why it cannot be made, and the schema's name.
+
+        `long` is what may rightly take longer than an answer: as long as the server works on it.
+        """
         import psycopg
 
+        from mainspring.db.answer import taking_long
         from mainspring.db.connect import Connection, options
         from mainspring.db.translate import unavailable
 
@@ -98,19 +102,20 @@ class Connection:
         dsn = self.address(app)
         with unavailable():
             try:
-                conn: psycopg.Connection[Any] = Connection.connect(dsn, **options(dsn, "mainspring cli"))
+                given = options(dsn, "mainspring cli") | {"answered_within": _limit(app)}
+                conn: psycopg.Connection[Any] = Connection.connect(dsn, **given)
             except psycopg.ProgrammingError as error:
                 raise ConfigurationError(f"dsn: {error}") from None
-            with conn:
+            with conn, taking_long(conn) if long else nullcontext():
                 yield conn, self.schema_of(app)
 
     @contextmanager
     def client(self, app: App | None = None) -> Iterator[Client]:
         """A client that acts in the user's name; a schema that does not fit is refused first."""
-        from mainspring.caller import Caller
         from mainspring.client import Client
-        from mainspring.db.migrate import check, status
         from mainspring.db.secure import is_secured
+        from mainspring.db.status import check, status
+        from mainspring.declare.caller import Caller
 
         app = app or self.application()
         with self.connect() as (conn, schema):
@@ -118,8 +123,14 @@ class Connection:
             secured = is_secured(conn, schema=schema)
         caller = Caller(actor_type="user", actor_id=self.user or _user())
         about: dict[str, Any] = {"schema": schema, "caller": caller, "cipher": app.cipher if app else None}
+        about["answered_within"] = _limit(app)
         with Client(self.address(app), pool_size=1, secured=secured, **about) as client:
             yield client
+
+
+def _limit(app: App | None) -> float:
+    """How long a command waits for an answer of the database."""
+    return answered_within(app.answered_within if app else None)
 
 
 #: Nothing said: the environment decides.

@@ -314,7 +314,7 @@ def _many(verb: str, act: Callable[..., Any], how: dict[str, Any], meant: Many, 
 
 
 def _object(text: str) -> dict[str, Any]:
-    from mainspring.document import read_payload
+    from mainspring.text.document import read_payload
 
     found: dict[str, Any] = msgspec.json.decode(read_payload(text))
     return found

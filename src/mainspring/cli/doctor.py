@@ -10,7 +10,7 @@ from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
 
 if TYPE_CHECKING:
-    from mainspring.doctor import Finding
+    from mainspring.health.doctor import Finding
 
 PROBLEM = 1  # exit code
 
@@ -40,11 +40,11 @@ def doctor(
 def _findings(connection: Connection, deep: bool) -> list[Finding]:
     import psycopg
 
-    from mainspring.client.common import GONE_AFTER
     from mainspring.config import worker_config
     from mainspring.db.doctor import examine
-    from mainspring.doctor import Finding, findings
+    from mainspring.db.queues import GONE_AFTER
     from mainspring.errors import ConfigurationError
+    from mainspring.health.doctor import Finding, findings
 
     app = connection.application()
     dsn, listen = connection.address(app), worker_config(app.config if app else None).listen_dsn

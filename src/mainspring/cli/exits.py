@@ -23,7 +23,7 @@ from mainspring.errors import (
     Unreadable,
     ValidationError,
 )
-from mainspring.sanitize import mask_shapes
+from mainspring.text.sanitize import mask_shapes
 
 USAGE = 2  # the command was typed wrongly
 DATABASE = 5

@@ -15,11 +15,11 @@ from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
 from mainspring.codes import explained
 from mainspring.dedupe import Mode
-from mainspring.document import read_payload
 from mainspring.errors import JobNotFound, TransitionRefused, ValidationError
 from mainspring.job import Job, NewJob, Progress
 from mainspring.states import State
-from mainspring.texts import shown
+from mainspring.text.document import read_payload
+from mainspring.text.texts import shown
 
 app = App(name="job", help="Enqueue, look at and change jobs.", help_format="plaintext")
 
@@ -279,7 +279,9 @@ def pairs(texts: tuple[str, ...]) -> dict[str, Any]:
 
 def _row(job: Job) -> tuple[Any, ...]:
     attempts = f"{job.attempt}/{job.max_attempts}"
-    due = job.due_at if job.state in ("scheduled", "retrying") else None
+    due: Any = job.due_at if job.state in ("scheduled", "retrying") else None
+    if due and job.gate and job.gate.startswith(("breaker:", "endpoint:")):  # no instant, but what it waits for
+        due = job.gate
     return job.id, job.task, job.state, job.queue, attempts, job.created_at, due, _message(job.error)
 
 

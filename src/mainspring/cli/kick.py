@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from mainspring.cli import output
 from mainspring.cli.exits import complain
 from mainspring.errors import ConfigurationError, ValidationError
-from mainspring.span import span
+from mainspring.text.span import span
 
 if TYPE_CHECKING:
     from mainspring.web.target import Target

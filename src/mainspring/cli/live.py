@@ -13,7 +13,7 @@ import msgspec
 
 from mainspring.cli import output
 from mainspring.errors import DatabaseUnavailable
-from mainspring.sanitize import mask
+from mainspring.text.sanitize import mask
 
 if TYPE_CHECKING:
     from mainspring.db.pulse import Pulse
@@ -117,7 +117,7 @@ class Live:
         from mainspring.db.schema import Sql
         from mainspring.db.translate import unavailable
 
-        sql, since = Sql(self._schema), None
+        sql, since, said = Sql(self._schema), None, ""
         async with async_pool(self._dsn, size=1, name="mainspring up") as pool:
             while True:
                 try:
@@ -134,8 +134,10 @@ class Live:
                                     seen = _read(await run_async(door, looked))
                                 since = moment.until
                                 self._tell(moment, seen)
+                    said = ""
                 except DatabaseUnavailable as error:
-                    self._screen.say(str(error), "yellow")
+                    if str(error) != said:  # once, not every second
+                        self._screen.say(said := str(error), "yellow")
                 await asyncio.sleep(1)
 
     def _tell(self, moment: Pulse, seen: Seen | None) -> None:

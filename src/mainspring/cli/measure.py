@@ -10,7 +10,7 @@ from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
 
 if TYPE_CHECKING:
-    from mainspring.measure import Measure
+    from mainspring.health.measure import Measure
 
 app = App(name="measure", help="See an application's own numbers.", help_format="plaintext")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -51,11 +51,9 @@ def list_notifications(
     from mainspring.db import notify
 
     with connection.client() as client:
-        flow = notify.listing(
-            client._sql, client._who(org), status=status, channel=channel, template=template, recipient=recipient,
-            limit=limit,
-        )  # fmt: skip
-        found, now = client._run(flow), client.now()
+        only: dict[str, Any] = {"status": status, "channel": channel, "template": template, "recipient": recipient}
+        flow = notify.listing(client.seam.sql, client.seam.who(org), limit=limit, **only)
+        found, now = client.seam.run(flow), client.now()
     if connection.json:
         return output.as_json([_document(row) for row in found])
     return output.table(COLUMNS, map(_row, found), "There are no such notifications.", now=now)
@@ -96,8 +94,8 @@ def resend(id: UUID, *, reason: str, org: str | None = None, connection: Connect
 
     with connection.client() as client:
         row = _one(client, id, org)
-        (job,) = client._complete([notify.delivery(row.id).for_org(row.org_id)])
-        client._run(notify.resend(client._sql, client._who(row.org_id), row.id, job, reason))
+        (job,) = client.seam.complete([notify.delivery(row.id).for_org(row.org_id)])
+        client.seam.run(notify.resend(client.seam.sql, client.seam.who(row.org_id), row.id, job, reason))
     if connection.json:
         output.as_json({"notification": row.id, "status": "pending", "job": job.id})
     else:
@@ -116,7 +114,7 @@ def rates(*, since: datetime | None = None, org: str | None = None, connection: 
     from mainspring.db import notify
 
     with connection.client() as client:
-        found = client._run(notify.rates(client._sql, client._who(org).org_id, since=since))
+        found = client.seam.run(notify.rates(client.seam.sql, client.seam.who(org).org_id, since=since))
     if connection.json:
         return output.as_json([{**msgspec.structs.asdict(row), "rate": row.rate} for row in found])
     rows = (
@@ -130,7 +128,7 @@ def rates(*, since: datetime | None = None, org: str | None = None, connection: 
 def _one(client: Client, id: UUID, org: str | None) -> Logged:
     from mainspring.db import notify
 
-    found = client._run(notify.listing(client._sql, client._who(org), id=id))
+    found = client.seam.run(notify.listing(client.seam.sql, client.seam.who(org), id=id))
     if not found:
         raise ValidationError(f"id: there is no notification {id}", field="id")
     return found[0]

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mainspring.sanitize import mask, masked
-from mainspring.span import ago, span
-from mainspring.texts import UNSEEN
-from mainspring.texts import line as line
+from mainspring.text.sanitize import mask, masked
+from mainspring.text.span import ago, span
+from mainspring.text.texts import UNSEEN
+from mainspring.text.texts import line as line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -13,8 +13,8 @@ from mainspring.category import DEAD_LETTER
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
 from mainspring.errors import NotPermitted, ValidationError
-from mainspring.span import span
-from mainspring.texts import did_you_mean
+from mainspring.text.span import span
+from mainspring.text.texts import did_you_mean
 
 app = App(name="queue", help="See, pause and resume queues.", help_format="plaintext")
 

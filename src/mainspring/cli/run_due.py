@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
-from mainspring.span import span
+from mainspring.text.span import span
 
 
 def run_due(
@@ -33,14 +33,14 @@ def run_due(
     """
     from mainspring.cli.logs import log_to_stderr
     from mainspring.cli.observers import Observers
-    from mainspring.worker.due import Due
+    from mainspring.worker.run_due import RunDue
 
     app = connection.running_application()
     dsn = connection.address(app)
     observers = Observers(app, dsn, app.schema, json=connection.json)
     names = [name.strip() for name in queues.split(",") if name.strip()] if queues else None
     about = app._working() | {"observers": observers.all}
-    due = Due(dsn, app.registry, limit=limit, concurrency=concurrency, queues=names, **about)
+    due = RunDue(dsn, app.registry, limit=limit, concurrency=concurrency, queues=names, **about)
     log_to_stderr(json=connection.json)
     summary = asyncio.run(due.once(budget))
     if connection.json:

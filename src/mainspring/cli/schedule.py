@@ -10,13 +10,13 @@ from cyclopts import App, Parameter
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
-from mainspring.document import read_payload
+from mainspring.declare.registry import ENGINE
 from mainspring.errors import ValidationError
-from mainspring.fire import CatchUp, Running
-from mainspring.occurrences import Gap, Overlap
-from mainspring.registry import ENGINE
-from mainspring.rule import Rule, cron, every
-from mainspring.span import ago, span
+from mainspring.text.document import read_payload
+from mainspring.text.span import ago, span
+from mainspring.when.fire import CatchUp, Running
+from mainspring.when.occurrences import Gap, Overlap
+from mainspring.when.rule import Rule, cron, every
 
 if TYPE_CHECKING:
     from mainspring.db.schedules import Fire, Progress, ScheduleRow, Upcoming

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from cyclopts import App
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
+
+if TYPE_CHECKING:
+    from mainspring.db.status import Verbs
 
 #: Who connects as a member of the worker, api and operator role.
 MEANT = (
@@ -14,54 +20,66 @@ MEANT = (
     "people on call: likewise; they also replay, discard, fix forward, prioritize and pause",
 )
 
+#: So many verbs that differ are named.
+NAMED = 5
+
 app = App(name="schema", help="Install and update the database schema.", help_format="plaintext")
 
 
 @app.command
 def migrate(*, connection: Connection = UNSAID) -> None:
-    """Apply the migrations that are missing, with --app those of the application too; a second run changes nothing."""
-    from mainspring.db.migrate import ENGINE, migrate_all
-    from mainspring.db.secure import is_secured, secure
+    """Apply the tables that are missing and replace the functions, views and triggers that have changed.
+
+    With --app those of the application too; a second run changes nothing. What is new on a secured schema is secured.
+    """
+    from mainspring.db.line import ENGINE
+    from mainspring.db.migrate import migrate_all
 
     app = connection.application()
-    with connection.connect() as (conn, schema):
+    with connection.connect(long=True) as (conn, schema):
         done = migrate_all(conn, app.migrations if app else (), schema=schema)
-        if done[ENGINE] and is_secured(conn, schema=schema):  # what is new is to be secured as well
-            secure(conn, schema=schema)
     if connection.json:
-        output.as_json({"schema": schema, "applied": done[ENGINE], "lines": done})
+        output.as_json({"schema": schema, "lines": done})
         return
-    for line, numbers in done.items():
+    for line, applied in done.items():
+        tables = [f"applied tables {', '.join(map(str, applied.tables))}"] if applied.tables else []
+        verbs = [f"replaced {_count(applied.verbs)}"] if applied.verbs else []
+        newer = [f"its verbs stay, of the later edition {applied.newer}"] if applied.newer else []
         name = f"schema {schema}" if line == ENGINE else line
-        print(f"{name}:", f"applied {', '.join(map(str, numbers))}" if numbers else "nothing to do")
+        print(f"{name}:", "; ".join(tables + verbs + newer) or "nothing to do")
 
 
 @app.command
 def status(*, connection: Connection = UNSAID) -> None:
-    """Show every migration, and whether the schema is secured; fails if it does not fit this version."""
-    from mainspring.db.migrate import check, engine_line, status
+    """Show tables and verbs, and whether the schema is secured; fails if it does not fit this version.
+
+    Verbs are the functions, views and triggers.
+    """
+    from mainspring.db.line import engine_line
     from mainspring.db.secure import cover
+    from mainspring.db.status import check, status
 
     app = connection.application()
     lines = [engine_line(), *(app.migrations if app else ())]
     with connection.connect() as (conn, schema):
         by_line = {line.name: status(conn, schema=schema, line=line) for line in lines}
         covered = cover(conn, schema=schema)
-    found = [one for statuses in by_line.values() for one in statuses]
     if connection.json:
-        output.as_json({"migrations": found, "lines": by_line, "secured": covered.secured, "gaps": covered.gaps})
+        output.as_json({"lines": by_line, "secured": covered.secured, "gaps": covered.gaps})
     else:
         rows = (
             (line, s.number, s.name, s.applied_at or "not yet", s.breaking, s.known)
-            for line, statuses in by_line.items()
-            for s in statuses
+            for line, found in by_line.items()
+            for s in found.tables
         )
-        output.table(("LINE", "NUMBER", "NAME", "APPLIED", "BREAKING", "KNOWN"), rows, "There are no migrations.")
+        output.table(("LINE", "NUMBER", "TABLES", "APPLIED", "BREAKING", "KNOWN"), rows, "There are no tables.")
+        for line, found in by_line.items():
+            print(f"{line}: {_verbs(found.verbs)}.")
         print("It is secured." if covered.secured else "It is not secured: every role with access sees everything.")
         for gap in covered.gaps:
             print(f"But {gap}: run `mainspring schema secure`.")
-    for statuses in by_line.values():
-        check(statuses)
+    for found in by_line.values():
+        check(found)
 
 
 @app.command
@@ -72,7 +90,7 @@ def secure(*, connection: Connection = UNSAID) -> None:
     """
     from mainspring.db.secure import secure
 
-    with connection.connect() as (conn, schema):
+    with connection.connect(long=True) as (conn, schema):
         done = secure(conn, schema=schema)
     if connection.json:
         return output.as_json(done)
@@ -90,7 +108,7 @@ def unsecure(*, connection: Connection = UNSAID) -> None:
     """Undo `secure` whole: policies, grants, and the roles that nothing else uses."""
     from mainspring.db.secure import unsecure
 
-    with connection.connect() as (conn, schema):
+    with connection.connect(long=True) as (conn, schema):
         roles = unsecure(conn, schema=schema)
     if connection.json:
         return output.as_json({"schema": schema, "roles": roles})
@@ -102,10 +120,24 @@ def unsecure(*, connection: Connection = UNSAID) -> None:
 
 @app.command(name="print")
 def print_sql(*, connection: Connection = UNSAID) -> None:
-    """Print the SQL of all migrations, for a database administrator to read or to run; needs no database."""
+    """Print the SQL of all tables and verbs, for a database administrator to read or to run; needs no database."""
     from mainspring.db.script import script
 
     app = connection.application()
     schema = connection.schema_of(app)
     sql = "\n".join([script(schema), *(script(schema, line) for line in (app.migrations if app else ()))])
     output.as_json({"schema": schema, "sql": sql}, secrets=False) if connection.json else print(sql)
+
+
+def _verbs(verbs: Verbs) -> str:
+    """How the verbs of a line stand."""
+    if verbs.edition > verbs.ours:
+        return f"its verbs are of edition {verbs.edition}, later than this version's {verbs.ours}, and serve it too"
+    if not verbs.differ:
+        return f"its verbs are those of this version, edition {verbs.ours}"
+    names = ", ".join(verbs.differ[:NAMED]) + (" …" if len(verbs.differ) > NAMED else "")
+    return f"{_count(verbs.differ)} to replace or to create ({names})"
+
+
+def _count(verbs: Sequence[str]) -> str:
+    return f"{len(verbs)} verb{'s' if len(verbs) != 1 else ''}"

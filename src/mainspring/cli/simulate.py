@@ -17,7 +17,7 @@ from cyclopts import Parameter
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, load, place_of
 from mainspring.errors import ValidationError
-from mainspring.span import span
+from mainspring.text.span import span
 
 if TYPE_CHECKING:
     from mainspring.app import App
@@ -54,7 +54,7 @@ def simulate(
         json: Print one JSON object a line, the totals last.
     """
     from mainspring.simulate import simulate as run
-    from mainspring.zones import check_zone
+    from mainspring.when.zones import check_zone
 
     check_zone(zone)
     if not timedelta(0) < length <= LONGEST:

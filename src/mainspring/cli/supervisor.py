@@ -11,9 +11,11 @@ import time
 from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
 from mainspring.cli.exits import HOPELESS
+from mainspring.cli.pulse import Pulse
 
 log = logging.getLogger("mainspring.supervisor")
 
@@ -25,12 +27,18 @@ def _started(pid: int) -> None:
     log.info("worker process %d started", pid)
 
 
+def _silent(pid: int, seconds: float) -> None:
+    log.error(
+        "worker process %d: nothing in it has run for %.0f s, so something holds its interpreter's lock", pid, seconds
+    )
+
+
 def _ended(pid: int, how: str, pause: float) -> None:
     log.warning("worker process %d %s, starting another in %.1f s", pid, how, pause)
 
 
 class Supervisor:
-    """Runs `mainspring worker run` in several processes until it is stopped.
+    """Runs `mainspring worker run` in one or several processes until it is stopped.
 
     They run in sessions of their own: Ctrl-C in the terminal reaches them once, through us. One that loses us stops.
     """
@@ -43,13 +51,14 @@ class Supervisor:
         log_file: Path | None = None,
         each: Callable[[int], Sequence[str]] | None = None,
         started: Callable[[int], None] = _started,
+        silent: Callable[[int, float], None] = _silent,
         ended: Callable[[int, str, float], None] = _ended,
     ) -> None:
         self._command = (sys.executable, "-m", "mainspring.cli", *arguments, "--parent", str(os.getpid()))
         self._count = count
         self._log_file = log_file
         self._each = each  # what else the n-th process is told
-        self._started, self._ended = started, ended
+        self._started, self._silent, self._ended = started, silent, ended
         self._processes: dict[int, Process] = {}
         self._stopping = asyncio.Event()
 
@@ -65,21 +74,31 @@ class Supervisor:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
 
-    async def _start(self, number: int) -> Process:
-        command = (*self._command, *(self._each(number) if self._each else ()))
+    async def _start(self, number: int, pulse: Pulse) -> Process:
+        mouth = pulse.mouth
+        command = (*self._command, *(self._each(number) if self._each else ()), "--pulse", str(mouth))
         with self._log_file.open("ab") if self._log_file else nullcontext() as file:
-            return await asyncio.create_subprocess_exec(*command, stderr=file, start_new_session=True)
+            try:
+                return await asyncio.create_subprocess_exec(
+                    *command, stderr=file, start_new_session=True, pass_fds=(mouth,)
+                )
+            finally:
+                pulse.given()
 
     async def _keep(self, number: int) -> int:
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            process = await self._start(number)
+            pulse = Pulse()
+            process = await self._start(number, pulse)
             self._processes[process.pid] = process
             self._started(process.pid)
             if self._stopping.is_set():  # it was asked for while the process was made
                 process.terminate()
+            watching = asyncio.create_task(pulse.end_if_silent(process, partial(self._silent, process.pid)))
             code = await process.wait()
+            watching.cancel()
+            pulse.close()
             del self._processes[process.pid]
             if self._stopping.is_set():
                 return 0 if code == -signal.SIGTERM else code  # it had not yet begun to listen

@@ -24,7 +24,7 @@ def list_tasks(
         everything: Those of the built-in maintenance, too.
         connection: The database, and who acts.
     """
-    from mainspring.registry import ENGINE
+    from mainspring.declare.registry import ENGINE
 
     found = connection.needed_application().registry
     tasks = sorted((task for task in found if everything or task.app != ENGINE), key=lambda task: task.name)

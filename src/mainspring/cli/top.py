@@ -77,12 +77,12 @@ def _live(connection: Connection) -> None:
 
 def _frames(connection: Connection, *, patient: bool) -> Iterator[Frame]:
     """What is seen at each look; a database that is away is waited for, if `patient`, once it was seen."""
-    from mainspring.client.common import GONE_AFTER
     from mainspring.db.jobs import now
-    from mainspring.db.migrate import check, status
     from mainspring.db.pulse import LAG, board, pulse
+    from mainspring.db.queues import GONE_AFTER
     from mainspring.db.run import psycopg_door, run
     from mainspring.db.schema import Sql
+    from mainspring.db.status import check, status
 
     since, seen = None, False
     while True:

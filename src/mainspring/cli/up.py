@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mainspring.app import App
     from mainspring.embedded import Cluster
     from mainspring.sandbox.ledger import Entry
-    from mainspring.testing.speed import Course
+    from mainspring.virtual.speed import Course
     from mainspring.web import Server
 
 EXAMPLE = "mainspring.example:app"
@@ -250,7 +250,7 @@ class Up:
 
     def _set_clock(self, conn: psycopg.Connection[Any], *, again: bool) -> None:
         """Let virtual time go on where there is some, or begin where it is wished for."""
-        from mainspring.testing.speed import begin, stood
+        from mainspring.virtual.speed import begin, stood
 
         wish, data = self._wish, self._cluster.path.parent
         known = stood(conn, schema=self._schema) is not None
@@ -273,7 +273,7 @@ class Up:
 
     async def _keep_time(self, course: Course) -> None:
         """Let time run once a worker is there, and write down every second where it stands, should we be killed."""
-        from mainspring.testing.speed import mark, staffed
+        from mainspring.virtual.speed import mark, staffed
 
         def begin(conn: psycopg.Connection[Any]) -> None:
             if staffed(conn, course.base, schema=self._schema):
@@ -287,7 +287,7 @@ class Up:
             await asyncio.sleep(1)
 
     def _drive(self, conn: psycopg.Connection[Any], pace: float) -> None:
-        from mainspring.testing.speed import drive, mark
+        from mainspring.virtual.speed import drive, mark
 
         assert self._course is not None
         self._course = drive(conn, self._course, pace, schema=self._schema)
@@ -378,7 +378,7 @@ class Up:
 
 def _prepare(conn: psycopg.Connection[Any], app: App) -> None:
     """Make the demo data of an application, all of them or none."""
-    from mainspring.testing.databases import take
+    from mainspring.virtual.databases import take
 
     try:
         with conn.transaction():

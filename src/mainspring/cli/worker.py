@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
+import gc
 import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -23,7 +27,9 @@ if TYPE_CHECKING:
 
 app = App(name="worker", help="Run workers, and see which are running.", help_format="plaintext")
 
+YOUNG = 10_000  # so many new objects until the next look for garbage
 COLUMNS = ("WORKER", "HOST", "PID", "VERSION", "RUNNING", "LEASES", "STARTED", "SEEN", "STATE", "TASKS", "QUEUES")
+LINGER = 5.0  # seconds that a worker for jobs that run alone waits for another
 
 
 @app.command(name="list")
@@ -59,10 +65,16 @@ def run(
     queues: str | None = None,
     metrics_port: int | None = None,
     metrics_host: str = "127.0.0.1",
+    supervise: bool = True,
     parent: Annotated[int | None, Parameter(show=False)] = None,
+    pulse: Annotated[int | None, Parameter(show=False)] = None,
+    alone: Annotated[str | None, Parameter(show=False)] = None,
     connection: Connection = UNSAID,
 ) -> int:
     """Run jobs until SIGTERM or SIGINT; a second signal ends the grace period.
+
+    A process that dies is started anew, also a single one; so is one whose event loop stands still for longer than its
+    lease: it says where, gives back its other jobs and ends with exit code 70.
 
     It logs to stderr: words on a terminal, else JSON; --json forces JSON.
 
@@ -75,47 +87,78 @@ def run(
         queues: The queues to serve with their weights, such as q:default,q:exports=2; else all that the tasks use.
         metrics_port: Show metrics to Prometheus on this port, and the next ones for further processes.
         metrics_host: The address that it listens on.
+        supervise: Start a single process anew as well; --no-supervise leaves that to systemd or Kubernetes.
         parent: The process that this one must not outlive.
+        pulse: Where this one says that it lives.
+        alone: The id of a worker that runs only jobs that must run alone, one after another, and ends.
         connection: The database, and who acts.
     """
     from mainspring.cli.logs import log_to_stderr
     from mainspring.cli.observers import checked_port
+    from mainspring.cli.pulse import fuse, speaker
 
     if processes < 1:
         raise ValidationError("processes: must be at least 1", field="processes")
     limits = {"CONCURRENCY": concurrency, "THREADS": threads, "QUEUES": queues}
     os.environ.update({f"MAINSPRING_{name}": str(value) for name, value in limits.items() if value is not None})
     port = checked_port(metrics_port)
-    if processes > 1:
+    if processes > 1 and not supervise:
+        raise ValidationError("supervise: several processes have a supervisor", field="supervise")
+    if supervise and parent is None:
         log_to_stderr(json=connection.json)
         return _looping(_supervise(processes, connection, metrics_host, port))
-    worker, observers = _worker(connection)
+    worker, observers = _worker(connection, alone)
+    faulthandler.enable()  # a signal that ends us from outside says where we stand
+    worker.own_process = True
+    worker.pulse = fuse if alone is not None else None if pulse is None else speaker(pulse)
     log_to_stderr(json=connection.json)
-    return _looping(_work(worker, observers, parent, metrics_host, port))
+    return _looping(_work(worker, observers, parent, alone is not None, metrics_host, port))
 
 
-def _worker(connection: Connection) -> tuple[Worker, Observers]:
+def _worker(connection: Connection, alone: str | None) -> tuple[Worker, Observers]:
     from mainspring.cli.observers import Observers
     from mainspring.worker import Worker
 
     app = connection.running_application()
     dsn = connection.address(app)
     observers = Observers(app, dsn, app.schema, json=connection.json)
-    worker = Worker(dsn, app.registry, **app._working() | {"observers": observers.all})
-    return worker, observers
+    about = app._working() | {"observers": observers.all}
+    if alone is None:
+        about["cell"] = ["worker", "run", *_given(connection)]
+    else:
+        small = {"concurrency": 1, "threads": 1, "processes": 1, "transactions": 1, "exchanges": 1}
+        about |= {"alone": alone, "config": replace(about["config"], **small, wakeups=False, scheduler=False)}
+    return Worker(dsn, app.registry, **about), observers
 
 
-async def _work(worker: Worker, observers: Observers, parent: int | None, host: str, port: int | None) -> int:
+def collect_seldom() -> None:
+    """Collect garbage as a process that only works should: what is loaded stays, and few jobs leave cycles behind.
+
+    Measured: a tenth to a quarter of the CPU time of a drain. Not for a program that a worker is embedded in, whose
+    memory is its own affair. An application that has switched the collector off, or made it rarer, is left alone.
+    """
+    gc.collect()
+    gc.freeze()
+    young, *others = gc.get_threshold()
+    if young:  # zero is off
+        gc.set_threshold(max(young, YOUNG), *others)
+
+
+async def _work(
+    worker: Worker, observers: Observers, parent: int | None, alone: bool, host: str, port: int | None
+) -> int:
+    collect_seldom()
     log = logging.getLogger("mainspring.worker")
     log.info("worker %s starts", worker.id)
     if port is not None:
         observers.serve(worker, host, port)
     looking = asyncio.create_task(observers.look())
-    watch = asyncio.create_task(_stop_without(parent, worker.request_stop)) if parent else None
+    watches = [asyncio.create_task(_stop_without(parent, worker.request_stop))] if parent else []
+    watches += [asyncio.create_task(_stop_idle(worker))] if alone else []
     await worker.run()
     looking.cancel()
     log.info("worker %s stopped: %d jobs succeeded", worker.id, worker.counts["succeeded"])
-    if watch:
+    for watch in watches:
         watch.cancel()
     # A thread or task that does not look at its token would keep us here for ever; its job was given back.
     logging.shutdown()
@@ -129,12 +172,27 @@ async def _stop_without(parent: int, stop: Callable[[], None]) -> None:
     stop()
 
 
+async def _stop_idle(worker: Worker) -> None:
+    """Nothing is left that must run alone: whoever finds more starts another process."""
+    claimed, since = -1, time.monotonic()
+    while time.monotonic() < since + LINGER:
+        await asyncio.sleep(0.5)
+        if worker.running or worker.counts["claimed"] != claimed:
+            claimed, since = worker.counts["claimed"], time.monotonic()
+    worker.request_stop()
+
+
+def _given(connection: Connection) -> list[str]:
+    """What this process was told, for another."""
+    options = {"--dsn": connection.dsn, "--schema": connection.schema, "--app": connection.app}
+    given = [part for name, value in options.items() if value is not None for part in (name, value)]
+    return [*given, *(["--json"] if connection.json else [])]
+
+
 async def _supervise(processes: int, connection: Connection, host: str, port: int | None) -> int:
     from mainspring.cli.supervisor import Supervisor
 
-    options = {"--dsn": connection.dsn, "--schema": connection.schema, "--app": connection.app}
-    given = [part for name, value in options.items() if value is not None for part in (name, value)]
-    given += ["--json"] if connection.json else []
+    given = _given(connection)
     given += [] if port is None else ["--metrics-host", host]
     each = None if port is None else lambda number: ["--metrics-port", str(port + number)]
     supervisor = Supervisor(["worker", "run", *given], processes, each=each)

@@ -1,21 +1,19 @@
-"""Schedules in both colours: `client.schedules`. Each method is one line over a flow of `mainspring.db`."""
+"""`client.schedules`: each verb is written once, over a flow of `mainspring.db`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import Any, TypeAlias, Unpack
 from uuid import UUID
 
+from mainspring.client.colour import Async, Sync, Verbs, Work, verb
+from mainspring.client.seam import Seam
 from mainspring.db import schedules
 from mainspring.db.schedules import Fire, Saved, ScheduleRow, Shot, Synced, Upcoming, shots
+from mainspring.declare.registry import Registry
+from mainspring.declare.schedule import Options, Schedule
+from mainspring.declare.task import Task
 from mainspring.job import NewJob
-from mainspring.registry import Registry
-from mainspring.rule import Rule
-from mainspring.schedule import Options, Schedule
-from mainspring.task import Task
-
-if TYPE_CHECKING:
-    from mainspring.client.aio import AsyncClient
-    from mainspring.client.sync import Client
+from mainspring.when.rule import Rule
 
 # Named here, because inside the classes `list` is a method.
 Rows: TypeAlias = list[ScheduleRow]
@@ -25,7 +23,7 @@ Ids: TypeAlias = list[UUID]
 Shots: TypeAlias = list[Shot]
 
 
-class Schedules:
+class ScheduleVerbs(Verbs):
     """Named rules of time, each with the task that it enqueues: created, seen, paused, fired by hand.
 
     ::
@@ -35,9 +33,7 @@ class Schedules:
         client.schedules.pause("digest", reason="the mail server moves")
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
+    @verb
     def create(
         self,
         name: str,
@@ -48,141 +44,81 @@ class Schedules:
         reason: str | None = None,
         conn: Any = None,
         **options: Unpack[Options],
-    ) -> Saved:
-        """Create a schedule, or change the one of this name; see `mainspring.schedule.Options`."""
-        c, schedule = self._client, _schedule(self._client, name, rule, task, options)
-        return c._run(schedules.create(c._sql, schedule, c._who(), reason, replace=replace), conn)
+    ) -> Work[Saved]:
+        """Create a schedule, or change the one of this name; see `mainspring.declare.schedule.Options`."""
+        seam, schedule = self.seam, _schedule(self.seam, name, rule, task, options)
+        return seam.ask(schedules.create(seam.sql, schedule, seam.who(), reason, replace=replace), conn)
 
-    def list(self, *, after: str | None = None, limit: int = 100, org: str | None = None, conn: Any = None) -> Rows:
+    @verb
+    def list(
+        self, *, after: str | None = None, limit: int = 100, org: str | None = None, conn: Any = None
+    ) -> Work[Rows]:
         """Schedules by name, each with where it stands; `after` continues after the last one seen."""
-        return self._client._run(
-            schedules.listing(self._client._sql, self._client._who(org), after=after, limit=limit), conn
-        )
+        return self.seam.ask(schedules.listing(self.seam.sql, self.seam.who(org), after=after, limit=limit), conn)
 
-    def get(self, name: str, *, org: str | None = None, conn: Any = None) -> ScheduleRow:
+    @verb
+    def get(self, name: str, *, org: str | None = None, conn: Any = None) -> Work[ScheduleRow]:
         """One schedule, or ScheduleNotFound."""
-        return self._client._run(schedules.get(self._client._sql, name, self._client._who(org)), conn)
+        return self.seam.ask(schedules.get(self.seam.sql, name, self.seam.who(org)), conn)
 
-    def fires(self, name: str, *, limit: int = 20, org: str | None = None, conn: Any = None) -> Fires:
+    @verb
+    def fires(self, name: str, *, limit: int = 20, org: str | None = None, conn: Any = None) -> Work[Fires]:
         """What a schedule did, newest first."""
-        return self._client._run(schedules.fires(self._client._sql, name, self._client._who(org), limit), conn)
+        return self.seam.ask(schedules.fires(self.seam.sql, name, self.seam.who(org), limit), conn)
 
-    def next(self, name: str, count: int = 5, *, org: str | None = None, conn: Any = None) -> Instants:
+    @verb
+    def next(self, name: str, count: int = 5, *, org: str | None = None, conn: Any = None) -> Work[Instants]:
         """The next instants, in UTC and in local time."""
-        return self._client._run(schedules.upcoming(self._client._sql, name, self._client._who(org), count), conn)
+        return self.seam.ask(schedules.upcoming(self.seam.sql, name, self.seam.who(org), count), conn)
 
+    @verb
     def run(
         self, name: str, *, zone: str | None = None, reason: str | None = None, org: str | None = None, conn: Any = None
-    ) -> Ids:
+    ) -> Work[Ids]:
         """Fire once now, beside the rule, also while it is paused: the jobs, none where they are one an entity."""
-        c = self._client
-        row = c._run(schedules.get(c._sql, name, c._who(org)), conn)
+        seam = self.seam
+        row = yield from seam.ask(schedules.get(seam.sql, name, seam.who(org)), conn)
         wanted = shots(row, zone)
-        if c._ring.cipher is not None:
-            wanted = _sealed(wanted, c._ring.sealed(_jobs(wanted)))
-        return c._run(schedules.run(c._sql, row, wanted, c._who(org), reason), conn, atomic=True)
+        wanted = _sealed(wanted, (yield from seam.sealed(_jobs(wanted))))
+        return (yield from seam.ask(schedules.run(seam.sql, row, wanted, seam.who(org), reason), conn, atomic=True))
 
-    def pause(self, name: str, *, reason: str | None = None, org: str | None = None, conn: Any = None) -> bool:
+    @verb
+    def pause(self, name: str, *, reason: str | None = None, org: str | None = None, conn: Any = None) -> Work[bool]:
         """Stop firing; False when it was paused already."""
-        return self._client._run(schedules.pause(self._client._sql, name, self._client._who(org), reason), conn)
+        return self.seam.ask(schedules.pause(self.seam.sql, name, self.seam.who(org), reason), conn)
 
+    @verb
     def resume(
         self, name: str, *, catch_up: bool = False, reason: str | None = None, org: str | None = None, conn: Any = None
-    ) -> bool:
+    ) -> Work[bool]:
         """Fire again, from now on; `catch_up` deals with what fell into the pause, too. False: it was not paused."""
-        c = self._client
-        return c._run(schedules.resume(c._sql, name, c._who(org), reason, catch_up=catch_up), conn)
+        seam = self.seam
+        return seam.ask(schedules.resume(seam.sql, name, seam.who(org), reason, catch_up=catch_up), conn)
 
-    def delete(self, name: str, *, reason: str | None = None, org: str | None = None, conn: Any = None) -> None:
+    @verb
+    def delete(self, name: str, *, reason: str | None = None, org: str | None = None, conn: Any = None) -> Work[None]:
         """Remove a schedule; its fires and jobs stay."""
-        self._client._run(schedules.delete(self._client._sql, name, self._client._who(org), reason), conn)
+        return self.seam.ask(schedules.delete(self.seam.sql, name, self.seam.who(org), reason), conn)
 
-    def sync(self, registry: Registry, *, reason: str | None = None, conn: Any = None) -> Synced:
+    @verb
+    def sync(self, registry: Registry, *, reason: str | None = None, conn: Any = None) -> Work[Synced]:
         """Write what a registry declares to the database, as a worker does when it starts."""
-        c = self._client
-        flow = schedules.sync(c._sql, registry.origins(), schedules.checked(registry), c._who(), reason)
-        return c._run(flow, conn)
+        seam = self.seam
+        flow = schedules.sync(seam.sql, registry.origins(), schedules.checked(registry), seam.who(), reason)
+        return seam.ask(flow, conn)
 
 
-class AsyncSchedules:
-    """The same for asyncio."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
-
-    async def create(
-        self,
-        name: str,
-        rule: Rule,
-        task: Task[..., Any] | str,
-        *,
-        replace: bool = False,
-        reason: str | None = None,
-        conn: Any = None,
-        **options: Unpack[Options],
-    ) -> Saved:
-        """Create a schedule, or change the one of this name; see `mainspring.schedule.Options`."""
-        c, schedule = self._client, _schedule(self._client, name, rule, task, options)
-        return await c._run(schedules.create(c._sql, schedule, c._who(), reason, replace=replace), conn)
-
-    async def list(
-        self, *, after: str | None = None, limit: int = 100, org: str | None = None, conn: Any = None
-    ) -> Rows:
-        """Schedules by name, each with where it stands; `after` continues after the last one seen."""
-        c = self._client
-        return await c._run(schedules.listing(c._sql, c._who(org), after=after, limit=limit), conn)
-
-    async def get(self, name: str, *, org: str | None = None, conn: Any = None) -> ScheduleRow:
-        """One schedule, or ScheduleNotFound."""
-        return await self._client._run(schedules.get(self._client._sql, name, self._client._who(org)), conn)
-
-    async def fires(self, name: str, *, limit: int = 20, org: str | None = None, conn: Any = None) -> Fires:
-        """What a schedule did, newest first."""
-        return await self._client._run(schedules.fires(self._client._sql, name, self._client._who(org), limit), conn)
-
-    async def next(self, name: str, count: int = 5, *, org: str | None = None, conn: Any = None) -> Instants:
-        """The next instants, in UTC and in local time."""
-        c = self._client
-        return await c._run(schedules.upcoming(c._sql, name, c._who(org), count), conn)
-
-    async def run(
-        self, name: str, *, zone: str | None = None, reason: str | None = None, org: str | None = None, conn: Any = None
-    ) -> Ids:
-        """Fire once now, beside the rule, also while it is paused: the jobs, none where they are one an entity."""
-        c = self._client
-        row = await c._run(schedules.get(c._sql, name, c._who(org)), conn)
-        wanted = shots(row, zone)
-        if c._ring.cipher is not None:
-            wanted = _sealed(wanted, await c._sealed(_jobs(wanted)))
-        return await c._run(schedules.run(c._sql, row, wanted, c._who(org), reason), conn, atomic=True)
-
-    async def pause(self, name: str, *, reason: str | None = None, org: str | None = None, conn: Any = None) -> bool:
-        """Stop firing; False when it was paused already."""
-        return await self._client._run(schedules.pause(self._client._sql, name, self._client._who(org), reason), conn)
-
-    async def resume(
-        self, name: str, *, catch_up: bool = False, reason: str | None = None, org: str | None = None, conn: Any = None
-    ) -> bool:
-        """Fire again, from now on; `catch_up` deals with what fell into the pause, too. False: it was not paused."""
-        c = self._client
-        return await c._run(schedules.resume(c._sql, name, c._who(org), reason, catch_up=catch_up), conn)
-
-    async def delete(self, name: str, *, reason: str | None = None, org: str | None = None, conn: Any = None) -> None:
-        """Remove a schedule; its fires and jobs stay."""
-        await self._client._run(schedules.delete(self._client._sql, name, self._client._who(org), reason), conn)
-
-    async def sync(self, registry: Registry, *, reason: str | None = None, conn: Any = None) -> Synced:
-        """Write what a registry declares to the database, as a worker does when it starts."""
-        c = self._client
-        flow = schedules.sync(c._sql, registry.origins(), schedules.checked(registry), c._who(), reason)
-        return await c._run(flow, conn)
+class Schedules(ScheduleVerbs, Sync):
+    """Schedules, for sync code."""
 
 
-def _schedule(
-    client: Client | AsyncClient, name: str, rule: Rule, task: Task[..., Any] | str, options: Options
-) -> Schedule:
+class AsyncSchedules(ScheduleVerbs, Async):
+    """Schedules, for async code."""
+
+
+def _schedule(seam: Seam, name: str, rule: Rule, task: Task[..., Any] | str, options: Options) -> Schedule:
     """What is to be created; without an organisation, the caller's."""
-    if "org" not in options and (org := client._org()) is not None:
+    if "org" not in options and (org := seam.org()) is not None:
         options = {**options, "org": org}
     return Schedule(name, rule, task, **options)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from mainspring.sanitize import MASK
+from mainspring.text.sanitize import MASK
 
 
 class Secret:

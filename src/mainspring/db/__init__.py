@@ -1,1 +1,1 @@
-"""The only layer that knows SQL: named statements in `sql/`, functions and tables in `migrations/`."""
+"""The only layer that knows SQL: named statements in `sql/`, tables in `tables/`, functions and views in `verbs/`."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from mainspring.db.answer import confirmed
 from mainspring.db.run import AsyncDoor, Door, async_psycopg_door, psycopg_door
 from mainspring.db.statement import Row, Statement
 from mainspring.errors import ConfigurationError
@@ -26,7 +27,7 @@ def adopt(conn: Any, hint: str) -> Door:
     """A door to a caller's sync connection; `hint` is the statement that wakes workers after the commit."""
     match origin(conn):
         case "psycopg", "Connection":
-            return psycopg_door(conn)
+            return _psycopg_door(conn)
         case "psycopg2", "connection":
             from psycopg2.extensions import cursor
 
@@ -52,7 +53,7 @@ async def adopt_async(conn: Any, hint: str) -> AsyncDoor:
     """A door to a caller's async connection."""
     match origin(conn):
         case "psycopg", "AsyncConnection":
-            return async_psycopg_door(conn)
+            return _async_psycopg_door(conn)
         case "asyncpg", _:
             return _asyncpg_door(conn)
         case "sqlalchemy", "AsyncConnection":
@@ -92,6 +93,26 @@ def origin(conn: Any) -> tuple[str, str]:
         if base.__name__ in _KINDS.get(library, ()):
             return library, base.__name__
     return type(conn).__module__.partition(".")[0], type(conn).__name__
+
+
+def _psycopg_door(conn: Any) -> Door:
+    door = psycopg_door(conn)
+
+    def execute(statement: Statement[Any]) -> Sequence[Row]:
+        with confirmed(conn):
+            return door(statement)
+
+    return execute
+
+
+def _async_psycopg_door(conn: Any) -> AsyncDoor:
+    door = async_psycopg_door(conn)
+
+    async def execute(statement: Statement[Any]) -> Sequence[Row]:
+        with confirmed(conn):
+            return await door(statement)
+
+    return execute
 
 
 def _cursor_door(new_cursor: Callable[[], Any]) -> Door:

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mainspring.alert import RUNBOOK, AlertRow, Severity, Wrong, check_name, check_subject
 from mainspring.db.jobs import Who, check_limit, check_texts, why
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Row, Statement, ask, scalar
 from mainspring.events import Alert
+from mainspring.health.alert import RUNBOOK, AlertRow, Severity, Wrong, check_name, check_subject
+from mainspring.health.watch import BROKEN
 from mainspring.job import DEFAULT_ORG
-from mainspring.texts import MAX_NAME
+from mainspring.text.texts import MAX_NAME
 from mainspring.uuid7 import uuid7
-from mainspring.watch import BROKEN
 
 #: So many are told at once; the rest a minute later.
 TOLD_AT_ONCE = 1000

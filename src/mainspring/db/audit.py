@@ -10,13 +10,13 @@ from uuid import UUID
 import msgspec
 
 from mainspring.audit import MAX_EVENT, AuditEvent, Finding, Head, Verified
-from mainspring.caller import Caller
 from mainspring.db.jobs import check_limit, check_texts
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Row, Statement, ask, scalar
+from mainspring.declare.caller import Caller
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG, SYSTEM
-from mainspring.texts import MAX_NAME
+from mainspring.text.texts import MAX_NAME
 
 #: So many rows go into one seal.
 BATCH = 1000
@@ -134,7 +134,7 @@ def seal(sql: Sql, org: str | None = None) -> Flow[int]:
 
 def seal_some(sql: Sql, org: str) -> Flow[int]:
     """One seal, in a transaction of its own; answers how many rows it covers."""
-    rows: int = yield from ask(Statement(sql["seal"], {"org": org, "limit": BATCH}, scalar, alone=True))
+    rows: int = yield from ask(Statement(sql["seal"], {"org": org, "limit": BATCH}, scalar, alone=True, long=True))
     return rows
 
 
@@ -150,7 +150,7 @@ def verify(
 ) -> Flow[list[Verified]]:
     """Recompute every seal. `head` is a hash that was kept elsewhere: the chain must hold it."""
     check_texts(MAX_NAME, org=org, head=head)
-    orgs = [org] if org else (yield from ask(Statement(sql["audit_organisations"], {}, _column)))
+    orgs = [org] if org else (yield from ask(Statement(sql["audit_organisations"], {}, _column, long=True)))
     found, met = [], False
     for one in orgs:
         verified, has_head = yield from _verify_one(sql, one, head, progress)
@@ -172,7 +172,7 @@ def _verify_one(sql: Sql, org: str, head: str | None, progress: Progress) -> Flo
     last: str | None = None
     while True:
         params: dict[str, str | int | None] = {"org": org, "after": number, "limit": PAGE}
-        page: list[_Checked] = yield from ask(Statement(sql["verify_seals"], params, _checked))
+        page: list[_Checked] = yield from ask(Statement(sql["verify_seals"], params, _checked, long=True))
         for seal in page:
             missing = range(number + 1, seal.number)
             findings += [Finding(org_id=org, problem="seal missing", number=gone) for gone in missing]
@@ -185,7 +185,7 @@ def _verify_one(sql: Sql, org: str, head: str | None, progress: Progress) -> Flo
         progress(org, number, rows)
         if len(page) < PAGE:
             break
-    (unnamed,) = yield from ask(Statement(sql["verify_rows"], {"org": org, "floor": floor}, _unnamed))
+    (unnamed,) = yield from ask(Statement(sql["verify_rows"], {"org": org, "floor": floor}, _unnamed, long=True))
     findings += [Finding(org_id=org, problem="added", id=id_) for id_ in unnamed.added]
     verified = Verified(
         org_id=org,

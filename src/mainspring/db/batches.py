@@ -9,18 +9,18 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from mainspring.batch import Batch, NewBatch
 from mainspring.db import jobs
 from mainspring.db.decisions import check_reason
 from mainspring.db.jobs import Who, check_id, check_limit, named, read_job, why
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
-from mainspring.envelope import encode
+from mainspring.declare.envelope import encode
 from mainspring.errors import BatchNotFound, TransitionRefused, ValidationError
-from mainspring.flow import Flow as JobFlow
 from mainspring.job import DEFAULT_ORG, Claim, Enqueued, Job, NewJob
 from mainspring.outcome import Cancelled
 from mainspring.states import State
+from mainspring.together.batch import Batch, NewBatch
+from mainspring.together.flow import Flow as JobFlow
 
 #: What is enqueued in one piece.
 Together: TypeAlias = NewBatch | JobFlow
@@ -144,7 +144,7 @@ def retry_failed(sql: Sql, batch_id: UUID, who: Who, reason: str) -> Flow[int]:
     """Replay the failed and dead members that nobody has decided about; says how many."""
     reason = check_reason(reason)
     params = named(check_id(batch_id, "batch"), who) | {"reason": reason}
-    count: int | None = yield from ask(Statement(sql["retry_failed"], params, scalar))
+    count: int | None = yield from ask(Statement(sql["retry_failed"], params, scalar, long=True))
     if count is None:
         raise _missing(batch_id)
     return count
@@ -154,7 +154,7 @@ def cancel(sql: Sql, batch_id: UUID, who: Who, reason: str | None) -> Flow[None]
     """Cancel what has not started, and ask what runs to stop."""
     reason = why(reason)
     params = named(check_id(batch_id, "batch"), who) | {"reason": reason}
-    if not (yield from ask(Statement(sql["cancel_batch"], params, scalar))):
+    if not (yield from ask(Statement(sql["cancel_batch"], params, scalar, long=True))):
         found = yield from get(sql, batch_id, who)
         text = f"cancel: batch {batch_id} has {found.state}"
         raise TransitionRefused(text, verb="cancel", state=found.state, job_id=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -14,10 +14,11 @@ from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
 from mainspring.errors import UnknownName, ValidationError
 from mainspring.job import DEFAULT_ORG
-from mainspring.texts import MAX_NAME, did_you_mean
+from mainspring.text.texts import MAX_NAME, did_you_mean
 
 State = Literal["closed", "open", "half_open"]
 Verb = Literal["open", "close", "auto"]
+Serves: TypeAlias = tuple[Sequence[str], Sequence[str]]  # queues and tasks
 _json = msgspec.json.Encoder().encode
 
 
@@ -58,6 +59,7 @@ class Seen(NamedTuple):
     wait: float
     troubled: bool
     at: datetime
+    held: bool  # closed, by a person
 
 
 class Change(NamedTuple):
@@ -123,16 +125,17 @@ def probe(sql: Sql, org: str, name: str, key: str, epoch: int) -> Flow[tuple[str
     return answer[0], answer[1], answer[2]
 
 
-def free(sql: Sql, gate: str, limit: int) -> Flow[int]:
-    """Make jobs due that a breaker has put off and that is closed now; answers how many."""
-    params: dict[str, str | int | None] = {"gate": gate, "limit": limit}
-    count: int = yield from ask(Statement(sql["free_gate"], params, scalar))
+def park(sql: Sql, name: str, serves: Serves, limit: int) -> Flow[int]:
+    """Let jobs wait that are due and need a dependency whose breaker is open; answers how many."""
+    params: dict[str, Any] = {"name": name, "queues": serves[0], "tasks": serves[1], "limit": limit}
+    count: int = yield from ask(Statement(sql["park_due"], params, scalar))
     return count
 
 
-def free_all(sql: Sql, limit: int) -> Flow[int]:
-    """The same for all breakers, whoever saw them close."""
-    count: int = yield from ask(Statement(sql["free_gates"], {"limit": limit}, scalar))
+def release(sql: Sql, gates: Sequence[str] | None, serves: Serves, limit: int) -> Flow[int]:
+    """Let go of jobs at these gates, or at all, whom nothing stops any more or who may be a probe; answers how many."""
+    params: dict[str, Any] = {"gates": gates, "queues": serves[0], "tasks": serves[1], "limit": limit}
+    count: int = yield from ask(Statement(sql["release_gates"], params, scalar))
     return count
 
 

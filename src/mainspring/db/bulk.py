@@ -57,7 +57,7 @@ def act(
         check_limit(limit, 10_000_000)
     if reason is not None or not dry_run:
         reason = check_reason(reason)
-    matched: int = yield from ask(Statement(sql["count_dead"], wanted, scalar))
+    matched: int = yield from ask(Statement(sql["count_dead"], wanted, scalar, long=True))
     if dry_run or not matched:
         return Bulk(matched=matched, dry_run=dry_run)
     params: dict[str, Any] = {"actor_type": who.actor_type, "actor_id": who.actor_id, "reason": reason}
@@ -80,12 +80,12 @@ def act(
         last = {"last_at": "-infinity", "last_id": str(UUID(int=0))}
         while room := BATCH if limit is None else min(BATCH, limit - moved):
             place = wanted | last | {"state": state, "start": start, "limit": room}
-            found = yield from ask(Statement(sql["batch_dead"], place, list))
+            found = yield from ask(Statement(sql["batch_dead"], place, list, long=True))
             if not found:
                 break
             last = {"last_at": found[-1][1], "last_id": str(found[-1][0])}
             ids = "{" + ",".join(str(row[0]) for row in found) + "}"
             batch = params | {"ids": ids, "start": start, "every": every, "moved": moved}
-            moved += yield from ask(Statement(sql[f"{verb}_many"], batch, scalar, org=who.org_id))
+            moved += yield from ask(Statement(sql[f"{verb}_many"], batch, scalar, long=True, org=who.org_id))
             seen += len(found)
     return Bulk(matched=matched, moved=moved, skipped=seen - moved)

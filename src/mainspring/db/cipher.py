@@ -14,6 +14,7 @@ import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from mainspring.cipher import Cipher, Keys, seal_job
+from mainspring.config import ANSWERED_WITHIN
 from mainspring.db.connect import pool, why_not
 from mainspring.db.jobs import Who, why
 from mainspring.db.run import psycopg_door, run
@@ -40,8 +41,16 @@ class Keyring:
     would be lost with it. Its methods block; asynchronous code calls them in a thread where `known` has no answer.
     """
 
-    def __init__(self, cipher: Cipher | None, dsn: str, sql: Sql, *, secured: bool = False) -> None:
-        self.cipher = cipher
+    def __init__(
+        self,
+        cipher: Cipher | None,
+        dsn: str,
+        sql: Sql,
+        *,
+        secured: bool = False,
+        answered_within: float = ANSWERED_WITHIN,
+    ) -> None:
+        self.cipher, self._limit = cipher, answered_within
         self._dsn, self._sql, self._secured = dsn, sql, secured
         self._pool: ConnectionPool[psycopg.Connection[Any]] | None = None
         self._making = threading.Lock()
@@ -119,7 +128,7 @@ class Keyring:
     def _do(self, org: str, flow: Flow[T]) -> T:
         with self._making:  # its callers are threads
             if self._pool is None:
-                self._pool = pool(self._dsn, size=1, name="mainspring keys")
+                self._pool = pool(self._dsn, size=1, name="mainspring keys", answered_within=self._limit)
         self._pool.open()
         try:
             with unavailable(), self._pool.connection() as conn, conn.transaction():

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
+import logging
 import re
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 import psycopg
 from psycopg.errors import ConnectionTimeout
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+from mainspring.config import ANSWERED_WITHIN
+from mainspring.db.answer import ASIDE, Answered, AsyncAnswered, Silent
 from mainspring.db.fence import FENCE, TRIES, Place, Refused, Route, Server
 from mainspring.db.schema import Sql
 from mainspring.db.translate import is_transient
@@ -61,7 +59,6 @@ class _Met:
     """What a connection of ours knows of its server."""
 
     server = Server()
-    pooled = False  # a pooler stands between: no state of a session outlives a transaction
 
     @property
     def stale(self) -> bool:
@@ -69,16 +66,17 @@ class _Met:
         return self.server.stale
 
 
-class Connection(_Met, psycopg.Connection[Any]):
+class Connection(_Met, Answered):
     """A connection to a server that may be written to."""
 
     @classmethod
     def connect(cls, conninfo: str = "", **kwargs: Any) -> Self:
         """Connect to the first host that is up and is not refused."""
+        answered_within = kwargs.pop("answered_within", ANSWERED_WITHIN)
         route = Route(conninfo)
         while True:
             try:
-                conn = super().connect(route.dsn, **kwargs)
+                conn = super().connect(route.dsn, answered_within=ASIDE, **kwargs)
             except psycopg.Error as error:
                 raise route.failed(error) from None
             try:
@@ -94,19 +92,21 @@ class Connection(_Met, psycopg.Connection[Any]):
                 conn.close()
                 raise
             else:
+                conn.answered_within = answered_within
                 return conn
 
 
-class AsyncConnection(_Met, psycopg.AsyncConnection[Any]):
+class AsyncConnection(_Met, AsyncAnswered):
     """The same for asyncio."""
 
     @classmethod
     async def connect(cls, conninfo: str = "", **kwargs: Any) -> Self:
         """Connect to the first host that is up and is not refused."""
+        answered_within = kwargs.pop("answered_within", ANSWERED_WITHIN)
         route = Route(conninfo)
         while True:
             try:
-                conn = await super().connect(route.dsn, **kwargs)
+                conn = await super().connect(route.dsn, answered_within=ASIDE, **kwargs)
             except psycopg.Error as error:
                 raise route.failed(error) from None
             try:
@@ -122,6 +122,7 @@ class AsyncConnection(_Met, psycopg.AsyncConnection[Any]):
                 await conn.close()
                 raise
             else:
+                conn.answered_within = answered_within
                 return conn
 
 
@@ -147,7 +148,7 @@ def _ask_other(dsn: str) -> None:
     """Learn the timeline of another host, if somebody is there; one that is lost meanwhile is asked again."""
     for _ in range(TRIES):
         try:
-            with psycopg.connect(dsn, autocommit=True) as other:
+            with Answered.connect(dsn, answered_within=ASIDE, autocommit=True) as other:
                 _ask(other)
             break
         except ConnectionTimeout:
@@ -160,7 +161,7 @@ def _ask_other(dsn: str) -> None:
 async def _ask_other_async(dsn: str) -> None:
     for _ in range(TRIES):
         try:
-            async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as other:
+            async with await AsyncAnswered.connect(dsn, answered_within=ASIDE, autocommit=True) as other:
                 await _ask_async(other)
             break
         except ConnectionTimeout:
@@ -172,6 +173,8 @@ async def _ask_other_async(dsn: str) -> None:
 
 def _untold(error: psycopg.Error) -> Server:
     """A server that does not tell (some managed services) is believed; one that is lost is an error."""
+    if isinstance(error, Silent):
+        raise ConnectionTimeout(f"the server accepts connections, but has not answered within {ASIDE} s") from None
     if is_transient(error):
         raise error
     return Server()
@@ -185,18 +188,30 @@ def _meet(conn: Connection | AsyncConnection, server: Server) -> None:
 
 
 def pool(
-    dsn: str, *, size: int, name: str, prepare: bool = True, timeout: float = PATIENCE
+    dsn: str,
+    *,
+    size: int,
+    name: str,
+    prepare: bool = True,
+    timeout: float = PATIENCE,
+    answered_within: float | None = ANSWERED_WITHIN,
 ) -> ConnectionPool[psycopg.Connection[Any]]:
     """A small pool that opens on first use."""
-    given = _pool_options(dsn, size, name, prepare, timeout)
+    given = _pool_options(dsn, size, name, prepare, timeout, answered_within)
     return ConnectionPool(dsn, connection_class=Connection, check=refuse_stale, **given)
 
 
 def async_pool(
-    dsn: str, *, size: int, name: str, prepare: bool = True, timeout: float = PATIENCE
+    dsn: str,
+    *,
+    size: int,
+    name: str,
+    prepare: bool = True,
+    timeout: float = PATIENCE,
+    answered_within: float | None = ANSWERED_WITHIN,
 ) -> AsyncConnectionPool[AsyncConnection]:
     """The same for asyncio."""
-    given = _pool_options(dsn, size, name, prepare, timeout)
+    given = _pool_options(dsn, size, name, prepare, timeout, answered_within)
     return AsyncConnectionPool(dsn, connection_class=AsyncConnection, check=_refuse_stale, **given)
 
 
@@ -210,11 +225,13 @@ async def _refuse_stale(conn: AsyncConnection) -> None:
     refuse_stale(conn)
 
 
-def _pool_options(dsn: str, size: int, name: str, prepare: bool, timeout: float) -> dict[str, Any]:
+def _pool_options(
+    dsn: str, size: int, name: str, prepare: bool, timeout: float, answered_within: float | None
+) -> dict[str, Any]:
     # A pool waits twice as long before each try to connect, for five minutes by default: it would not notice for a
     # minute that the database is back. When it gives up sooner, the next caller makes it try at once.
     return {
-        "kwargs": options(dsn, name, prepare=prepare),
+        "kwargs": options(dsn, name, prepare=prepare) | {"answered_within": answered_within},
         "min_size": 0,
         "max_size": size,
         "open": False,
@@ -224,6 +241,21 @@ def _pool_options(dsn: str, size: int, name: str, prepare: bool, timeout: float)
     }
 
 
+def _not_ours(record: logging.LogRecord) -> bool:
+    """Keep what psycopg says of others' connections and pools.
+
+    Of ours it would warn of each that is lost, and of each try to replace it. Who asked gets the reason as an error,
+    and a worker says when the database goes and comes.
+    """
+    about = record.args if isinstance(record.args, tuple) else ()
+    ours = (isinstance(getattr(one, "_conn", one), _Met) for one in about)  # a connection, or the pipeline of one
+    return not any(ours) and not any(isinstance(one, str) and one.startswith("mainspring ") for one in about)
+
+
+for _name in ("psycopg", "psycopg.pool"):
+    logging.getLogger(_name).addFilter(_not_ours)
+
+
 def why_not(dsn: str) -> str:
     """Why a pool ran out of time, which it does not say itself: asks the database once more."""
     try:
@@ -231,19 +263,3 @@ def why_not(dsn: str) -> str:
     except psycopg.Error as error:
         return str(error)
     return "no connection was free in time"
-
-
-@contextmanager
-def answered_within(seconds: float, conn: psycopg.AsyncConnection[Any]) -> Iterator[None]:
-    """Hang up on a server that takes longer: what is silent but not closed would never give an error by itself."""
-    timer = asyncio.get_running_loop().call_later(seconds, hang_up, conn)
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def hang_up(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Shut the socket, so that whoever waits for it reads its end. A cancelled wait would ask the server first."""
-    with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(conn.fileno())) as line:
-        line.shutdown(socket.SHUT_RDWR)

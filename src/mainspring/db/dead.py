@@ -17,7 +17,7 @@ from mainspring.errors import TransitionRefused, ValidationError
 from mainspring.job import Job
 from mainspring.plans import Plan
 from mainspring.states import State
-from mainspring.texts import MAX_NAME, MAX_QUEUE
+from mainspring.text.texts import MAX_NAME, MAX_QUEUE
 
 #: The states of a dead letter.
 OPEN = (State.FAILED, State.DEAD)

@@ -19,10 +19,10 @@ from mainspring.db.jobs import Who, named, why
 from mainspring.db.readable import is_encrypted, key_in, readable_job
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Statement, ask, scalar
-from mainspring.diff import diff, without_secrets
-from mainspring.document import read_payload
+from mainspring.declare.task import Task
 from mainspring.errors import TransitionRefused, ValidationError
-from mainspring.task import Task
+from mainspring.text.diff import diff, without_secrets
+from mainspring.text.document import read_payload
 from mainspring.uuid7 import uuid7
 
 

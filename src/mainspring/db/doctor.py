@@ -10,13 +10,14 @@ import msgspec
 import psycopg
 from psycopg.sql import SQL, Identifier
 
+from mainspring.db.answer import Answered
 from mainspring.db.connect import options
-from mainspring.db.migrate import check, status
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Statement, ask, scalar
-from mainspring.doctor.facts import Engine, Facts, Server, Tickets
+from mainspring.db.status import Status, check, status
 from mainspring.errors import SchemaError
+from mainspring.health.doctor.facts import Engine, Facts, Server, Tickets
 from mainspring.uuid7 import uuid7
 
 SAMPLE = 1000  # so many of the newest tickets are looked at, unless all are asked for
@@ -38,14 +39,15 @@ def examine(
     """
     sql, given = Sql(schema), options(dsn, "mainspring doctor") | {"prepare_threshold": None}
     given.pop("target_session_attrs", None)
-    with psycopg.connect(dsn, **given) as conn, psycopg.connect(dsn, **given) as second:
+    with Answered.connect(dsn, **given) as conn, Answered.connect(dsn, **given) as second:
         round_trip, (server, skew) = _round_trip(conn), _server(conn, sql)
         pids, others = [], []
         for _ in range(2):
             pids.append(_pid(conn))
             others.append(_pid(second))
         heard, deaf = _listen(listen_dsn or dsn, given, conn)
-        problem = _schema_problem(conn, schema)
+        found = status(conn, schema=schema)
+        problem = _problem(found)
         door = psycopg_door(conn)
         return Facts(
             round_trip_ms=round_trip,
@@ -56,6 +58,7 @@ def examine(
             listen_error=deaf,
             server=server,
             schema_problem=problem,
+            later_edition=found.verbs.edition if found.verbs.edition > found.verbs.ours else None,
             engine=None if problem else run(door, engine(sql, gone_after)),
             tickets=None if problem else run(door, tickets(sql, None if deep else SAMPLE)),
         )
@@ -71,7 +74,7 @@ def engine(sql: Sql, gone_after: timedelta) -> Flow[Engine]:
 def tickets(sql: Sql, sample: int | None) -> Flow[Tickets]:
     """Whether each job stands in exactly one place; of all jobs, or of the newest."""
     params = {"sample": None if sample is None else str(sample)}
-    text: str = yield from ask(Statement(sql["doctor_tickets"], params, scalar))
+    text: str = yield from ask(Statement(sql["doctor_tickets"], params, scalar, long=True))
     return msgspec.json.decode(text, type=Tickets)
 
 
@@ -108,7 +111,7 @@ def _listen(dsn: str, given: dict[str, Any], sender: psycopg.Connection[Any]) ->
     """How long a notification takes, in milliseconds, or why none arrives."""
     channel = f"mainspring doctor {uuid7()}"
     try:
-        with psycopg.connect(dsn, **given) as conn:
+        with Answered.connect(dsn, **given) as conn:
             conn.execute(SQL("listen {}").format(Identifier(channel)))
             began = time.perf_counter()
             sender.execute("select pg_notify(%s, '')", [channel])
@@ -119,9 +122,9 @@ def _listen(dsn: str, given: dict[str, Any], sender: psycopg.Connection[Any]) ->
     return None, None
 
 
-def _schema_problem(conn: psycopg.Connection[Any], schema: str) -> str | None:
+def _problem(found: Status) -> str | None:
     try:
-        check(status(conn, schema=schema))
+        check(found)
     except SchemaError as error:
         return str(error)
     return None

@@ -1,4 +1,4 @@
-"""Why is this job not running? One statement gathers the situation, `mainspring.explain` says what it means."""
+"""Why is this job not running? One statement gathers the situation, `mainspring.health.explain` says what it means."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mainspring.db.jobs import Who
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Statement, ask, scalar
 from mainspring.errors import JobNotFound
-from mainspring.explain import MOST, Explanation, Situation, explain
+from mainspring.health.explain import MOST, Explanation, Situation, explain
 
 _decode = msgspec.json.Decoder(Situation).decode
 

@@ -16,6 +16,7 @@ from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import DEFAULT_SCHEMA, Sql
 from mainspring.db.statement import Flow, Statement, ask, nothing, scalar
 from mainspring.errors import MainspringError
+from mainspring.health.trouble import Trouble
 
 log = logging.getLogger("mainspring.metrics")
 
@@ -42,12 +43,16 @@ class Dead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fuse(msgspec.Struct, frozen=True, kw_only=True):
-    """A breaker: whether the dependency is held, for how long, and how many of its keys are, counted up to the cap."""
+    """A breaker: whether the dependency is held, for how long, how many of its keys are, and how many jobs wait for it.
+
+    Both are counted up to the cap.
+    """
 
     name: str
     open: bool
     open_s: float | None
     keys: int
+    waiting: int
 
 
 class Behind(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +99,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     breakers: list[Fuse] = []
     limits: list[Behind] = []
     alerts: list[Alarm] = []
+    quarantined: list[str] = []  # tasks
     heartbeat_s: float | None = None  # since the last heartbeat job succeeded; None: there is none
 
 
@@ -116,6 +122,7 @@ class Reader:
         self._found: Gauges | None = None
         self._read_at = float("-inf")
         self._lock = Lock()
+        self._trouble = Trouble(log, "the gauges cannot be read", "the gauges can be read again")
 
     def __call__(self) -> Gauges | None:
         """The gauges, or None while the database is away, or keeps them from this role."""
@@ -123,8 +130,9 @@ class Reader:
             if time.monotonic() >= self._read_at + self._keep:
                 try:
                     self._found = self._read()
+                    self._trouble.over()
                 except (psycopg.Error, MainspringError) as error:
-                    log.warning("the gauges could not be read: %s", error)
+                    self._trouble.failed(error)
                     self._found = None
                 self._read_at = time.monotonic()
             return self._found

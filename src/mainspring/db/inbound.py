@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mainspring.block import Received
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Statement, ask, scalar
+from mainspring.declare.block import Received
 from mainspring.job import DEFAULT_ORG, NewJob
 
 Params = dict[str, str | int | None]

@@ -15,12 +15,12 @@ import msgspec
 from mainspring.checks import LOWEST_PRIORITY, check_instant, check_number, check_span
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
-from mainspring.envelope import encode
+from mainspring.declare.envelope import encode
 from mainspring.errors import JobNotFound, TransitionRefused, ValidationError
 from mainspring.job import DEFAULT_ORG, SYSTEM, ActorType, Enqueued, Job, NewJob
-from mainspring.sanitize import mask
 from mainspring.states import FINISHED, State
-from mainspring.texts import MAX_KEY, MAX_NAME, MAX_REASON, text_problem
+from mainspring.text.sanitize import mask
+from mainspring.text.texts import MAX_KEY, MAX_NAME, MAX_REASON, text_problem
 
 CancelOutcome = Literal["cancelled", "cancel_requested", "already_finished", "not_cancellable", "not_found"]
 _decode_job = msgspec.json.Decoder(Job).decode
@@ -292,7 +292,7 @@ def prune(sql: Sql, states: Sequence[str], age: timedelta, limit: int) -> Flow[i
     check_limit(limit, 100_000)
     params: dict[str, str | int | None] = {"states": "{" + ",".join(states) + "}", "limit": limit}
     params["age"] = f"{age.total_seconds()} s"
-    count: int = yield from ask(Statement(sql["prune"], params, scalar))
+    count: int = yield from ask(Statement(sql["prune"], params, scalar, long=True))
     return count
 
 

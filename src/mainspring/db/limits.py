@@ -13,7 +13,7 @@ from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Statement, ask, nothing, scalar
 from mainspring.errors import UnknownName, ValidationError
 from mainspring.limit import MOST, Declared, Fair, Limit, check_queue
-from mainspring.texts import did_you_mean, text_problem
+from mainspring.text.texts import did_you_mean, text_problem
 
 #: What waits because of a limit is counted up to here.
 COUNTED = 10_000

@@ -15,8 +15,9 @@ from psycopg.rows import tuple_row
 from mainspring.db.connect import Connection, options
 from mainspring.db.schema import DEFAULT_SCHEMA, bounded
 from mainspring.errors import MainspringError
-from mainspring.measure import MOST, Measure, Measured, series
-from mainspring.sanitize import sanitize
+from mainspring.health.measure import MOST, Measure, Measured, series
+from mainspring.health.trouble import Trouble
+from mainspring.text.sanitize import sanitize
 
 log = logging.getLogger("mainspring.metrics")
 
@@ -34,6 +35,10 @@ class Measures:
         self._found: list[Measured] = []
         self._read_at = float("-inf")
         self._lock = Lock()
+        words = {one.name: f"measure {one.name} can" for one in self._measures}
+        self._troubles = {
+            name: Trouble(log, f"{text}not be read", f"{text} be read again") for name, text in words.items()
+        }
 
     def __call__(self) -> list[Measured]:
         """What each answered; one that could not be asked says so, and harms no other."""
@@ -62,10 +67,11 @@ class Measures:
             found = series(measure, columns, rows)
         except (psycopg.Error, ValueError, TypeError) as error:
             return self._broken(measure, error)
+        self._troubles[measure.name].over()
         return Measured(measure, found.labels, found.series, None, self._errors[measure.name])
 
     def _broken(self, measure: Measure, error: Exception) -> Measured:
         self._errors[measure.name] += 1
         text = sanitize(str(error), 500)
-        log.warning("measure %s cannot be read: %s", measure.name, text)
+        self._troubles[measure.name].failed(text)
         return Measured(measure, error=text, errors=self._errors[measure.name])

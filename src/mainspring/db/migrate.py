@@ -1,30 +1,36 @@
-"""Forward-only numbered migrations, safe when many start at once.
+"""Migrates a line: what is missing of its tables, then its verbs, in one transaction.
 
-A *line* is a folder of files such as `0001_tables.sql` under one name; the engine's is `mainspring`, and applications
-bring their own through the same runner. Each file is applied once, in its own transaction, under an advisory lock. Its
-first lines are comments that give the reason; `-- breaking` there tells running workers of older versions to stop.
+Many may start at once, and workers may go on meanwhile: an advisory lock lets one through at a time, and what needs the
+lock of a table waits for it half a second, then lets everybody pass and begins again. A schema that was secured is
+secured when the transaction commits.
 """
 
 from __future__ import annotations
 
-import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from typing import Any
+from typing import Any, Final
 
 import psycopg
+from psycopg.errors import DeadlockDetected, LockNotAvailable
 
+from mainspring.db.line import Line, Migration, engine_line
 from mainspring.db.schema import DEFAULT_SCHEMA, render
-from mainspring.errors import DeclarationError, SchemaChanged, SchemaMissing, SchemaOutdated, SchemaTooNew
+from mainspring.db.secure import is_secured, secure_new
+from mainspring.db.status import differing
+from mainspring.db.verb import Verb
+from mainspring.errors import SchemaBusy, SchemaChanged
 
-ENGINE = "mainspring"
 CHANGED = "was applied in another form, before it was released: make a new database (for `mainspring up`: remove .data)"
 
+#: So long a statement waits for a table: everybody who comes after it waits as long. Then a pause, and all again.
+LOCK_TIMEOUT: Final = "500 ms"
+PAUSE: Final = 0.25
+TRIES: Final = 60
+
 # org_id as in every table: 'SYSTEM' is the engine's own.
-MIGRATION_TABLE = """
+TABLES: Final = """
 create schema if not exists {schema};
 create table if not exists {schema}.migration (
   org_id     text not null default 'SYSTEM',
@@ -36,139 +42,123 @@ create table if not exists {schema}.migration (
   applied_at timestamptz not null default statement_timestamp(),
   primary key (org_id, line, number)
 );
+create table if not exists {schema}.verb (
+  org_id     text not null default 'SYSTEM',
+  line       text not null,
+  key        text not null,
+  edition    integer not null,
+  digest     text not null,
+  applied_at timestamptz not null default statement_timestamp(),
+  primary key (org_id, line, key)
+);
 """
+RECORD_TABLE: Final = (
+    "insert into {schema}.migration (line, number, name, breaking, digest) values (%s, %s, %s, %s, %s)"
+)
+RECORD_VERB: Final = """
+insert into {schema}.verb (line, key, edition, digest) values (%s, %s, %s, %s)
+on conflict (org_id, line, key) do update set digest = excluded.digest, applied_at = excluded.applied_at
+"""
+_APPLIED = "select number, to_jsonb(m) ->> 'digest' from {schema}.migration m where line = %s"
+_FORGET = "delete from {schema}.verb where line = %s and key <> all(%s)"
+_EDITION = "update {schema}.verb set edition = %s where line = %s and edition <> %s"
+
+#: The clock's functions as we have ever shipped them. `mainspring up --speed` and test databases have others
+#: (mainspring.virtual), which stay.
+CLOCK: Final = {
+    "function {schema}.now()": {"RETURN statement_timestamp()"},
+    "function {schema}.instant()": {"RETURN clock_timestamp()"},
+    "function {schema}.speed()": {"RETURN 1"},
+}
+_BODY = "select coalesce(pg_get_function_sqlbody(oid), prosrc) from pg_proc where oid = to_regprocedure(%s)"
 
 
 @dataclass(frozen=True, slots=True)
-class Migration:
-    """One numbered step of a line."""
+class Applied:
+    """What a migration did: the numbers of the tables, the names of the verbs; and a later edition that it met."""
 
-    number: int
-    name: str
-    text: str
+    tables: list[int]
+    verbs: list[str]
+    newer: int | None = None
 
-    @property
-    def breaking(self) -> bool:
-        """Whether workers of an older version must stop once it is applied."""
-        head = re.match(r"(--[^\n]*\n)*", self.text)
-        return head is not None and "-- breaking" in head.group()
-
-    @property
-    def digest(self) -> str:
-        """Tells whether a file changed after it was applied, which only an unreleased one does."""
-        return sha256(self.text.encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """The migrations of the engine or of one application.
-
-    ::
-
-        app = ms.App(None, tasks, migrations=[ms.Line.of("shop", "shop")])  # the files of shop/migrations/*.sql
-    """
-
-    name: str
-    migrations: tuple[Migration, ...]
-
-    @classmethod
-    def read(cls, name: str, folder: Traversable) -> Line:
-        """Read a folder of `NNNN_name.sql` files, numbered from 1 without gaps."""
-        found = [
-            Migration(int(match[1]), match[2], file.read_text())
-            for file in sorted(folder.iterdir(), key=lambda f: f.name)
-            if (match := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name))
-        ]
-        if [m.number for m in found] != list(range(1, len(found) + 1)):
-            raise DeclarationError(f"migrations of {name} are not numbered from 0001 on without gaps")
-        return cls(name, tuple(found))
-
-    @classmethod
-    def of(cls, name: str, package: str) -> Line:
-        """The folder `migrations` of a package; its files may say `{schema}` for the engine's."""
-        return cls.read(name, files(package) / "migrations")
+    def __bool__(self) -> bool:
+        return bool(self.tables or self.verbs)
 
 
 def migrate_all(
     conn: psycopg.Connection[Any], lines: Sequence[Line] = (), *, schema: str = DEFAULT_SCHEMA
-) -> dict[str, list[int]]:
-    """Apply what is missing of the engine's line and then of these; what was applied, by the line's name."""
+) -> dict[str, Applied]:
+    """Migrate the engine's line and then these; what was done, by the line's name."""
     return {line.name: migrate(conn, schema=schema, line=line) for line in (engine_line(), *lines)}
 
 
-def engine_line() -> Line:
-    """The engine's own migrations."""
-    return Line.read(ENGINE, files("mainspring.db") / "migrations")
-
-
-def migrate(
-    conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA, line: Line | None = None, to: int | None = None
-) -> list[int]:
-    """Apply what is missing of a line and return the numbers applied; a second run changes nothing."""
+def migrate(conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA, line: Line | None = None) -> Applied:
+    """Apply what is missing of a line and replace what has changed; a second run changes nothing."""
     line = line or engine_line()
-    done: list[int] = []
-    for migration in line.migrations[:to]:
-        with conn.transaction():
-            conn.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"mainspring migrate {schema}"])
-            conn.execute("set local client_min_messages = warning")  # "already exists, skipping" is no news
-            conn.execute(render(MIGRATION_TABLE, schema))
-            applied = _applied(conn, schema, line.name).get(migration.number)
-            if applied is not None:
-                if applied != migration.digest:
-                    raise SchemaChanged(f"migration {migration.number} of {line.name} {CHANGED}")
-                continue
-            conn.execute("set local check_function_bodies = off")  # functions may name what a later file creates
-            conn.execute(render(migration.text, schema))
-            conn.execute(
-                render(
-                    "insert into {schema}.migration (line, number, name, breaking, digest) values (%s, %s, %s, %s, %s)",
-                    schema,
-                ),
-                [line.name, migration.number, migration.name, migration.breaking, migration.digest],
-            )
-        done.append(migration.number)
-    return done
+    for tried in range(1, TRIES + 1):
+        try:
+            with conn.transaction():
+                return _migrate(conn, schema, line)
+        except (LockNotAvailable, DeadlockDetected) as error:
+            if tried == TRIES:
+                raise SchemaBusy(f"{line.name} was not migrated, and nothing has changed: {_first(error)}") from error
+            time.sleep(PAUSE)
+    raise AssertionError
 
 
-def _applied(conn: psycopg.Connection[Any], schema: str, line: str) -> dict[int, str]:
-    query = render("select number, to_jsonb(m) ->> 'digest' from {schema}.migration m where line = %s", schema)
-    return {number: digest or "" for number, digest in conn.execute(query, [line]).fetchall()}
+def _migrate(conn: psycopg.Connection[Any], schema: str, line: Line) -> Applied:
+    conn.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"mainspring migrate {schema}"])
+    conn.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+    conn.execute("set local client_min_messages = warning")  # "already exists, skipping" is no news
+    conn.execute("set local check_function_bodies = off")  # functions may name what comes later
+    secured = is_secured(conn, schema=schema)
+    conn.execute(render(TABLES, schema))
+    tables = [migration.number for migration in _missing(conn, schema, line) if _apply(conn, schema, line, migration)]
+    edition, verbs = differing(conn, schema, line)
+    newer = edition if edition > line.edition else None
+    if newer:
+        verbs = []
+    elif verbs or edition < line.edition:
+        _replace(conn, schema, line, verbs)
+    if secured and (tables or verbs):
+        secure_new(conn, schema=schema)
+    return Applied(tables, [verb.name.removeprefix("{schema}.") for verb in verbs], newer)
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """One migration and whether it is applied; `known` is false for one of a newer version."""
-
-    number: int
-    name: str
-    applied_at: Any
-    breaking: bool
-    known: bool
+def _missing(conn: psycopg.Connection[Any], schema: str, line: Line) -> list[Migration]:
+    applied = dict(conn.execute(render(_APPLIED, schema), [line.name]).fetchall())
+    for migration in line.tables:
+        if applied.get(migration.number, migration.digest) != migration.digest:
+            raise SchemaChanged(f"migration {migration.number} of {line.name} {CHANGED}")
+    return [migration for migration in line.tables if migration.number not in applied]
 
 
-def status(conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA, line: Line | None = None) -> list[Status]:
-    """Every migration of a line, applied or not."""
-    line = line or engine_line()
-    known = {m.number: m for m in line.migrations}
-    applied: dict[int, tuple[Any, ...]] = {}
-    if conn.execute("select to_regclass(%s)", [f'"{schema}".migration']).fetchone() != (None,):
-        query = render("select number, name, applied_at, breaking from {schema}.migration where line = %s", schema)
-        rows = conn.execute(query, [line.name]).fetchall()
-        applied = {row[0]: row for row in rows}
-    found = []
-    for number in sorted(known.keys() | applied.keys()):
-        row = applied.get(number)
-        name = known[number].name if number in known else str(row[1]) if row else ""
-        breaking = bool(row[3]) if row else known[number].breaking
-        found.append(Status(number, name, row[2] if row else None, breaking, number in known))
-    return found
+def _apply(conn: psycopg.Connection[Any], schema: str, line: Line, migration: Migration) -> bool:
+    conn.execute(render(migration.text, schema))
+    m = migration
+    conn.execute(render(RECORD_TABLE, schema), [line.name, m.number, m.name, m.breaking, m.digest])
+    return True
 
 
-def check(found: Sequence[Status]) -> None:
-    """Refuse to work with a schema that is missing, too old, or had a breaking change that we do not know."""
-    if not any(s.applied_at for s in found):
-        raise SchemaMissing
-    if any(s.known and s.applied_at is None for s in found):
-        raise SchemaOutdated
-    if any(not s.known and s.breaking for s in found):
-        raise SchemaTooNew
+def _replace(conn: psycopg.Connection[Any], schema: str, line: Line, verbs: Sequence[Verb]) -> None:
+    ours = [verb for verb in verbs if _is_ours(conn, schema, verb)]
+    if ours:
+        conn.execute(render("\n".join(verb.statement for verb in ours), schema))
+    with conn.cursor() as cursor:
+        rows = [[line.name, verb.key, line.edition, verb.digest] for verb in verbs]
+        cursor.executemany(render(RECORD_VERB, schema), rows)
+    conn.execute(render(_FORGET, schema), [line.name, [verb.key for verb in line.verbs]])
+    conn.execute(render(_EDITION, schema), [line.edition, line.name, line.edition])
+
+
+def _is_ours(conn: psycopg.Connection[Any], schema: str, verb: Verb) -> bool:
+    """Whether what stands in its place may go: a clock of somebody else stays."""
+    shipped = CLOCK.get(verb.key)
+    if shipped is None:
+        return True
+    row = conn.execute(_BODY, [render(verb.key.removeprefix("function "), schema)]).fetchone()
+    return row is None or row[0] in shipped
+
+
+def _first(error: psycopg.Error) -> str:
+    return str(error).partition("\n")[0]

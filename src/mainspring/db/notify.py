@@ -15,10 +15,10 @@ from mainspring.db.jobs import Who, check_id, check_limit, check_texts, to_uuid,
 from mainspring.db.recipients import Channel
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
-from mainspring.envelope import encode
+from mainspring.declare.envelope import encode
 from mainspring.errors import TransitionRefused, ValidationError
 from mainspring.job import DEFAULT_ORG, Claim, Enqueued, NewJob
-from mainspring.texts import MAX_NAME
+from mainspring.text.texts import MAX_NAME
 
 Class = Literal["critical", "time_bound", "normal"]
 Status = Literal["pending", "sending", "sent", "skipped", "failed"]

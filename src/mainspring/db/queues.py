@@ -10,7 +10,7 @@ import msgspec
 from mainspring.db.jobs import Who, check_limit, check_texts, why
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Statement, ask, nothing, scalar
-from mainspring.texts import MAX_QUEUE
+from mainspring.text.texts import MAX_QUEUE
 
 #: A heartbeat is every 10 s; three missed ones and the worker counts as gone.
 GONE_AFTER = timedelta(seconds=30)

@@ -13,8 +13,8 @@ from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG
-from mainspring.texts import MAX_NAME
-from mainspring.zones import check_zone
+from mainspring.text.texts import MAX_NAME
+from mainspring.when.zones import check_zone
 
 Channel = Literal["email", "sms", "push", "in_app"]
 Params = dict[str, str | int | None]

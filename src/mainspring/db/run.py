@@ -7,15 +7,18 @@ are here; `mainspring.db.adopt` opens those of other libraries' connections.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.rows import tuple_row
 
+from mainspring.db.answer import taking_long
 from mainspring.db.statement import Flow, Row, Statement
 from mainspring.db.translate import translate
 
 T = TypeVar("T")
+NOTHING = nullcontext()
 Door: TypeAlias = Callable[[Statement[Any]], Sequence[Row]]
 AsyncDoor: TypeAlias = Callable[[Statement[Any]], Awaitable[Sequence[Row]]]
 
@@ -58,7 +61,8 @@ def psycopg_door(conn: psycopg.Connection[Any]) -> Door:
     """A door to a psycopg connection; by a cursor of our own: the caller's kinds of rows and cursors are not ours."""
 
     def execute(statement: Statement[Any]) -> Sequence[Row]:
-        with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+        how = taking_long(conn) if statement.long else NOTHING
+        with how, psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
             cursor.execute(statement.sql, statement.params)
             return cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else ()
 
@@ -70,7 +74,8 @@ def async_psycopg_door(conn: psycopg.AsyncConnection[Any]) -> AsyncDoor:
     cursor = psycopg.AsyncCursor(conn, row_factory=tuple_row)
 
     async def execute(statement: Statement[Any]) -> Sequence[Row]:
-        await cursor.execute(statement.sql, statement.params)
+        with taking_long(conn) if statement.long else NOTHING:
+            await cursor.execute(statement.sql, statement.params)
         return await cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else ()
 
     return execute

@@ -14,15 +14,15 @@ import msgspec
 from mainspring.db.jobs import Who, check_limit, check_texts, to_uuid, why
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Row, Statement, ask, scalar
+from mainspring.declare.registry import Registry
+from mainspring.declare.schedule import EACH_ZONE, Schedule, make
 from mainspring.errors import ConfigurationError, ScheduleNotFound, ValidationError
-from mainspring.fire import label
 from mainspring.job import DEFAULT_ORG, NewJob
-from mainspring.registry import Registry
-from mainspring.rule import Rule
-from mainspring.schedule import EACH_ZONE, Schedule, make
-from mainspring.texts import MAX_NAME, did_you_mean, shown
+from mainspring.text.texts import MAX_NAME, did_you_mean, shown
 from mainspring.uuid7 import uuid7
-from mainspring.zones import zone_info
+from mainspring.when.fire import label
+from mainspring.when.rule import Rule
+from mainspring.when.zones import zone_info
 
 Saved = Literal["created", "changed", "same"]
 Params: TypeAlias = dict[str, str | int | None]

@@ -26,6 +26,7 @@ class Statement(Generic[T]):
     params: Mapping[str, str | int | None]
     read: Callable[[Sequence[Row]], T]
     alone: bool = False  # in a transaction of its own, after what came before has committed; else left out
+    long: bool = False  # may take as long as the server works on it
     org: str | None = None  # the organisation that it concerns, where its parameters do not say
 
     @property

@@ -14,7 +14,7 @@ from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Row, Statement, ask
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG, NewJob
-from mainspring.texts import MAX_KEY, text_problem
+from mainspring.text.texts import MAX_KEY, text_problem
 
 
 class Timer(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from uuid import UUID
 
 from mainspring.errors import (
@@ -18,9 +17,11 @@ from mainspring.errors import (
     PayloadTooLarge,
     QueueFull,
     SchemaMissing,
+    SchemaOutdated,
     TransitionRefused,
     ValidationError,
 )
+from mainspring.text.raised import Ask, cause_of, links, module_of, name_of, names_of, read, said, text
 
 #: Classes of SQLSTATE that pass by themselves: connection, resources, operator intervention, system.
 _UNAVAILABLE = ("08", "53", "57", "58")
@@ -28,23 +29,34 @@ _UNAVAILABLE = ("08", "53", "57", "58")
 _TRANSIENT = {"40001", "40P01", "55P03", "25006"}
 #: Refused for the server's own reasons: read-only, disk, memory or connections used up, starting or stopping.
 _REFUSED = {"25006", "53100", "53200", "53300", "57P03"}
+#: What an error's fields are called by psycopg and psycopg2, and by asyncpg.
+_DIAG = {"message": "message_primary", "detail": "message_detail", "hint": "message_hint"}
+_DIAG |= {"constraint": "constraint_name", "column": "column_name"}
+_ASYNCPG = {"message": "message", "detail": "detail", "hint": "hint"}
+_ASYNCPG |= {"constraint": "constraint_name", "column": "column_name"}
+
+#: Said where a function or a table is not there: the schema is older than this program, or much newer.
+UNFIT = (
+    "The schema does not have what this version calls: run `mainspring schema migrate`, or upgrade Mainspring where a "
+    "later version has migrated it."
+)
 
 
-def is_transient(error: BaseException) -> bool:
+def is_transient(error: BaseException, ask: Ask = read) -> bool:
     """Whether trying again later can help: the connection is gone, or the database said so."""
-    state, _ = _diagnose(error)
-    if isinstance(error, DatabaseUnavailable):
+    state, _ = _diagnose(error, ask)
+    if issubclass(type(error), DatabaseUnavailable):
         return True
     if state is None:
-        return any(c.__name__ in {"OperationalError", "InterfaceError", "PoolTimeout"} for c in type(error).__mro__)
+        return not names_of(error).isdisjoint({"OperationalError", "InterfaceError", "PoolTimeout"})
     return state.startswith(_UNAVAILABLE) or state in _TRANSIENT
 
 
-def is_refusal(error: BaseException) -> bool:
+def is_refusal(error: BaseException, ask: Ask = read) -> bool:
     """Whether the database could not be written to at all: nothing has happened, and no job is at fault."""
-    if isinstance(error, DatabaseUnavailable) and not error.sent:
+    if issubclass(type(error), DatabaseUnavailable) and ask(error, "sent") is False:
         return True
-    return type(error).__name__ == "PoolTimeout" or _diagnose(error)[0] in _REFUSED
+    return name_of(error) == "PoolTimeout" or _diagnose(error, ask)[0] in _REFUSED
 
 
 def is_read_only(error: BaseException) -> bool:
@@ -70,7 +82,7 @@ def unavailable(*, sent: bool = True) -> Iterator[None]:
 def translate(error: BaseException) -> MainspringError | None:
     """Our error for a database error, or None where it has no meaning of ours."""
     state, diagnosis = _diagnose(error)
-    message, detail = diagnosis.get("message") or str(error), diagnosis.get("detail") or ""
+    message, detail = diagnosis.get("message") or said(error), diagnosis.get("detail") or ""
     match state:
         case "MS001":
             kind = PayloadTooLarge if diagnosis.get("hint") == "PAYLOAD_TOO_LARGE" else ValidationError
@@ -84,7 +96,7 @@ def translate(error: BaseException) -> MainspringError | None:
         case "MS006":
             return QueueFull(message, queue=detail)
         case "23505" if diagnosis.get("constraint") in {"job_pkey", "waiting_pkey"}:
-            return JobExists("id: another job has this id", job_id=_uuid(detail))
+            return JobExists("id: another job has this id, or an earlier try of this one", job_id=_uuid(detail))
         case "23514" | "23502":
             field = diagnosis.get("column") or diagnosis.get("constraint") or "job"
             field = field.removeprefix("job_").removesuffix("_check")
@@ -94,47 +106,38 @@ def translate(error: BaseException) -> MainspringError | None:
         case "42501":
             hint = "on a secured schema a transaction names its organisation (mainspring.org), and a login has its role"
             return NotPermitted(f"the database refused: {message}; {hint}")
-        case "3F000" | "42883" | "42P01":  # our statements name nothing but our own schema
+        case "3F000":
             return SchemaMissing()
+        case "42883" | "42P01":  # our statements name nothing but our own schema
+            return SchemaOutdated(UNFIT)
     if is_transient(error):
         return DatabaseUnavailable(f"the database is unavailable: {message}")
     return None
 
 
-def first_words(error: BaseException) -> str:
+def first_words(error: BaseException, ask: Ask = read) -> str:
     """What an error says, without what a database or a library adds of rows, statements and their parameters."""
-    origin = getattr(error, "orig", None)  # SQLAlchemy's; Django's is the cause
-    if type(error).__module__.startswith("django.db"):
-        origin = error.__cause__
-    seen = origin if isinstance(origin, BaseException) else error
-    said = getattr(getattr(seen, "diag", None), "message_primary", None)  # psycopg and psycopg2
-    if said is None and getattr(seen, "sqlstate", None):
-        said = getattr(seen, "message", None)  # asyncpg
-    return said if isinstance(said, str) else str(seen)
+    origin = ask(error, "orig")  # SQLAlchemy's; Django's is the cause
+    if module_of(error).startswith("django.db"):
+        origin = cause_of(error)
+    seen = origin if issubclass(type(origin), BaseException) else error
+    words = text(ask(ask(seen, "diag"), "message_primary"))  # psycopg and psycopg2
+    if words is None and text(ask(seen, "sqlstate")):
+        words = text(ask(seen, "message"))  # asyncpg
+    return said(seen, ask) if words is None else words
 
 
-def _diagnose(error: BaseException) -> tuple[str | None, dict[str, str | None]]:
+def _diagnose(error: BaseException, ask: Ask = read) -> tuple[str | None, dict[str, str | None]]:
     """The SQLSTATE and its fields, from psycopg, psycopg2, asyncpg, or what SQLAlchemy and Django wrap."""
-    seen: BaseException | None = error
     known: str | None = None
-    while seen is not None:
-        state = getattr(seen, "sqlstate", None) or getattr(seen, "pgcode", None)
-        if isinstance(state, str):
-            diag: Any = getattr(seen, "diag", None)
-            if diag is not None:  # psycopg and psycopg2
-                return state, {
-                    "message": diag.message_primary,
-                    "detail": diag.message_detail,
-                    "hint": diag.message_hint,
-                    "constraint": diag.constraint_name,
-                    "column": diag.column_name,
-                }
-            if hasattr(seen, "constraint_name"):  # asyncpg; SQLAlchemy's wrapper has the state only
-                names = {"message": "message", "detail": "detail", "hint": "hint"}
-                names |= {"constraint": "constraint_name", "column": "column_name"}
-                return state, {key: getattr(seen, name, None) for key, name in names.items()}
+    for seen in links(error, ask):
+        state = text(ask(seen, "sqlstate")) or text(ask(seen, "pgcode"))
+        if state:
+            if (diag := ask(seen, "diag")) is not None:  # psycopg and psycopg2
+                return state, {key: text(ask(diag, name)) for key, name in _DIAG.items()}
+            if ask(seen, "constraint_name", ...) is not ...:  # asyncpg; SQLAlchemy's wrapper has the state only
+                return state, {key: text(ask(seen, name)) for key, name in _ASYNCPG.items()}
             known = state
-        seen = getattr(seen, "orig", None) or seen.__cause__
     return known, {}
 
 

@@ -16,7 +16,7 @@ from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
 from mainspring.errors import UnknownName, ValidationError
 from mainspring.job import DEFAULT_ORG, NewJob
-from mainspring.texts import did_you_mean
+from mainspring.text.texts import did_you_mean
 
 Params = dict[str, str | int | None]
 State = Literal["active", "paused", "disabled"]

@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 
 import mainspring as ms
-from mainspring.db.migrate import Line, Migration
+from mainspring.db.line import Line, Migration
 from mainspring.db.secure import is_secured
 from mainspring.example.till import open_till
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 import mainspring as ms
-from mainspring.block import Block
 from mainspring.contrib.notify import Notify, Template, senders
 from mainspring.contrib.stripe import Declined, Money, NotYet, Stripe
 from mainspring.contrib.webhooks import Policy, Webhooks
+from mainspring.declare.block import Block
 
 SANDBOX = "MAINSPRING_SANDBOX"
 CUSTOMERS = range(1, 21)

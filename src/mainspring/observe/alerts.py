@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from mainspring.alert import RUNBOOK, Severity
 from mainspring.db.gauges import Gauges
-from mainspring.events import Alert, Event, JobDeadlettered, JobLeaseExpired, Observer, tell
+from mainspring.events import Alert, Event, JobDeadlettered, JobLeaseExpired, Observer, WorkerStuck, tell
+from mainspring.health.alert import RUNBOOK, Severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,10 @@ def _broken(found: Gauges) -> Iterable[tuple[str | None, str]]:
             yield None, f"{fuse.name} for {(fuse.open_s or 0) / 60:.0f} min"
 
 
+def _killing(found: Gauges) -> Iterable[tuple[str | None, str]]:
+    return [(None, ", ".join(found.quarantined))] if found.quarantined else []
+
+
 def _horizon(found: Gauges) -> Iterable[tuple[str | None, str]]:
     for holder in found.horizon:
         if (holder.seconds or 0) > 600:
@@ -94,8 +98,16 @@ RULES: tuple[Rule, ...] = (
         "mainspring_breaker_open == 1", wait="10m", check=_broken,
     ),
     Rule(
+        "loop-stuck", "critical", "the event loop of a worker stands still, and all its jobs with it",
+        "mainspring_loop_still_seconds > 30 or increase(mainspring_loop_stuck_total[10m]) > 0", wait="0m",
+    ),
+    Rule(
         "lease-rescues", "warning", "workers die or freeze while they run jobs",
         "sum(increase(mainspring_lease_rescues_total[10m])) > 10", wait="0m",
+    ),
+    Rule(
+        "task-quarantined", "critical", "a task is held back because its jobs kill workers",
+        "mainspring_task_quarantined == 1", wait="0m", check=_killing,
     ),
     Rule(
         "lease-losses", "warning", "a worker lost leases: it froze, or the database was away",
@@ -121,7 +133,7 @@ RULES: tuple[Rule, ...] = (
     ),
 )  # fmt: skip
 BY_NAME = {rule.name: rule for rule in RULES}
-INTERESTING = {JobDeadlettered, JobLeaseExpired}
+INTERESTING = {JobDeadlettered, JobLeaseExpired, WorkerStuck}
 STORM = 10  # rescues that one process makes at once
 
 
@@ -150,6 +162,11 @@ class Alerts:
         rescued = sum(isinstance(event, JobLeaseExpired) for event in batch)
         if rescued >= STORM:
             found.append(raised("lease-rescues", f"{rescued} jobs were taken back at once"))
+        found += [
+            raised("loop-stuck", f"{e.worker} for {e.seconds:.0f} s, by {e.task or 'nobody knows what'}", e.job_id)
+            for e in batch
+            if isinstance(e, WorkerStuck)
+        ]
         if found:
             tell(self._observers, found)
 

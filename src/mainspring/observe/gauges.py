@@ -41,9 +41,15 @@ def shown(found: Gauges) -> Iterable[Metric]:
             family.add_metric((table.name,), number)
     held = GaugeMetricFamily("mainspring_breaker_open", "Whether jobs that need it wait", labels=("breaker",))
     keys = GaugeMetricFamily("mainspring_breaker_keys_open", "Keys of it whose jobs wait", labels=("breaker",))
+    stopped = GaugeMetricFamily("mainspring_breaker_jobs_waiting", "Jobs that wait for it", labels=("breaker",))
     for fuse in found.breakers:
+        stopped.add_metric((fuse.name,), fuse.waiting)
         held.add_metric((fuse.name,), float(fuse.open))
         keys.add_metric((fuse.name,), fuse.keys)
+    killing = GaugeMetricFamily("mainspring_task_quarantined", "Tasks that have killed workers", labels=("job_type",))
+    for task in found.quarantined:
+        killing.add_metric((task,), 1.0)
+    yield killing
     behind = GaugeMetricFamily("mainspring_jobs_limited", "Jobs that a limit has put off", labels=("limit",))
     for limit in found.limits:
         behind.add_metric((limit.name,), limit.waiting)
@@ -51,7 +57,8 @@ def shown(found: Gauges) -> Iterable[Metric]:
     for alarm in found.alerts:
         alerts.add_metric((alarm.name, alarm.severity), alarm.open)
     yield alerts
-    yield from (ready, later, oldest, target, paused, held, keys, behind, seconds, transactions, live, dead, size)
+    yield from (ready, later, oldest, target, paused, held, keys, stopped, behind)
+    yield from (seconds, transactions, live, dead, size)
     yield GaugeMetricFamily("mainspring_workers_alive", "Workers with a heartbeat", value=found.workers)
     text = "Since the last heartbeat job succeeded"
     yield GaugeMetricFamily("mainspring_heartbeat_age_seconds", text, value=found.heartbeat_s)

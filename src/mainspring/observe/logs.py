@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from mainspring.declare.registry import Registry
 from mainspring.events import (
     Alert,
     DatabaseAway,
@@ -24,8 +25,7 @@ from mainspring.events import (
     JobStarted,
     JobSucceeded,
 )
-from mainspring.registry import Registry
-from mainspring.texts import line as one_line
+from mainspring.text.texts import line as one_line
 
 #: The ledger's names, where they are not the event's with a colon.
 NAMES = {"job.enqueued": "jobs:created", "job.started": "job:processing", "job.succeeded": "job:completed"}
@@ -39,6 +39,7 @@ LEVELS = {
     "job.stale": "warning",
     "sweep.found": "warning",
     "breaker.opened": "warning",
+    "worker.stuck": "error",
     "wakeups.lost": "warning",
     "database.away": "warning",
     "alert": "error",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from mainspring.measure import Measured
+from mainspring.health.measure import Measured
 
 
 def measured(found: Sequence[Measured]) -> Iterable[Metric]:

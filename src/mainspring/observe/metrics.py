@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from mainspring.category import QUEUES
 from mainspring.db.gauges import Gauges
+from mainspring.declare.registry import Registry
 from mainspring.events import (
     Alert,
     DatabaseAway,
@@ -39,10 +40,9 @@ from mainspring.events import (
     WakeupsLost,
     WakeupsRestored,
 )
-from mainspring.measure import Measured
+from mainspring.health.measure import Measured
 from mainspring.observe.gauges import shown
 from mainspring.observe.measures import measured
-from mainspring.registry import Registry
 
 OTHER = "other"
 MOST_QUEUES = 50  # that callers invent; more are counted as one
@@ -53,8 +53,11 @@ ATTEMPTS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0)
 STATE = {
     "mainspring_worker_running": "Jobs that this worker holds",
     "mainspring_worker_outbox": "Outcomes that this worker has not written yet",
+    "mainspring_loop_still_seconds": "For how long this worker's event loop has stood still",
+    "mainspring_loop_stuck_total": "How often it has stood still for longer than a lease",
+    "mainspring_errors_unread_total": "Exceptions whose text could not be read within a second",
     "mainspring_hints_heard_total": "Hints that this worker heard",
-    "mainspring_permits_late_total": "Jobs given back because their limit's permit ran out before they could start",
+    "mainspring_limits_late_total": "Jobs that a rate let in and that went back, because they could not start in time",
     "mainspring_wakeups_listening": "Whether this worker listens for hints",
     "mainspring_transactions_in_use": "Connections in use by handlers' own transactions",
     "mainspring_transactions_size": "Connections for handlers' own transactions",

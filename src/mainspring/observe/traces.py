@@ -13,9 +13,9 @@ from opentelemetry import context as contexts
 from opentelemetry import trace as api
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
+from mainspring.declare.trace import SYSTEM
 from mainspring.job import Claim
 from mainspring.outcome import Error
-from mainspring.trace import SYSTEM
 
 EMPTY = contexts.Context()
 CONSUMER = SpanKind.CONSUMER

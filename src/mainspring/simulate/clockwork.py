@@ -11,24 +11,24 @@ import msgspec
 from mainspring.cipher import SEALED
 from mainspring.db.run import AsyncDoor
 from mainspring.db.schema import render
+from mainspring.declare.registry import ENGINE
+from mainspring.declare.schedule import Schedule
 from mainspring.errors import MainspringError
 from mainspring.events import subject_of
 from mainspring.job import Claim, Enqueued, NewJob
 from mainspring.outcome import Move
-from mainspring.registry import ENGINE
-from mainspring.schedule import Schedule
 from mainspring.simulate.chance import Chance
 from mainspring.simulate.messages import Messages
 from mainspring.simulate.providers import Watch
 from mainspring.simulate.scratch import MOVE, TIDY
 from mainspring.simulate.timeline import Entry, Fired, Ran, ids_of
-from mainspring.testing.ran import Crash
-from mainspring.testing.runner import WORKER, Runner
+from mainspring.virtual.ran import Crash
+from mainspring.virtual.runner import WORKER, Runner
 from mainspring.worker.bounds import BEGINNING
-from mainspring.worker.fanout import FanOut
-from mainspring.worker.firing import BATCH, Conn, Firing
-from mainspring.worker.outbox import row
-from mainspring.worker.planning import Plan, rule_of
+from mainspring.worker.outbox import settle_row
+from mainspring.worker.schedules.fan_out import FanOut
+from mainspring.worker.schedules.firing import BATCH, Conn, Firing
+from mainspring.worker.schedules.planning import FirePlan, rule_of
 
 #: So many jobs are claimed at once: they run one after another, in the order in which they were claimed.
 CLAIM: Final = 200
@@ -61,7 +61,7 @@ class Clockwork(Runner):
         self._tasks = {"tasks": self._registry.names()}
         self._zoned = any(schedule.zones is not None for schedule in self._firing.schedules())
         self._paged = any(schedule.entities is not None for schedule in self._firing.schedules())
-        self._due = self._expiring = True
+        self._due = self._expiring = self._probing = True
         self._filled: set[str] = set()  # the queues in which jobs wait
         self._claimed = self._visits = 0  # at this instant
         self._busy = True  # something happened at it; else what seems due still is somebody else's
@@ -87,7 +87,7 @@ class Clockwork(Runner):
         came = False
         while True:
             cursor = await self._view.execute(self._sql["next_simulated"], self._tasks)
-            ((queues, ready, job, lease, schedule),) = await cursor.fetchall()
+            ((queues, ready, job, lease, schedule, probe),) = await cursor.fetchall()
             self._filled = set(queues)
             # Who ran or came has enqueued more; what cannot be claimed waits for the next instant.
             if ready and (self._claimed or came):
@@ -96,7 +96,7 @@ class Clockwork(Runner):
                 break
             came = True
         known: list[datetime] = [
-            at for at in (job, lease, schedule) if at is not None and (at > self._now or self._busy)
+            at for at in (job, lease, schedule, probe) if at is not None and (at > self._now or self._busy)
         ]
         if (visit := self.visitors.next_at()) is not None:
             known.append(visit)
@@ -106,6 +106,7 @@ class Clockwork(Runner):
             return None
         at = max(self._now, min(known))
         self._due, self._expiring = schedule is not None and schedule <= at, lease is not None and lease <= at
+        self._probing = probe is not None and probe <= at
         return at
 
     async def move(self, to: datetime) -> None:
@@ -124,9 +125,11 @@ class Clockwork(Runner):
         """Do what is due now, and say what happened: what fired first, then what ran."""
         if self._expiring and await self.rescue():
             self._crashed = True
+        if self._probing:
+            await self._breakers.tick()
         fired = await self._fire() if self._due else []
         ran = await self._work()
-        self._due = self._expiring = False
+        self._due = self._expiring = self._probing = False
         asks = self._zoned and (ran or self._now >= self._zones_at + ZONES_EVERY)
         if asks:
             self._zones_at = self._now
@@ -159,7 +162,7 @@ class Clockwork(Runner):
         self._filled.update(job.queue for plan, _ in written for job in plan.jobs if job is not None)
         return [self._fired(plan, fire) for plan, fire in written]
 
-    def _fired(self, plan: Plan, fire: dict[str, Any]) -> Fired:
+    def _fired(self, plan: FirePlan, fire: dict[str, Any]) -> Fired:
         zone = rule_of(plan.due.rule, plan.due.zone).zone
         self._causes[str(fire["id"])] = fire["schedule"], zone
         return Fired(
@@ -182,22 +185,27 @@ class Clockwork(Runner):
         """Take what is due, from the queues in which something can be: each that is looked at costs."""
         queues = [queue for queue in self._queues if queue in self._filled or self._expiring or self._paged]
         low, share = [BEGINNING] * len(queues), [CLAIM] * len(queues)
-        params = [WORKER, LEASE, CLAIM, queues, share, low, low, low, low, self._tasks["tasks"], False, self._crashed]
-        cursor = await self._view.execute(self._sql["claim"], params)
-        return [Claim(*row) for row in await cursor.fetchall()]
+        scope = [queues, share, low, low, low, low, self._tasks["tasks"], False]
+        rescued = CLAIM if self._crashed else 0
+        cursor = await self._view.execute(self._sql["claim"], [WORKER, LEASE, CLAIM, *scope, rescued, False, None])
+        found = await cursor.fetchall()
+        if not found and self._crashed:  # what crashed twice runs alone
+            cursor = await self._view.execute(self._sql["claim"], [WORKER, LEASE, 1, *scope, 0, True, None])
+            found = await cursor.fetchall()
+        return [Claim(*row) for row in found]
 
     def _write(self) -> None:
         """Put how attempts ended into the next message."""
-        letter = self._outbox.take()
-        if len(letter.done) == 1:  # which costs half
-            self._messages.add(self._sql["complete_one"], [WORKER, letter.done[0].claim.epoch, None])
-        elif letter.done:
-            self._messages.add(self._sql["complete"], [WORKER, [run.claim.epoch for run in letter.done]])
-        if letter.results:
-            epochs, results = [run.claim.epoch for run, _ in letter.results], [result for _, result in letter.results]
-            self._messages.add(self._sql["complete_with"], [WORKER, epochs, results])
-        if letter.moves:
-            moves = msgspec.json.encode([row(run, move) for run, move in letter.moves]).decode()
+        outcomes = self._outbox.take()
+        if len(outcomes.done) == 1:  # which costs half
+            self._messages.add(self._sql["complete_one"], [WORKER, outcomes.done[0].claim.epoch, None])
+        elif outcomes.done:
+            self._messages.add(self._sql["complete"], [WORKER, [attempt.claim.epoch for attempt in outcomes.done]])
+        if outcomes.results:
+            epochs = [attempt.claim.epoch for attempt, _ in outcomes.results]
+            self._messages.add(self._sql["complete_with"], [WORKER, epochs, [text for _, text in outcomes.results]])
+        if outcomes.moves:
+            moves = msgspec.json.encode([settle_row(attempt, move) for attempt, move in outcomes.moves]).decode()
             self._messages.add(self._sql["settle"], [WORKER, moves])
 
     def _ran(self, claim: Claim, error: BaseException | None, move: Move | None) -> Ran:
@@ -248,7 +256,7 @@ class Clockwork(Runner):
 class _Firing(Firing):
     """The scheduler's, which also keeps what it has written."""
 
-    written: Sequence[tuple[Plan, dict[str, Any]]] = ()
+    written: Sequence[tuple[FirePlan, dict[str, Any]]] = ()
 
     def schedules(self) -> list[Schedule]:
         """Where the built-in schedules rest, watches do: they would fill the time line."""
@@ -262,7 +270,7 @@ class _Firing(Firing):
     def door(self, conn: Any) -> AsyncDoor:
         return conn.door() if isinstance(conn, Messages) else super().door(conn)
 
-    async def _write(self, conn: Conn, plans: Sequence[Plan]) -> tuple[list[NewJob], list[Enqueued]]:
+    async def _write(self, conn: Conn, plans: Sequence[FirePlan]) -> tuple[list[NewJob], list[Enqueued]]:
         answer = await super()._write(conn, plans)
         self.written = [*self.written, *((plan, fire) for plan in plans for fire in plan.fires)]
         return answer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from mainspring.app import App
 from mainspring.errors import ConfigurationError
 from mainspring.sandbox.environment import REAL, applied, environment
-from mainspring.testing.visitor import Visitor
+from mainspring.virtual.visitor import Visitor
 
 if TYPE_CHECKING:
     from mainspring.sandbox import Sandbox

@@ -22,12 +22,12 @@ from mainspring.simulate.messages import Messages
 from mainspring.simulate.providers import Providers, Watch, providers
 from mainspring.simulate.scratch import QUICKEN, scratch
 from mainspring.simulate.timeline import Entry, Tally, Totals
-from mainspring.testing.clock import Clock
-from mainspring.testing.databases import Database, install, take
-from mainspring.testing.here import run_here
-from mainspring.testing.runner import running
-from mainspring.testing.tasks import Declared
-from mainspring.testing.visitor import Visitors
+from mainspring.virtual.clock import Clock
+from mainspring.virtual.databases import Database, install, take
+from mainspring.virtual.here import run_here
+from mainspring.virtual.runner import running
+from mainspring.virtual.tasks import Declared
+from mainspring.virtual.visitor import Visitors
 
 NAME = "mainspring simulate"
 MOMENT = timedelta(microseconds=1)
@@ -104,7 +104,7 @@ async def _move(
     tasks, tally = Declared.by(app), Tally()
     sql = Sql(tasks.schema)
     ring = Keyring(tasks.cipher, database.dsn, sql)
-    given = options(database.dsn, NAME)
+    given = options(database.dsn, NAME) | {"answered_within": None}  # nobody else is here
     with Connection.connect(database.dsn, **given) as plain:
         conn, own = Messages(plain, {sql[name] for name in SAME}), await AsyncConnection.connect(database.dsn, **given)
         visitors = Visitors(others.visitors, others.watch, threads)

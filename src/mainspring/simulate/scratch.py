@@ -15,8 +15,8 @@ from mainspring.db.fence import confined
 from mainspring.db.translate import unavailable
 from mainspring.embedded import VOLATILE
 from mainspring.errors import ConfigurationError
-from mainspring.testing.databases import Database, Server
-from mainspring.testing.run import Run
+from mainspring.virtual.databases import Database, Server
+from mainspring.virtual.run import Run
 
 #: The virtual clock is read some twenty times at every instant. Measured: 7 µs a call from its table, 2 µs from a
 #: setting, which the connection that asks most has besides.

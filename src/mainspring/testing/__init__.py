@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING, Any
 
 # pytest imports this package wherever Mainspring is installed: the database driver waits until it is needed.
 if TYPE_CHECKING:
-    from mainspring.testing.clock import Clock
-    from mainspring.testing.databases import Database, Server, install
     from mainspring.testing.guest import Guest, adrain, drain
     from mainspring.testing.harness import Harness
-    from mainspring.testing.ran import Crash, Drained, Ran
-    from mainspring.testing.visitor import Visitor
+    from mainspring.virtual.clock import Clock
+    from mainspring.virtual.databases import Database, Server, install
+    from mainspring.virtual.ran import Crash, Drained, Ran
+    from mainspring.virtual.visitor import Visitor
 else:
     _HOMES = {
-        "Clock": "clock",
-        "Crash": "ran",
-        "Database": "databases",
-        "Drained": "ran",
-        "Guest": "guest",
-        "Harness": "harness",
-        "Ran": "ran",
-        "Server": "databases",
-        "Visitor": "visitor",
-        "adrain": "guest",
-        "drain": "guest",
-        "install": "databases",
+        "Clock": "mainspring.virtual.clock",
+        "Crash": "mainspring.virtual.ran",
+        "Database": "mainspring.virtual.databases",
+        "Drained": "mainspring.virtual.ran",
+        "Guest": "mainspring.testing.guest",
+        "Harness": "mainspring.testing.harness",
+        "Ran": "mainspring.virtual.ran",
+        "Server": "mainspring.virtual.databases",
+        "Visitor": "mainspring.virtual.visitor",
+        "adrain": "mainspring.testing.guest",
+        "drain": "mainspring.testing.guest",
+        "install": "mainspring.virtual.databases",
     }
 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module 'mainspring.testing' has no attribute {name!r}")
-        return getattr(import_module(f"mainspring.testing.{_HOMES[name]}"), name)
+        return getattr(import_module(_HOMES[name]), name)
 
 
 __all__ = [

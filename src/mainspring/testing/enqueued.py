@@ -15,9 +15,9 @@ from mainspring.db.cipher import Keyring
 from mainspring.db.jobs import Who
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
+from mainspring.declare.task import Task
 from mainspring.job import Job
-from mainspring.task import Task
-from mainspring.testing.tasks import shown
+from mainspring.virtual.tasks import shown
 
 T = TypeVar("T")
 #: The states of jobs that are to run.

@@ -12,11 +12,11 @@ from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
 from mainspring.errors import ConfigurationError
 from mainspring.testing.enqueued import Enqueued
-from mainspring.testing.here import run_here
-from mainspring.testing.joined import AsyncView, Joined, View, join, join_async, refresh
-from mainspring.testing.ran import Drained
-from mainspring.testing.runner import LIMIT, Runner
-from mainspring.testing.tasks import Declared, Tasks
+from mainspring.virtual.here import run_here
+from mainspring.virtual.joined import AsyncView, Joined, View, join, join_async, refresh
+from mainspring.virtual.ran import Drained
+from mainspring.virtual.runner import LIMIT, Runner
+from mainspring.virtual.tasks import Declared, Tasks
 
 T = TypeVar("T")
 

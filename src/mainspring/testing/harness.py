@@ -21,21 +21,21 @@ from mainspring.db.cipher import Keyring
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import DEFAULT_SCHEMA, Sql
 from mainspring.db.statement import Flow
+from mainspring.declare.registry import Registry
+from mainspring.declare.task import Task
 from mainspring.errors import ConfigurationError
 from mainspring.events import Event
 from mainspring.job import Claim, Job, NewJob
 from mainspring.job import Enqueued as Answer
-from mainspring.registry import Registry
-from mainspring.task import Task
-from mainspring.testing.clock import Clock
 from mainspring.testing.enqueued import Enqueued, name_of
-from mainspring.testing.here import run_here
-from mainspring.testing.joined import AsyncView
-from mainspring.testing.ran import Drained, Ran
-from mainspring.testing.runner import LIMIT, Runner, running
-from mainspring.testing.tasks import Declared, Tasks
-from mainspring.testing.visitor import Visitor, Visitors
 from mainspring.testing.working import Working
+from mainspring.virtual.clock import Clock
+from mainspring.virtual.here import run_here
+from mainspring.virtual.joined import AsyncView
+from mainspring.virtual.ran import Drained, Ran
+from mainspring.virtual.runner import LIMIT, Runner, running
+from mainspring.virtual.tasks import Declared, Tasks
+from mainspring.virtual.visitor import Visitor, Visitors
 
 T = TypeVar("T")
 YEAR = timedelta(days=366)

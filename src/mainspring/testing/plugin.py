@@ -14,14 +14,15 @@ import pytest
 
 if TYPE_CHECKING:
     from mainspring import App, Registry
-    from mainspring.testing.databases import Preparation, Server
     from mainspring.testing.harness import Harness
-    from mainspring.testing.run import Run
+    from mainspring.virtual.databases import Preparation, Server
+    from mainspring.virtual.run import Run
 
 #: Fixtures for who tests against the sandbox. By its name: the kit itself does not need it.
 pytest_plugins = ("mainspring.sandbox.plugin",)
 
 DSN = "MAINSPRING_TEST_DSN"
+NEW = "mainspring_new"
 _RUN = pytest.StashKey["Run"]()
 
 
@@ -29,6 +30,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """What pytest.ini or pyproject.toml may say."""
     parser.addini("mainspring_dsn", f"server to make test databases on; {DSN} wins; without either, the embedded one")
     parser.addini("mainspring_app", "the App or Registry whose jobs tests run, as `module:name`")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What tests may be marked with."""
+    config.addinivalue_line("markers", f"{NEW}: give it a database that no test has used, not one made blank again")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -44,7 +50,7 @@ def run_name(config: pytest.Config) -> str:
 
 def run_of(config: pytest.Config) -> Run:
     """The run that this process belongs to."""
-    from mainspring.testing.run import Run
+    from mainspring.virtual.run import Run
 
     if _RUN not in config.stash:
         config.stash[_RUN] = Run.join(run_name(config))
@@ -55,7 +61,7 @@ def run_of(config: pytest.Config) -> Run:
 def mainspring_server(pytestconfig: pytest.Config) -> Iterator[Server]:
     """The PostgreSQL on which test databases are made: the one named by settings, or the embedded one."""
     from mainspring.embedded import VOLATILE
-    from mainspring.testing.databases import Server
+    from mainspring.virtual.databases import Server
 
     if dsn := os.environ.get(DSN) or pytestconfig.getini("mainspring_dsn"):
         with Server.shared(dsn, run_name(pytestconfig)) as server:
@@ -68,7 +74,7 @@ def mainspring_server(pytestconfig: pytest.Config) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def mainspring_app(pytestconfig: pytest.Config) -> App | Registry | None:
     """Whose jobs are run: override it to return your App or Registry, or name it in the setting `mainspring_app`."""
-    from mainspring.testing.tasks import find
+    from mainspring.virtual.tasks import find
 
     name = pytestconfig.getini("mainspring_app")
     return find(name) if name else None
@@ -82,19 +88,24 @@ def mainspring_migrations() -> Sequence[Preparation]:
 
 @pytest.fixture
 def mainspring(
+    request: pytest.FixtureRequest,
     mainspring_server: Server,
     mainspring_app: App | Registry | None,
     mainspring_migrations: Sequence[Preparation],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Harness]:
-    """A fresh database with virtual time, and the verbs that a test needs; an App without a DSN finds it too."""
+    """A fresh database with virtual time, and the verbs that a test needs; an App without a DSN finds it too.
+
+    One that an earlier test has used is made blank again, or dropped; mark a test `mainspring_new` to have a new one.
+    """
     from mainspring.app import App
     from mainspring.testing.harness import Harness
-    from mainspring.testing.tasks import Declared
+    from mainspring.virtual.tasks import Declared
 
     schema = Declared.by(mainspring_app).schema if mainspring_app is not None else "mainspring"
     lines = mainspring_app.migrations if isinstance(mainspring_app, App) else ()
-    with mainspring_server.fresh(schema=schema, prepare=(*lines, *mainspring_migrations)) as database:
+    prepare, reuse = (*lines, *mainspring_migrations), request.node.get_closest_marker(NEW) is None
+    with mainspring_server.fresh(schema=schema, prepare=prepare, reuse=reuse) as database:
         monkeypatch.setenv("MAINSPRING_DSN", database.dsn)
         if isinstance(mainspring_app, App):
             monkeypatch.setattr(mainspring_app, "_dsn", database.dsn)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from mainspring.config import WorkerConfig
 from mainspring.events import Event
-from mainspring.testing.tasks import Declared
+from mainspring.virtual.tasks import Declared
 from mainspring.worker import Worker
 
 #: What a test wants of a worker: that it finds work at once, and does not start a process for each core.

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from mainspring.block import SignatureRefused
+from mainspring.declare.block import SignatureRefused
 from mainspring.errors import (
     BatchNotFound,
     DatabaseUnavailable,

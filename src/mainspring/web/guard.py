@@ -13,8 +13,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mainspring.caller import Caller, calling, current
 from mainspring.checks import clean_traceparent
+from mainspring.declare.caller import Caller, calling, current
 from mainspring.errors import MainspringError
 from mainspring.uuid7 import uuid7
 from mainspring.web.answers import answer_to, broken, refusal, refused

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Sequence
-from contextlib import suppress
 from typing import Any, Literal
 
 import psycopg
@@ -14,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mainspring.app import App
-from mainspring.block import Check
-from mainspring.db.connect import Connection, hang_up, options
-from mainspring.db.migrate import check, status
+from mainspring.db.connect import Connection, options
 from mainspring.db.schema import Sql
+from mainspring.db.status import check, status
+from mainspring.declare.block import Check
 from mainspring.errors import ConfigurationError, DatabaseUnavailable, SchemaError
 from mainspring.web.answers import RETRY_AFTER, Json
 
@@ -97,7 +96,6 @@ class Database:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._conn: psycopg.Connection[Any] | None = None
         self._thread: asyncio.Future[None] | None = None
 
     async def ask(self) -> None:
@@ -107,22 +105,15 @@ class Database:
         self._thread = asyncio.ensure_future(asyncio.to_thread(self._ask))
         try:
             await asyncio.shield(self._thread)
-        except asyncio.CancelledError:  # it took too long: wake whoever waits for it
+        except asyncio.CancelledError:  # it took too long, and ends soon
             self._thread.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-            if (conn := self._conn) is not None:
-                with suppress(psycopg.Error, OSError):
-                    hang_up(conn)
             raise
 
     def _ask(self) -> None:
         app = self._app
-        given = options(app.dsn, "mainspring ready") | {"connect_timeout": 2}
+        given = options(app.dsn, "mainspring ready") | {"connect_timeout": 2, "answered_within": PATIENCE}
         conn: psycopg.Connection[Any]
         with Connection.connect(app.dsn, **given) as conn:
-            self._conn = conn
-            try:
-                if conn.execute(Sql(app.schema)["writable"]).fetchone() != (True,):
-                    raise DatabaseUnavailable("the database takes no writes")
-                check(status(conn, schema=app.schema))
-            finally:
-                self._conn = None
+            if conn.execute(Sql(app.schema)["writable"]).fetchone() != (True,):
+                raise DatabaseUnavailable("the database takes no writes")
+            check(status(conn, schema=app.schema))

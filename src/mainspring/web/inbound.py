@@ -13,12 +13,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mainspring.block import Inbound, Received, SignatureRefused
 from mainspring.db.bound import async_bound
 from mainspring.db.connect import AsyncConnection
 from mainspring.db.inbound import receive
 from mainspring.db.run import async_psycopg_door, run_async
-from mainspring.envelope import complete
+from mainspring.declare.block import Inbound, Received, SignatureRefused
+from mainspring.declare.envelope import complete
 from mainspring.errors import ConfigurationError
 from mainspring.events import JobEnqueued, enqueued, tell
 from mainspring.job import DEFAULT_ORG, NewJob

@@ -7,11 +7,11 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from mainspring.block import Block
 from mainspring.config import app_url
+from mainspring.declare.block import Block
+from mainspring.declare.registry import Registry
 from mainspring.errors import ConfigurationError
 from mainspring.events import Event, JobEnqueued
-from mainspring.registry import Registry
 from mainspring.web.secret import known_secret
 from mainspring.web.target import Answer, Target
 

@@ -18,7 +18,7 @@ from mainspring.checks import check_number, check_span
 from mainspring.errors import ConfigurationError, MainspringError
 from mainspring.web.answers import Json, refusal, unauthorized
 from mainspring.web.surface import Surface
-from mainspring.worker.due import LIMIT, MOST, Due, Summary
+from mainspring.worker.run_due import LIMIT, MOST, RunDue, Summary
 
 log = logging.getLogger("mainspring.web")
 
@@ -60,7 +60,7 @@ class Runs:
 
     def __init__(self, surface: Surface) -> None:
         self._surface = surface
-        self._under_way: dict[asyncio.Task[Summary], Due] = {}
+        self._under_way: dict[asyncio.Task[Summary], RunDue] = {}
         self._closing = False
 
     def route(self, run: Run) -> Route:
@@ -87,13 +87,13 @@ class Runs:
         summary = await asyncio.shield(self._begin(due, run.budget))
         return _reply(summary.processed, summary.remaining, summary.as_of)
 
-    def _due(self, run: Run) -> Due:
+    def _due(self, run: Run) -> RunDue:
         app = self._surface.app
         about = app._working() | {"observers": self._surface.observers}
         dsn, registry = app.dsn, app.registry
-        return Due(dsn, registry, limit=run.limit, concurrency=run.concurrency, queues=run.queues, **about)
+        return RunDue(dsn, registry, limit=run.limit, concurrency=run.concurrency, queues=run.queues, **about)
 
-    def _begin(self, due: Due, budget: timedelta) -> asyncio.Task[Summary]:
+    def _begin(self, due: RunDue, budget: timedelta) -> asyncio.Task[Summary]:
         # In a context of its own: what it fires and runs is not for the request that came by.
         task = asyncio.get_running_loop().create_task(due.once(budget), context=Context())
         self._under_way[task] = due

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from mainspring.app import App
 from mainspring.client import AsyncClient
-from mainspring.db.connect import AsyncConnection, answered_within, async_pool
+from mainspring.db.connect import AsyncConnection, async_pool
 from mainspring.db.gauges import Reader
 from mainspring.db.jobs import now
 from mainspring.db.measures import Measures
@@ -60,12 +60,13 @@ class Surface:
         """A connection; a database that is away or stays silent is DatabaseUnavailable, soon."""
         with unavailable():
             if self._pool is None:
-                self._pool = async_pool(self.app.dsn, size=SIZE, name="mainspring web", timeout=PATIENCE)
+                self._pool = async_pool(
+                    self.app.dsn, size=SIZE, name="mainspring web", timeout=PATIENCE, answered_within=ANSWER
+                )
             pool = self._pool
             await pool.open()
             async with pool.connection() as conn:
-                with answered_within(ANSWER, conn):
-                    yield conn
+                yield conn
 
     async def now(self) -> datetime:
         """The database's time. One question is under way at most: a flood of forged webhooks holds one connection."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeAlias
@@ -13,7 +12,7 @@ import psycopg
 
 from mainspring.breaker import Breaker, Need, counts, fit
 from mainspring.db import breakers
-from mainspring.db.breakers import Change, Seen
+from mainspring.db.breakers import Change, Seen, Serves
 from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
@@ -21,19 +20,20 @@ from mainspring.errors import DeclarationError
 from mainspring.events import BreakerClosed, BreakerOpened, Bus
 from mainspring.job import Claim
 from mainspring.outcome import BreakerOpen, Failed, Outcome, PutOff
-from mainspring.sanitize import sanitize
-from mainspring.texts import did_you_mean
+from mainspring.text.sanitize import sanitize
+from mainspring.text.texts import did_you_mean
+from mainspring.worker.aside import judge
+from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.classify import classify
-from mainspring.worker.gate import Gate, Id, Pass, whole
-from mainspring.worker.run import Run
+from mainspring.worker.local_breaker import BreakerId, LocalBreaker, Pass, whole
 from mainspring.worker.service import Service, job_log
 
 EVERY = 0.25  # seconds between looks
 SOON = 0.02  # seconds after a failure, so that many go out together; at once if it opens the breaker
 SHARE = 20  # a look takes at most this part of the time, however many keys are open
-FREEING = 2.0  # seconds for which jobs are fetched after a breaker closed: some are still on their way to their ticket
-BATCH = 1000  # jobs that are fetched by one statement
-TIDY = 60.0  # seconds between looks for what was missed
+BATCH = 1000  # jobs that one statement lets go
+WALK = 5.0  # seconds between looks at all gates at which jobs wait
+TIDY = 60.0  # seconds between looks for what nobody calls any more
 PATIENCE = 30.0  # seconds that a thread waits for the event loop
 
 Use: TypeAlias = Callable[[Callable[[psycopg.AsyncConnection[Any]], Awaitable[Any]]], Awaitable[Any]]
@@ -43,29 +43,33 @@ class Breakers(Service):
     """Every process decides by what it last saw; what it does not know costs a few calls, never a wrong state."""
 
     def __init__(
-        self, use: Use, sql: Sql, rules: Mapping[str, Breaker], bus: Bus, woke: Callable[[], None],
+        self, use: Use, sql: Sql, rules: Mapping[str, Breaker], serves: Serves, bus: Bus, woke: Callable[[], None],
         speed: float = 1.0,
     ) -> None:  # fmt: skip
-        super().__init__(EVERY)
+        super().__init__(EVERY if rules else WALK)
         self._use, self._sql, self._rules, self._bus, self._woke = use, sql, rules, bus, woke
+        self._serves = serves
         self._event_loop = asyncio.get_running_loop()
         self._speed = speed  # of the database's clock, which the windows and pauses of breakers are counted by
-        self._gates: dict[Id, Gate] = {}
-        self._freeing: dict[Id, float] = {}  # what has closed, and until when jobs of it are fetched
+        self._locals: dict[BreakerId, LocalBreaker] = {}
+        self._stopped: dict[str, set[str]] = {}  # dependencies that have stopped jobs of late, and of which tasks
+        self._closed: set[str] = set()  # gates that have opened, and at which jobs may still wait
         self._declared = False
-        self._tidy_at = float("-inf")
+        self._walk_at = self._tidy_at = float("-inf")
 
     # -- at the entry
 
-    async def enter(self, run: Run) -> PutOff | None:
+    async def enter(self, attempt: LiveAttempt) -> PutOff | None:
         """Let a job through whose task needs something, or say until when it waits. Asks nobody while all is well."""
-        needs, job = run.task.needs, run.claim
+        needs, job = attempt.task.needs, attempt.claim
         payload = _fields(job.payload) if any(need.template is not None for need in needs) else {}
-        run.passes = []
+        attempt.passes = []
         try:
             for need in needs:
-                run.passes += await self._let(job, need.name, need.key(payload))
+                attempt.passes += await self._let(job, need.name, need.key(payload))
         except BreakerOpen as error:
+            if error.need in self._rules:  # the dependency itself: whoever needs it is stopped
+                self._stopped.setdefault(error.need, set()).add(attempt.task.name)
             return PutOff(error.after, f"breaker:{error.need}")
         return None
 
@@ -73,92 +77,89 @@ class Breakers(Service):
         """The passes for one call; of a key, the dependency itself must be closed as well."""
         if name not in self._rules:
             raise DeclarationError(f"no breaker is called {name!r}{did_you_mean(name, self._rules)}")
-        clock, last = self._clock, Id(job.org_id, name, key) if key else whole(name)
-        above = self._gates.get(whole(name)) if key else None
+        clock, last = self._clock, BreakerId(job.org_id, name, key) if key else whole(name)
+        above = self._locals.get(whole(name)) if key else None
         passes: list[Pass] = []
         try:
             if above is not None and not above.closed and await self._may_try(above, job):
                 passes.append(above.enter(clock(), job.epoch))
-            gate = self._gates.get(last) or self._gate(last)
-            if gate.crowded(clock()):
-                await gate.see(clock)
-            probe = not gate.closed and await self._may_try(gate, job)
-            passes.append(gate.enter(clock(), job.epoch if probe else None))
+            local = self._locals.get(last) or self._local(last)
+            if local.crowded(clock()):
+                await local.see(clock)
+            probe = not local.closed and await self._may_try(local, job)
+            passes.append(local.enter(clock(), job.epoch if probe else None))
         except BaseException:
             self.leave(passes, None)
             raise
         return passes
 
-    async def _may_try(self, gate: Gate, job: Claim) -> bool:
+    async def _may_try(self, local: LocalBreaker, job: Claim) -> bool:
         """Whether this call is a probe; False: the breaker has closed meanwhile."""
         now = self._clock()
-        if not gate.may_ask(now, job.claimed_at):
-            raise gate.put_off(now, job.claimed_at)
-        gate.asking += 1
+        if not local.may_ask(now, job.claimed_at):
+            raise local.put_off(now, job.claimed_at)
+        local.asking += 1
         try:
-            answer, wait, at = await self._do(breakers.probe(self._sql, *gate.id, job.epoch))
+            answer, wait, at = await self._do(breakers.probe(self._sql, *local.id, job.epoch))
         except Exception:  # the database is away: nobody knows, and nobody is harmed by waiting
             answer, wait, at = "open", 0.0, None
         finally:
-            gate.asking -= 1
+            local.asking -= 1
         if answer == "open":
-            gate.refused(self._clock(), wait, at)
-            raise gate.put_off(self._clock(), at or job.claimed_at)
+            local.refused(self._clock(), wait, at)
+            raise local.put_off(self._clock(), at or job.claimed_at)
         self.wake()
         return bool(answer == "probe")
 
     # -- at the end
 
-    def judge(self, run: Run, outcome: Outcome, error: BaseException) -> tuple[Outcome, bool | None]:
+    def judge(self, attempt: LiveAttempt, outcome: Outcome, error: BaseException) -> tuple[Outcome, bool | None]:
         """What becomes of an attempt that raised, and whether it failed by what it called (None: that is not known)."""
-        if run.blamed is not None and run.blamed[0] is error:  # one call of it has been blamed already
-            return run.blamed[1] or outcome, None
-        failed = run.why in (None, "timeout") and counts(outcome, error)
-        return (_spared(run.passes, outcome) if failed else None) or outcome, failed or None
+        if attempt.blamed is not None and attempt.blamed[0] is error:  # one call of it has been blamed already
+            return attempt.blamed[1] or outcome, None
+        failed = attempt.why in (None, "timeout") and counts(outcome, error)
+        return (_spared(attempt.passes, outcome) if failed else None) or outcome, failed or None
 
     def leave(self, passes: list[Pass], failed: bool | None) -> None:
         """Calls ended."""
         now = self._clock()
         for call in passes:
-            if call.gate.leave(call, failed, now):
-                at_once = call.probe is not None or not call.gate.closed
+            if call.local.leave(call, failed, now):
+                at_once = call.probe is not None or not call.local.closed
                 self._event_loop.call_later(0.0 if at_once else SOON, self.wake)
 
     # -- around one call
 
     @asynccontextmanager
-    async def guard(self, run: Run, need: str) -> AsyncIterator[None]:
+    async def guard(self, attempt: LiveAttempt, need: str) -> AsyncIterator[None]:
         """Around one call of an async handler."""
-        passes = await self._let(run.claim, *_named(need))
-        with self._watch(run, passes, self.leave):
-            yield
-
-    @contextmanager
-    def guard_in_thread(self, run: Run, need: str) -> Iterator[None]:
-        """Around one call of a plain handler: the event loop decides."""
-        asked = asyncio.run_coroutine_threadsafe(self._let(run.claim, *_named(need)), self._event_loop)
-        passes = asked.result(PATIENCE)
-
-        def leave(passes: list[Pass], failed: bool | None) -> None:
-            with suppress(RuntimeError):  # the worker has ended
-                self._event_loop.call_soon_threadsafe(self.leave, passes, failed)
-
-        with self._watch(run, passes, leave):
-            yield
-
-    @contextmanager
-    def _watch(self, run: Run, passes: list[Pass], leave: Callable[[list[Pass], bool | None], None]) -> Iterator[None]:
+        passes = await self._let(attempt.claim, *_named(need))
         failed: bool | None = None
         try:
             yield
             failed = False
         except BaseException as error:
-            late = isinstance(error, asyncio.CancelledError) and run.why == "timeout"
-            if late or (isinstance(error, Exception) and counts(classify(error), error)):
-                failed, run.blamed = True, (error, _spared(passes, classify(error)))
+            failed = _blamed(attempt, passes, error, await judge(error))
             raise
         finally:
-            leave(passes, failed)
+            self.leave(passes, failed)
+
+    @contextmanager
+    def guard_in_thread(self, attempt: LiveAttempt, need: str) -> Iterator[None]:
+        """Around one call of a plain handler: the event loop decides."""
+        asked = asyncio.run_coroutine_threadsafe(self._let(attempt.claim, *_named(need)), self._event_loop)
+        passes = asked.result(PATIENCE)
+
+        failed: bool | None = None
+        try:
+            yield
+            failed = False
+        except BaseException as error:
+            failed = _blamed(attempt, passes, error, classify(error))
+            raise
+        finally:
+            with suppress(RuntimeError):  # the worker has ended
+                self._event_loop.call_soon_threadsafe(self.leave, passes, failed)
 
     # -- with the database
 
@@ -167,12 +168,21 @@ class Breakers(Service):
         with suppress(psycopg.Error):  # then the next tick
             await self.tick()
 
-    async def tick(self, *, thorough: bool = False) -> None:
-        """Report, look, and fetch the jobs of what has closed. `thorough`: also what may wait, before we go."""
-        if not self._rules:
-            return
+    async def tick(self, *, thorough: bool = False, walk: bool = False) -> None:
+        """Report, look, and let go who waited for what has closed.
+
+        `thorough`: say also what may wait, before we go. `walk`: look at all gates, though it is not time.
+        """
+        if walk:
+            self._walk_at = float("-inf")
+        if self._rules:
+            await self._exchange(thorough)
+            await self._park()
+        await self._release()
+
+    async def _exchange(self, thorough: bool) -> None:
         began, now = self._event_loop.time(), self._clock()
-        calls = [call for gate in self._gates.values() if gate.unsaid(thorough) for call in gate.take(now)]
+        calls = [call for local in self._locals.values() if local.unreported(thorough) for call in local.take(now)]
         try:
             if not self._declared:
                 await self._do(breakers.declare(self._sql, self._rules.values()))
@@ -180,93 +190,107 @@ class Breakers(Service):
             changes: list[Change] = await self._do(breakers.report(self._sql, calls)) if calls else []
         except BaseException:
             for call in calls:
-                self._gate(Id(call.org_id, call.name, call.key)).put_back(call, now)
+                self._local(BreakerId(call.org_id, call.name, call.key)).put_back(call, now)
             raise
         self._told(changes)
         self._learn(await self._do(breakers.look(self._sql, list(self._rules))))
         self.interval = max(EVERY, SHARE * (self._event_loop.time() - began))
-        await self._free()
         if began >= self._tidy_at:
             self._tidy_at = began + TIDY
             await self._tidy()
 
     async def stop(self) -> None:
-        """End; what is not said yet is said."""
+        """End; what is not reported yet is reported."""
         await super().stop()
-        if self._declared and any(gate.unsaid(thorough=True) for gate in self._gates.values()):
+        if self._declared and any(local.unreported(thorough=True) for local in self._locals.values()):
             with suppress(Exception):
                 await self.tick(thorough=True)
 
     def _learn(self, rows: list[Seen]) -> None:
         now = self._clock()
-        seen = {Id(*row[:3]): row for row in rows}
+        seen = {BreakerId(*row[:3]): row for row in rows}
         self._declared = all(whole(name) in seen for name in self._rules)
-        for id in seen.keys() - self._gates.keys():
-            self._gate(id)
-        for id, gate in self._gates.items():
-            if gate.learn(seen.get(id), now):
-                self._freeing[id] = self._event_loop.time() + FREEING
+        for id in seen.keys() - self._locals.keys():
+            self._local(id)
+        for id, local in self._locals.items():
+            if local.learn(seen.get(id), now):
+                self._closed.add(id.gate)
 
-    async def _free(self) -> None:
-        """Fetch what waits for breakers that have closed, in bounded portions."""
-        for id, until in list(self._freeing.items()):
-            while (count := await self._do(breakers.free(self._sql, id.gate, BATCH))) == BATCH:
-                self._woke()
+    async def _park(self) -> None:
+        """Let jobs wait that would be claimed only to be stopped, in bounded portions."""
+        stopped, self._stopped = self._stopped, {}
+        for name, tasks in stopped.items():
+            serves = self._serves[0], list(tasks)
+            while await self._do(breakers.park(self._sql, name, serves, BATCH)) == BATCH:
+                pass
+
+    async def _release(self) -> None:
+        """Let go who waits for what has closed, in bounded portions, and who may be a probe.
+
+        Now and then at all gates at which jobs wait, whatever we know: a breaker may have closed while nobody looked,
+        or be forgotten, or be one that our application declares no longer.
+        """
+        began, now = self._event_loop.time(), self._clock()
+        walks = began >= self._walk_at
+        half_open = [local.id.gate for local in self._locals.values() if local.half_open(now)]
+        gates = None if walks else [*self._closed, *half_open]
+        count = BATCH
+        while count >= BATCH and gates != []:
+            count = await self._do(breakers.release(self._sql, gates, self._serves, BATCH))
             if count:
                 self._woke()
-            if self._event_loop.time() >= until:
-                del self._freeing[id]
+        self._closed.clear()
+        if walks:
+            self._walk_at = began + max(WALK, SHARE * (self._event_loop.time() - began))
 
     async def _tidy(self) -> None:
-        """Fetch what waits for a breaker that closed while nobody looked, and forget what nobody calls any more."""
-        if await self._do(breakers.free_all(self._sql, BATCH)):
-            self._woke()
+        """Forget what nobody calls any more."""
         await self._do(breakers.forget(self._sql))
         now = self._clock()
-        self._gates = {id: gate for id, gate in self._gates.items() if not gate.idle(now)}
+        self._locals = {id: local for id, local in self._locals.items() if not local.idle(now)}
 
     def _told(self, changes: list[Change]) -> None:
         for org, name, key, change, failures, pause in changes:
             about = (name, sanitize(key, 200) or None, org)
             self._bus.emit(BreakerOpened(*about, failures, pause) if change == "opened" else BreakerClosed(*about))
 
-    def _gate(self, id: Id) -> Gate:
-        gate = self._gates.get(id)
-        if gate is None:
-            gate = self._gates[id] = Gate(id, self._rules[id.name])
-        return gate
+    def _local(self, id: BreakerId) -> LocalBreaker:
+        local = self._locals.get(id)
+        if local is None:
+            local = self._locals[id] = LocalBreaker(id, self._rules[id.name])
+        return local
 
     def _clock(self) -> float:
         """Ours, in seconds of the database's."""
         return self._event_loop.time() * self._speed
 
     async def _do(self, flow: Flow[Any]) -> Any:
-        async def talk(conn: psycopg.AsyncConnection[Any]) -> Any:
+        async def do(conn: psycopg.AsyncConnection[Any]) -> Any:
             return await run_async(async_psycopg_door(conn), flow)
 
-        return await self._use(talk)
+        return await self._use(do)
+
+
+def _blamed(attempt: LiveAttempt, passes: list[Pass], error: BaseException, outcome: Outcome) -> bool | None:
+    """Whether a call that raised failed by what it called (None: that is not known); then the attempt knows of it."""
+    late = issubclass(type(error), asyncio.CancelledError) and attempt.why == "timeout"
+    if not late and not (issubclass(type(error), Exception) and counts(outcome, error)):
+        return None
+    attempt.blamed = error, _spared(passes, outcome)
+    return True
 
 
 def _spared(passes: list[Pass], outcome: Outcome) -> PutOff | None:
     """What becomes of a job that failed while the breaker was open: as a probe, or as one that was under way then.
 
-    It lost nothing: the failure tells about what it called. It goes to the end of those that wait, so that the next
-    probe is another job's.
+    It lost nothing: the failure tells about what it called. A probe was due when it was let go, which is later than
+    those that wait were: so the next one is another job's.
     """
-    gate = next((call.gate for call in passes if call.probe is not None or not call.gate.closed), None)
-    if gate is None or not isinstance(outcome, Failed) or outcome.error.error_class == "permanent":
+    local = next((call.local for call in passes if call.probe is not None or not call.local.closed), None)
+    if local is None or not isinstance(outcome, Failed) or outcome.error.error_class == "permanent":
         return None
-    job_log.warning("put off, as %s does not answer: %s: %s", gate.id.need, outcome.error.code, outcome.error.message)
-    return PutOff(gate.rule.pause * (1 + random.random()), gate.id.gate, started=True)  # noqa: S311 (no secret)
-
-
-def no_breakers(sql: Sql) -> Breakers:
-    """For who declares none: every name is unknown, and nobody is asked."""
-
-    async def use(talk: object) -> None:
-        raise AssertionError
-
-    return Breakers(use, sql, {}, Bus(), lambda: None)
+    job_log.warning("put off, as %s does not answer: %s: %s", local.id.need, outcome.error.code, outcome.error.message)
+    return PutOff(local.rule.pause, f"breaker:{local.id.need}", started=True)
 
 
 def _fields(payload: str) -> dict[str, Any]:

@@ -14,47 +14,46 @@ from typing import Any, TypeVar
 
 from psycopg import AsyncConnection
 
-from mainspring.batch import Batch
-from mainspring.chunk import EACH
-from mainspring.context import Context
 from mainspring.db import batches, steps
 from mainspring.db.batches import Together
 from mainspring.db.bound import async_bound_door, binding
 from mainspring.db.connect import refuse_stale
 from mainspring.db.run import async_psycopg_door, run_async
-from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
 from mainspring.db.translate import unavailable
-from mainspring.document import MAX_BYTES
+from mainspring.declare.context import Context
 from mainspring.errors import DatabaseUnavailable, MainspringError
 from mainspring.job import SYSTEM, Job, NewJob
 from mainspring.outcome import Error
-from mainspring.worker.held import LAST_WORD, PAUSES, Held, inside_db, refuse_inside_db
-from mainspring.worker.reporter import Unsaid
-from mainspring.worker.run import Run
+from mainspring.text.document import MAX_BYTES
+from mainspring.together.batch import Batch
+from mainspring.together.chunk import EACH
+from mainspring.worker.attempt import LiveAttempt
+from mainspring.worker.base_context import LAST_REPORT, PAUSES, BaseContext, inside_db, refuse_inside_db
+from mainspring.worker.resources import Resources
 from mainspring.worker.steps import inside, kept, read, refuse_inside_step, type_of, written
-from mainspring.worker.transactions import JobConnection, Transactions
+from mainspring.worker.transactions import JobConnection
 
 T = TypeVar("T")
 
 
-class JobContext(Held, Context):
+class JobContext(BaseContext, Context):
     """The context of an async handler."""
 
-    def __init__(self, run: Run, sql: Sql, worker: str, unsaid: Unsaid, transactions: Transactions) -> None:
-        super().__init__(run, sql, worker, unsaid)
-        self._transactions = transactions
+    def __init__(self, attempt: LiveAttempt, resources: Resources) -> None:
+        super().__init__(attempt, resources)
+        self._transactions = resources.transactions
 
     async def enqueue(self, *jobs: NewJob | Together) -> None:
         """See Context."""
-        single, plans = self._sorted(jobs)
+        single, groups = self._sorted(jobs)
         self.follow_ups += await self._sealed(single)
-        self.plans += [(await self._sealed(wanted), write) for wanted, write in plans]
+        self.groups += [(await self._sealed(wanted), write) for wanted, write in groups]
 
     async def add(self, *jobs: NewJob) -> None:
         """See Context."""
         wanted, write = self._joining(jobs)
-        self.plans.append((await self._sealed(wanted), write))
+        self.groups.append((await self._sealed(wanted), write))
 
     async def _sealed(self, wanted: list[NewJob]) -> list[NewJob]:
         ring = self.ring
@@ -127,9 +126,9 @@ class JobContext(Held, Context):
 
     async def split(self, halves: Sequence[NewJob], done: int, error: Error) -> None:
         """End the job by letting two others do what is left of its list."""
-        wanted = await self._sealed(self._completed(tuple(halves)))
+        wanted = await self._sealed(self.completed(tuple(halves)))
         detail = {"done": done, "code": error.code}
-        self.plans = [(wanted, lambda jobs: batches.split(self._sql, self._worker, self.job, jobs, detail))]
+        self.groups = [(wanted, lambda jobs: batches.split(self._sql, self._worker, self.job, jobs, detail))]
         self.result = detail | {"split": [job.id for job in wanted], "message": error.message}
         async with self.transaction():
             pass
@@ -141,13 +140,13 @@ class JobContext(Held, Context):
     def breaker(self, name: str) -> AbstractAsyncContextManager[None]:
         """See Context."""
         self._refuse_if_settled()
-        return self.breakers.guard(self._run, name)
+        return self._resources.breakers.guard(self._attempt, name)
 
-    async def last_word(self) -> None:
+    async def write_last_report(self) -> None:
         """Write the last report before the attempt's end is recorded; without it the job does no worse."""
         if (flow := self._last_report()) is not None:
             with suppress(MainspringError, TimeoutError):
-                async with asyncio.timeout(LAST_WORD):
+                async with asyncio.timeout(LAST_REPORT):
                     await self._do(flow)
 
     async def _keep(self, flow: Callable[[], Flow[bool]]) -> None:
@@ -200,18 +199,18 @@ class JobContext(Held, Context):
             self._refuse_if_settled()
             with unavailable(sent=False):
                 refuse_stale(conn)
-            self._run.committing = True
+            self._attempt.committing = True
             with unavailable():
-                if self.follow_ups or self.plans:
+                if self.follow_ups or self.groups:
                     await self._follow(conn)
                 if self._notes:
                     await run_async(async_psycopg_door(conn), self._write_notes())
                 if (report := self._last_report()) is not None:
                     await run_async(async_psycopg_door(conn), report)
                 await self._end(conn)
-            self._run.settled = True
+            self._attempt.settled = True
         finally:
-            self._run.committing = self._in_transaction = False
+            self._attempt.committing = self._in_transaction = False
             await self._transactions.give(conn)
 
     async def _follow(self, conn: JobConnection) -> None:

@@ -1,328 +1,245 @@
-"""Runs one attempt: ask, decode, call, and say how it ended."""
+"""Runs attempts: resolve, authorise, call, decide, record."""
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
-from collections import Counter
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
-from psycopg import Connection
-from psycopg_pool import ConnectionPool
 
-from mainspring.caller import running
-from mainspring.chunk import fails, halved
 from mainspring.cipher import SEALED, Seal, hidden, key_of
 from mainspring.codes import CODES
-from mainspring.db.cipher import Keyring
-from mainspring.db.schema import Sql
-from mainspring.db.translate import first_words
+from mainspring.declare.caller import running
+from mainspring.declare.registry import ENGINE
 from mainspring.errors import MainspringError
 from mainspring.job import Claim
-from mainspring.outcome import Cancelled, Complete, Error, Failed, Interrupted, Move, Outcome, Permanent, decide
-from mainspring.registry import ENGINE
-from mainspring.worker.breakers import no_breakers
-from mainspring.worker.classify import classify
-from mainspring.worker.context import JobContext
-from mainspring.worker.crew import Crew
-from mainspring.worker.held import encode_result
-from mainspring.worker.news import News
-from mainspring.worker.outbox import Outbox
-from mainspring.worker.processes import Children, Late
-from mainspring.worker.reporter import Unsaid
-from mainspring.worker.run import NEVER, Run, Trace
+from mainspring.outcome import Cancelled, Complete, Error, Failed, Interrupted, Outcome, Permanent, decide
+from mainspring.worker.aside import judge
+from mainspring.worker.attempt import LiveAttempt, Trace
+from mainspring.worker.base_context import encode_result
+from mainspring.worker.halving import CRASHED, halve
+from mainspring.worker.handlers import Handlers
+from mainspring.worker.processes import Late
 from mainspring.worker.service import job_log, log
-from mainspring.worker.thread_context import ThreadContext
-from mainspring.worker.transactions import Transactions
+from mainspring.worker.state import State
 
 #: (organisation, project, actor, task) → None to allow, or the reason why not. Async or not.
 Authorize = Callable[[Claim], "str | Awaitable[str | None] | None"]
 
 
-#: Why a chunk whose worker died is halved before it is run again.
-CRASHED: Final = Failed(Error("LEASE_EXPIRED", "retryable", "A worker died while it ran this chunk."))
-
-
 class Executor:
-    """Runs handlers: async ones in the loop, plain functions in threads, CPU-bound ones in processes."""
+    """Runs each attempt in a task of its own, from its slot to the outbox."""
 
     def __init__(
-        self,
-        sql: Sql,
-        worker: str,
-        outbox: Outbox,
-        runs: dict[int, Run],
-        transactions: Transactions,
-        sync_pool: ConnectionPool[Connection[Any]],
-        threads: int,
-        authorize: Authorize | None,
-        counts: Counter[str],
-        rescued_ended: Callable[[], None],
-        news: News | None = None,
-        trace: Trace | None = None,
+        self, state: State, handlers: Handlers, authorize: Authorize | None = None, trace: Trace | None = None
     ) -> None:
-        self._sql, self._worker, self._outbox, self._runs = sql, worker, outbox, runs
-        self._transactions, self._sync_pool = transactions, sync_pool
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="mainspring")
-        self._children = Children()
-        self._authorize, self.counts, self._rescued_ended = authorize, counts, rescued_ended
-        self._news, self._trace = news, trace
+        self._attempts, self._outbox, self._counts = state.attempts, state.outbox, state.counts
+        self._rates, self._signal, self._announcer = state.rates, state.signal, state.announcer
+        self._handlers, self._resources = handlers, handlers.resources
+        self._breakers, self._encrypts = handlers.resources.breakers, handlers.resources.encrypts
+        self._authorize, self._trace = authorize, trace
+        self._observed = trace is not None or state.announcer is not None
         self._loop = asyncio.get_running_loop()
-        self.crews: dict[str, Crew] = {}
-        self.unsaid: Unsaid = {}
-        self.breakers = no_breakers(sql)
-        self._ring: Keyring | None = None
-        self._encrypts = False
 
-    def begin(self, run: Run) -> None:
+    def begin(self, attempt: LiveAttempt) -> None:
         """Start an attempt."""
-        run.began = now = self._loop.time()
-        run.deadline = now + run.task.limit
-        run.handle = self._loop.create_task(self._attempt(run))
+        attempt.began = now = self._loop.time()
+        attempt.deadline = now + attempt.task.limit
+        attempt.handle = self._loop.create_task(self._run(attempt))
 
-    async def _attempt(self, run: Run) -> None:
-        claim, task = run.claim, run.task
-        busy: asyncio.Future[Any] | None = None
-        failed: bool | None = None  # by what it called, where its task needs something
+    async def _run(self, attempt: LiveAttempt) -> None:
+        """One attempt. What most jobs do not need stands behind a plain question: it costs them no await."""
+        claim, task = attempt.claim, attempt.task
         running(claim)
         try:
-            if run.cancelled:  # while it was held
+            if attempt.cancelled:  # while it waited
                 raise Cancelled
-            if claim.payload.startswith(SEALED) or (self._encrypts and task.encrypt):
-                claim = await self._unsealed(run)
-            if task.halve is not None and claim.crashes and await self._halved(run, CRASHED):
-                return self._has_committed(run)
-            if task.needs and (put_off := await self.breakers.enter(run)) is not None:
-                return self._ended(run, put_off)
-            if run.start_by < self._loop.time():
+            sealed = claim.payload.startswith(SEALED) or (self._encrypts and task.encrypt)
+            if (sealed or task.needs or claim.crashes) and await self._resolved(attempt, sealed):
+                return
+            if attempt.start_by < self._loop.time():
                 raise Late
-            if self._trace is not None:
-                run.span = self._trace.begin(claim)
-            if self._news is not None:
-                self._news.started(run)
+            if self._observed:
+                self._tell(attempt)
             if self._authorize is not None and task.app != ENGINE:
-                await self._ask(claim)
-                if run.start_by < self._loop.time():
-                    raise Late
-            if task.runs == "async":
-                arguments = task.codec.decode(claim.payload)
-                if task.wants_ctx:
-                    result = await self._with_context(run, arguments)
-                else:
-                    result = await task.fn(**arguments)
-            elif task.runs == "thread":
-                busy = self._in_thread(run)
-                result = await asyncio.shield(busy)
-            else:
-                result = await self._children.call(task, claim.payload, run.start_by)
-            failed = False
-            if run.settled:  # by its own transaction, or lost
-                self._has_committed(run)
-            elif result is None:
-                run.settled = True
-                self._outbox.done.append(run)
-            else:
-                self._succeeded(run, result)
+                await self._authorise(attempt, self._authorize)
+            result = await self._handlers.call(attempt)
+            attempt.failed = False
+            self._succeed(attempt, result)
         except Late:
-            self.counts["late"] += 1
-            self.crews[task.runs].late()
-            self._ended(run, Interrupted(started=False))
+            self._put_back(attempt)
         except BaseException as error:
-            interrupted = run.why is not None or isinstance(error, asyncio.CancelledError)
-            outcome = self._interrupted(run) if interrupted else self._classified(run, error)
-            if run.passes or run.blamed is not None:
-                outcome, failed = self.breakers.judge(run, outcome, error)
-            if task.halve is not None and not run.settled and await self._halved(run, outcome):
-                self._has_committed(run)
-            else:
-                self._ended(run, outcome)
+            await self._fail(attempt, error)
         finally:
-            self._runs.pop(claim.epoch, None)
-            run.ended = self._loop.time()
-            if run.passes:
-                self.breakers.leave(run.passes, failed)
-            run.handle = None  # what waits to be written holds no task: it would outlive many collections
-            if run.span is not None and self._trace is not None:
-                self._trace.end(run.span)
-                run.span = None
-            crew = self.crews[task.runs]
-            if claim.permit is not None:  # its slot may be what another job waits for
-                crew.hungry = True
-            if busy is not None and not busy.done():  # the thread goes on, and so it keeps its slot
-                busy.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it
-                busy.add_done_callback(lambda _: crew.ended(self._loop.time() - run.began))
-            else:
-                crew.ended(run.ended - run.began)
-            if claim.crashes:
-                self._rescued_ended()
+            self._leave(attempt)
 
-    def take_keys(self, ring: Keyring) -> None:
-        """From here on it can read what is encrypted, and with a cipher encrypts what jobs return, raise and keep."""
-        self._ring, self._encrypts = ring, ring.cipher is not None
+    # -- before the call
 
-    async def _unsealed(self, run: Run) -> Claim:
-        """The job with its payload decrypted; from here on what it returns, raises and remembers is encrypted."""
-        claim, ring = run.claim, self._ring
-        assert ring is not None
+    async def _resolved(self, attempt: LiveAttempt, sealed: bool) -> bool:
+        """Decrypt it, halve a chunk that killed a worker, ask its breakers; whether it has ended by that."""
+        if sealed:
+            await self._unseal(attempt)
+        if attempt.task.halve is not None and attempt.claim.crashes and await self._halved(attempt, CRASHED):
+            return True
+        if attempt.task.needs and (put_off := await self._breakers.enter(attempt)) is not None:
+            self._end(attempt, put_off)
+            return True
+        return False
+
+    async def _unseal(self, attempt: LiveAttempt) -> None:
+        """Decrypt its payload; from here on what it returns, raises and remembers is encrypted."""
+        claim, ring = attempt.claim, self._resources.ring
         key = key_of(claim.payload)
         keys = ring.known(claim.org_id, key)
         if keys is None or keys.current is None:
             ask = ring.to_write if key is None else ring.to_read
             keys = await asyncio.to_thread(ask, claim.org_id, key)
         seal = Seal(keys, claim)
-        run.claim = replace(claim, payload=seal.open("payload", claim.payload))
-        run.seal = seal
-        return run.claim
+        attempt.claim = replace(claim, payload=seal.open("payload", claim.payload))
+        attempt.seal = seal  # not before: who cannot read it cannot hide an error by it either
 
-    def _classified(self, run: Run, error: BaseException) -> Outcome:
-        outcome = classify(error)
-        if run.seal is not None and isinstance(outcome, Failed):
-            return Failed(hidden(outcome.error, run.seal), outcome.after, outcome.longest)
-        return outcome
+    def _tell(self, attempt: LiveAttempt) -> None:
+        if self._trace is not None:
+            attempt.span = self._trace.begin(attempt.claim)
+        if self._announcer is not None:
+            self._announcer.started(attempt)
 
-    async def _ask(self, claim: Claim) -> None:
-        assert self._authorize is not None
-        answer = self._authorize(claim)
+    async def _authorise(self, attempt: LiveAttempt, authorize: Authorize) -> None:
+        answer = authorize(attempt.claim)
         reason = await answer if inspect.isawaitable(answer) else answer
         if reason is not None:
             raise Permanent(reason, code="OWNERSHIP_VIOLATION")
+        if attempt.start_by < self._loop.time():
+            raise Late
 
-    async def _with_context(self, run: Run, arguments: dict[str, Any]) -> Any:
-        context = self._context(run)
+    # -- how it ended
+
+    def _succeed(self, attempt: LiveAttempt, result: Any) -> None:
+        if attempt.settled:  # by its own transaction, or lost
+            return self._committed(attempt)
+        attempt.settled = True
+        if result is None:
+            self._outbox.done.append(attempt)
+            return None
         try:
-            result = await run.task.fn(context, **arguments)
-        finally:
-            if self.unsaid:
-                await context.last_word()
-        if context.unwritten and not run.settled:
-            context.result = result if context.result is None else context.result
-            async with context.transaction():
-                pass
-        return context.result if result is None else result
+            text = encode_result(result, attempt.seal)
+        except MainspringError as error:  # the work is done: running it again would be worse than losing a value
+            log.error("job %s of %s succeeded, but its result is lost: %s", attempt.claim.id, attempt.claim.task, error)
+            text = None
+        return self._outbox.complete(attempt, text)
 
-    async def _halved(self, run: Run, outcome: Outcome) -> bool:
-        """Whether two jobs, each with half of what is left of a chunk that failed, have taken its place."""
-        field, decision = run.task.halve, decide(run.claim, outcome, run.task.retry)
-        if field is None or not isinstance(outcome, Failed) or not isinstance(decision, Move):
+    def _put_back(self, attempt: LiveAttempt) -> None:
+        """Its share of a rate ended before its handler was entered."""
+        attempt.entered = False
+        self._counts["late"] += 1
+        attempt.crew.late()
+        self._end(attempt, Interrupted(started=False))
+
+    async def _fail(self, attempt: LiveAttempt, error: BaseException) -> None:
+        outcome = await self._decide(attempt, error)
+        if attempt.task.halve is None or attempt.settled or not await self._halved(attempt, outcome):
+            self._end(attempt, outcome, error)
+
+    async def _decide(self, attempt: LiveAttempt, error: BaseException) -> Outcome:
+        """What an attempt that raised, or was interrupted, comes to."""
+        interrupted = attempt.why is not None or issubclass(type(error), asyncio.CancelledError)
+        outcome = _interrupted(attempt) if interrupted else await self._classified(attempt, error)
+        if attempt.passes or attempt.blamed is not None:
+            outcome, attempt.failed = self._breakers.judge(attempt, outcome, error)
+        return outcome
+
+    async def _classified(self, attempt: LiveAttempt, error: BaseException) -> Outcome:
+        outcome = await judge(error)
+        if attempt.seal is not None and isinstance(outcome, Failed):
+            return Failed(hidden(outcome.error, attempt.seal), outcome.after, outcome.longest)
+        return outcome
+
+    async def _halved(self, attempt: LiveAttempt, outcome: Outcome) -> bool:
+        if not await halve(attempt, outcome, self._resources):
             return False
-        run.deadline = NEVER  # its time is over, ours is not
-        context = self._context(run)
-        try:
-            done, moved_on = await context.done()
-            parts = halved(run.claim.payload, field, done) if fails(outcome, decision, moved_on) else None
-            if parts is None:
-                return False
-            await context.split([run.task.half(part, run.claim) for part in parts], done, outcome.error)
-        except (Exception, asyncio.CancelledError) as error:  # then it is tried again as it is; the fence knows better
-            log.warning("job %s of %s could not be halved: %s", run.claim.id, run.claim.task, first_words(error))
-            return run.settled and run.why != "lost"
-        self.counts["split"] += 1
-        job_log.warning(
-            "job %s of %s: split %s: %s", run.claim.id, run.claim.task, outcome.error.code, outcome.error.message
-        )
+        self._counts["split"] += 1
+        self._committed(attempt)
         return True
 
-    def _context(self, run: Run) -> JobContext:
-        context = JobContext(run, self._sql, self._worker, self.unsaid, self._transactions)
-        context.ring = self._ring if self._encrypts else None
-        context.breakers = self.breakers
-        return context
-
-    def _in_thread(self, run: Run) -> asyncio.Future[Any]:
-        def call() -> Any:
-            try:
-                return work()
-            except StopIteration as error:  # a future cannot carry it, and would never end
-                raise RuntimeError("the handler raised StopIteration") from error
-
-        def work() -> Any:
-            arguments = run.task.codec.decode(run.claim.payload)
-            if run.start_by < self._loop.time():  # while it waited for a thread
-                raise Late
-            if not run.task.wants_ctx:
-                return run.task.fn(**arguments)
-            context = ThreadContext(run, self._sql, self._worker, self.unsaid, self._sync_pool)
-            context.breakers = self.breakers
-            context.ring = self._ring if self._encrypts else None
-            try:
-                result = run.task.fn(context, **arguments)
-            finally:
-                context.last_word()
-            if context.unwritten and not run.settled:
-                context.result = result if context.result is None else context.result
-                with context.transaction():
-                    pass
-            return context.result if result is None else result
-
-        return self._loop.run_in_executor(self._threads, contextvars.copy_context().run, call)
-
-    def _succeeded(self, run: Run, result: Any) -> None:
-        run.settled = True
-        try:
-            text = encode_result(result, run.seal)
-        except MainspringError as error:  # the work is done: running it again would be worse than losing a value
-            log.error("job %s of %s succeeded, but its result is lost: %s", run.claim.id, run.claim.task, error)
-            text = None
-        self._outbox.complete(run, text)
-
-    def _has_committed(self, run: Run) -> None:
+    def _committed(self, attempt: LiveAttempt) -> None:
         """Its own transaction was its success, unless it was lost."""
-        if run.why != "lost":
-            self.counts["succeeded"] += 1
-            run.ended = self._loop.time()
-            if self._news is not None:
-                self._news.succeeded([run])
+        if attempt.why != "lost":
+            self._counts["succeeded"] += 1
+            attempt.ended = self._loop.time()
+            if self._announcer is not None:
+                self._announcer.succeeded([attempt])
 
-    def _interrupted(self, run: Run) -> Outcome:
-        match run.why:
-            case "timeout":
-                text = f"The attempt took longer than {run.task.timeout.total_seconds():g} s."
-                return Failed(Error("TIMEOUT", CODES["TIMEOUT"].error_class, text))
-            case "stop":
-                return Interrupted(started=True)
-            case _:
-                return Failed(Error("INTERNAL_ERROR", "retryable", "The handler was cancelled from inside."))
-
-    def _ended(self, run: Run, outcome: Outcome) -> None:
+    def _end(self, attempt: LiveAttempt, outcome: Outcome, error: BaseException | None = None) -> None:
         """Record an end that is not a plain success, unless it is recorded already or not ours to record."""
-        if run.settled:
-            if isinstance(outcome, Failed) and run.why is None:
-                log.error(
-                    "job %s of %s failed after its success: %s", run.claim.id, run.claim.task, outcome.error.message
-                )
-            self._has_committed(run)
-            return
-        run.settled = True
-        decision = decide(run.claim, outcome, run.task.retry, snooze_limit=run.task.snooze_limit)
-        if isinstance(decision, Complete):
-            raise AssertionError("a success is recorded by _succeeded")
-        self.counts[decision.verb] += 1
-        if decision.error is not None:
-            error = decision.error
-            if run.span is not None and self._trace is not None:
-                self._trace.failed(run.span, error)
-            job_log.warning(
-                "job %s of %s: %s %s: %s", run.claim.id, run.claim.task, decision.verb, error.code, error.message
-            )
-        run.ended = self._loop.time()
-        self._outbox.move(run, decision)
+        claim, task = attempt.claim, attempt.task
+        if attempt.settled:
+            if isinstance(outcome, Failed) and attempt.why is None:
+                log.error("job %s of %s failed after its success: %s", claim.id, claim.task, outcome.error.message)
+            return self._committed(attempt)
+        attempt.settled = True
+        move = decide(claim, outcome, task.retry, snooze_limit=task.snooze_limit)
+        if isinstance(move, Complete):
+            raise AssertionError("a success is recorded by _succeed")
+        self._counts[move.verb] += 1
+        if (known := move.error) is not None:
+            if attempt.span is not None and self._trace is not None:
+                self._trace.failed(attempt.span, known)
+            job_log.warning("job %s of %s: %s %s: %s", claim.id, claim.task, move.verb, known.code, known.message)
+        attempt.ended = self._loop.time()
+        return self._outbox.move(attempt, move)
 
-    def give_back(self, run: Run) -> None:
+    # -- afterwards
+
+    def _leave(self, attempt: LiveAttempt) -> None:
+        """Its slot, its rates and its breakers are free, before its end is written."""
+        claim, crew = attempt.claim, attempt.crew
+        self._attempts.pop(claim.epoch, None)
+        attempt.ended = self._loop.time()
+        if attempt.shares:
+            (self._rates.entered if attempt.entered else self._rates.give_back)(attempt)
+        if attempt.passes:
+            self._breakers.leave(attempt.passes, attempt.failed)
+        if attempt.span is not None and self._trace is not None:
+            self._trace.end(attempt.span)
+            attempt.span = None
+        if claim.gates is not None:  # its place may be what another job waits for, of whatever kind
+            self._signal.freed = True
+        thread, attempt.thread = attempt.thread, None
+        attempt.handle = None  # what waits to be written holds no task: it would outlive many collections
+        if thread is not None and not thread.done():  # it goes on, and so it keeps its slot
+            thread.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it
+            thread.add_done_callback(lambda _: crew.ended(self._loop.time() - attempt.began))
+        else:
+            crew.ended(attempt.ended - attempt.began)
+        if claim.crashes or attempt.alone:
+            crew.suspect_ended(attempt, succeeded=attempt.failed is False)
+
+    def give_back(self, attempt: LiveAttempt) -> None:
         """Return a job that has not started, or that a stop interrupts, without burning its attempt."""
-        self._runs.pop(run.claim.epoch, None)
-        if run.claim.crashes and run.handle is None and not run.settled:
-            self._rescued_ended()
-        if not run.settled:
-            self._ended(run, Interrupted(started=run.handle is not None))
-            run.why = "lost"  # whatever its handler still does is done for nobody
+        self._attempts.pop(attempt.claim.epoch, None)
+        started = attempt.handle is not None
+        if attempt.shares and not started:
+            self._rates.give_back(attempt)
+        if attempt.settled:
+            return
+        if (attempt.claim.crashes or attempt.alone) and not started:
+            attempt.crew.suspect_ended(attempt)
+        self._end(attempt, Interrupted(started=started))
+        attempt.why = "lost"  # whatever its handler still does is done for nobody
 
     def close(self) -> None:
         """Let go of threads, processes and keys."""
-        if self._ring is not None:
-            self._ring.close()
-        self._children.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._handlers.close()
+
+
+def _interrupted(attempt: LiveAttempt) -> Outcome:
+    match attempt.why:
+        case "timeout":
+            text = f"The attempt took longer than {attempt.task.timeout.total_seconds():g} s."
+            return Failed(Error("TIMEOUT", CODES["TIMEOUT"].error_class, text))
+        case "stop":
+            return Interrupted(started=True)
+        case _:
+            return Failed(Error("INTERNAL_ERROR", "retryable", "The handler was cancelled from inside."))

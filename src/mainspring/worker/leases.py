@@ -14,15 +14,10 @@ import psycopg
 
 from mainspring.config import WorkerConfig
 from mainspring.db.schema import Sql
-from mainspring.worker.line import Line
-from mainspring.worker.run import Run
+from mainspring.worker.attempt import LiveAttempt
+from mainspring.worker.connection import SharedConnection
 from mainspring.worker.service import Service
-
-
-def trust(config: WorkerConfig, sent_at: float) -> float:
-    """Until when a lease that was asked for at `sent_at` may be trusted."""
-    lease = config.lease.total_seconds()
-    return sent_at + lease - min(max(lease * 0.1, 0.2), lease / 2)
+from mainspring.worker.tracker import Tracker, trust
 
 
 class Renewer(Service):
@@ -30,20 +25,21 @@ class Renewer(Service):
 
     def __init__(
         self,
-        line: Line,
+        connection: SharedConnection,
         sql: Sql,
         worker: str,
         config: WorkerConfig,
-        runs: Mapping[int, Run],
-        lose: Callable[[Run], None],
+        attempts: Mapping[int, LiveAttempt],
+        lose: Callable[[LiveAttempt], None],
+        wake: asyncio.Event | None = None,
     ) -> None:
-        super().__init__(config.renew_every.total_seconds())
-        self._line, self._sql, self._worker, self._config = line, sql, worker, config
-        self._runs, self._lose = runs, lose
+        super().__init__(config.renew_every.total_seconds(), wake)
+        self._connection, self._sql, self._worker, self._config = connection, sql, worker, config
+        self._attempts, self._lose = attempts, lose
 
     async def tick(self) -> None:
         """Renew."""
-        epochs = [epoch for epoch, run in self._runs.items() if not run.settled]
+        epochs = [epoch for epoch, attempt in self._attempts.items() if not attempt.settled]
         if not epochs:
             return
         sent_at = asyncio.get_running_loop().time()
@@ -55,61 +51,60 @@ class Renewer(Service):
                 cursor = await conn.execute(self._sql["renew"], [self._worker, self._config.lease_there, epochs])
                 return await cursor.fetchall()
 
-        alive = dict(await self._line.use(renew))
+        alive = dict(await self._connection.use(renew))
         for epoch in epochs:
-            if (run := self._runs.get(epoch)) is None or run.settled:
+            if (attempt := self._attempts.get(epoch)) is None or attempt.settled:
                 continue
             if epoch not in alive:
-                if not run.committing:  # its row may be gone because it has just succeeded
-                    self._lose(run)
+                if not attempt.committing:  # its row may be gone because it has just succeeded
+                    self._lose(attempt)
                 continue
-            run.trusted_until = trust(self._config, sent_at)
-            run.cancelled = run.cancelled or alive[epoch]
+            attempt.trusted_until = trust(self._config, sent_at)
+            attempt.cancelled = attempt.cancelled or alive[epoch]
 
 
 class Canceller(Service):
     """Learns within a second, or at once when woken, which running jobs are to be cancelled."""
 
-    def __init__(self, line: Line, sql: Sql, worker: str, runs: Mapping[int, Run]) -> None:
+    def __init__(
+        self, connection: SharedConnection, sql: Sql, worker: str, attempts: Mapping[int, LiveAttempt]
+    ) -> None:
         super().__init__(1.0)
-        self._line, self._sql, self._worker, self._runs = line, sql, worker, runs
+        self._connection, self._sql, self._worker, self._attempts = connection, sql, worker, attempts
 
     async def tick(self) -> None:
         """Look."""
-        if not self._runs:
+        if not self._attempts:
             return
 
         async def look(conn: psycopg.AsyncConnection[Any]) -> list[Any]:
             return await (await conn.execute(self._sql["cancelled"], [self._worker])).fetchall()
 
-        for (epoch,) in await self._line.use(look):
-            if run := self._runs.get(epoch):
-                run.cancelled = True
+        for (epoch,) in await self._connection.use(look):
+            if attempt := self._attempts.get(epoch):
+                attempt.cancelled = True
 
 
 class Watch(Service):
     """Interrupts attempts whose lease can no longer be trusted or whose time is up, without asking the database."""
 
-    def __init__(
-        self,
-        config: WorkerConfig,
-        runs: Mapping[int, Run],
-        *,
-        lose: Callable[[Run], None],
-        time_out: Callable[[Run], None],
-        give_back: Callable[[float], None],
-    ) -> None:
+    def __init__(self, config: WorkerConfig, attempts: Mapping[int, LiveAttempt], tracker: Tracker) -> None:
         super().__init__(min(0.25, config.lease.total_seconds() / 20))
-        self._runs, self._lose, self._time_out, self._give_back = runs, lose, time_out, give_back
+        self._attempts, self._tracker = attempts, tracker
+        self._long = trust(config, 0.0) / 4
+        self._looked = asyncio.get_running_loop().time()
 
     async def tick(self) -> None:
         """Look at every attempt."""
         now = asyncio.get_running_loop().time()
-        for run in list(self._runs.values()):
-            if run.settled:
+        self._looked, before = now, self._looked
+        if now - before > self._long:
+            self._tracker.stood_still(now)
+        for attempt in list(self._attempts.values()):
+            if attempt.settled:
                 continue
-            if now >= run.trusted_until and not run.committing:  # else the fence decides, and its answer will come
-                self._lose(run)
-            elif now >= run.deadline:
-                self._time_out(run)
-        self._give_back(now)
+            if now >= attempt.trusted_until and not attempt.committing:  # else the fence decides; its answer will come
+                self._tracker.expire(attempt)
+            elif now >= attempt.deadline:
+                attempt.interrupt("timeout")
+        self._tracker.give_back_late(now)

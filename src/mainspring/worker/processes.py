@@ -7,13 +7,15 @@ import importlib
 import multiprocessing
 import signal
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
 import msgspec
 
+from mainspring.declare.task import Task
 from mainspring.outcome import Failure
-from mainspring.task import Task
+from mainspring.text.raised import name_of, said
 from mainspring.worker.service import log
 
 _spawn = multiprocessing.get_context("spawn")
@@ -24,7 +26,7 @@ class Died(Failure):
 
 
 class Late(Exception):
-    """The permit of a rate limit ran out before the handler was entered: the job goes back, nothing happened."""
+    """The share of a rate ran out before the handler was entered: the job goes back, nothing happened."""
 
 
 class Child:
@@ -36,15 +38,24 @@ class Child:
         self._process.start()
         theirs.close()
 
-    async def call(self, task: Task[Any, Any], payload: str, start_by: float) -> Any:
+    async def call(
+        self, task: Task[Any, Any], payload: str, start_by: float, entered: Callable[[], None] = lambda: None
+    ) -> Any:
         """Run a handler and return its result, or raise what it raised, or Late: a process takes a while to start."""
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
         loop.add_reader(self._conn.fileno(), answered.set)
         try:
             self._conn.send((task.fn.__module__, task.fn.__qualname__, payload, start_by))
-            await answered.wait()
-            kind, value = self._conn.recv()
+            while True:
+                await answered.wait()
+                kind, value = self._conn.recv()
+                if kind != "entered":
+                    break
+                answered.clear()
+                entered()
+                if self._conn.poll():
+                    answered.set()
         except (EOFError, OSError):
             self._process.join(1)
             raise Died(f"the process of {task.name} died with exit code {self._process.exitcode}") from None
@@ -77,11 +88,17 @@ class Children:
     def __init__(self) -> None:
         self._idle: list[Child] = []
 
-    async def call(self, task: Task[Any, Any], payload: str, start_by: float = float("inf")) -> Any:
+    async def call(
+        self,
+        task: Task[Any, Any],
+        payload: str,
+        start_by: float = float("inf"),
+        entered: Callable[[], None] = lambda: None,
+    ) -> Any:
         """Run a handler in a free process; one that is interrupted is killed. `start_by` is an instant of the loop."""
         child = self._take()
         try:
-            result = await child.call(task, payload, start_by)
+            result = await child.call(task, payload, start_by, entered)
         except (asyncio.CancelledError, Died):
             child.kill()
             raise
@@ -116,8 +133,12 @@ def _serve(conn: Connection) -> None:
         try:
             task: Task[Any, Any] = getattr(importlib.import_module(module), name)
             arguments = task.codec.decode(payload)
-            late = time.monotonic() > start_by  # the clock of the parent's loop: all processes share it
-            answer = ("late", None) if late else _written(task.fn(**arguments))
+            if time.monotonic() > start_by:  # the clock of the parent's loop: all processes share it
+                answer: tuple[str, Any] = ("late", None)
+            else:
+                if start_by < float("inf"):
+                    conn.send(("entered", None))
+                answer = _written(task.fn(**arguments))
         except Exception as error:
             answer = ("error", _portable(error))
         conn.send(answer)
@@ -137,5 +158,5 @@ def _portable(error: Exception) -> Exception:
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
     except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
+        return RuntimeError(f"{name_of(error)}: {said(error)}")
     return error

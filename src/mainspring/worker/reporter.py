@@ -10,24 +10,24 @@ from mainspring.db import steps
 from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.schema import Sql
 from mainspring.db.steps import Report
-from mainspring.worker.line import Line
+from mainspring.worker.connection import SharedConnection
 from mainspring.worker.service import Service
 
 #: The last report of each attempt that is not written yet, by epoch. An attempt that ends writes its own.
-Unsaid = dict[int, Report]
+Reports = dict[int, Report]
 
 
 class Reporter(Service):
     """Writes what attempts have reported since it last looked."""
 
-    def __init__(self, line: Line, sql: Sql, worker: str) -> None:
+    def __init__(self, connection: SharedConnection, sql: Sql, worker: str, reports: Reports) -> None:
         super().__init__(0.5)
-        self._line, self._sql, self._worker = line, sql, worker
-        self.unsaid: Unsaid = {}
+        self._connection, self._sql, self._worker = connection, sql, worker
+        self._reports = reports
 
     async def tick(self) -> None:
         """Write."""
-        taken = [self.unsaid.pop(epoch, None) for epoch in list(self.unsaid)]
+        taken = [self._reports.pop(epoch, None) for epoch in list(self._reports)]
         reports = [report for report in taken if report is not None]  # one may have ended meanwhile, in a thread
         if not reports:
             return
@@ -38,8 +38,8 @@ class Reporter(Service):
                 await run_async(async_psycopg_door(conn), steps.report(self._sql, self._worker, reports))
 
         try:
-            await self._line.use(write)
+            await self._connection.use(write)
         except BaseException:
             for report in reports:
-                self.unsaid.setdefault(report.epoch, report)
+                self._reports.setdefault(report.epoch, report)
             raise

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 
-from mainspring.config import WorkerConfig
 from mainspring.db.schema import Sql
 from mainspring.outcome import CRASH_BUDGET
-from mainspring.worker.line import Line
-from mainspring.worker.news import News
+from mainspring.worker.connection import SharedConnection
+from mainspring.worker.exchange import Exchange
 from mainspring.worker.service import Service, job_log, log
+from mainspring.worker.state import State
 
 BEAT = 10.0
 START = datetime(2000, 1, 1, tzinfo=UTC)
@@ -31,24 +30,28 @@ class Rescuer(Service):
     """Every worker rescues for all; no leader is needed, because a rescue takes only what is expired.
 
     An outage of the database expires the leases of workers that live: after one, they have the time of a renewal to
-    keep or give back what they hold, before it counts as a crash. So does a database whose clock jumps ahead: whoever
-    notices renews at once, and rescues once the others have had the time to notice as well.
+    keep or give back what they hold, before it counts as a crash; and who comes back later takes it back. So does a
+    database whose clock jumps ahead: whoever notices renews at once, and rescues once the others have had the time to
+    notice as well. Nobody rescues while he has to clear up himself what he holds.
     """
 
     def __init__(
         self,
-        line: Line,
+        connection: SharedConnection,
         sql: Sql,
-        config: WorkerConfig,
-        counts: Counter[str],
-        woke: Callable[[], None],
-        news: News | None = None,
-        renew: Callable[[], None] = lambda: None,
+        state: State,
+        exchange: Exchange,
+        probed: set[str],  # tasks of which a job has succeeded alone
+        renew: asyncio.Event,  # makes this worker renew its leases
+        wake: asyncio.Event | None = None,
     ) -> None:
-        super().__init__(config.rescue_every.total_seconds())
-        self._line, self._sql, self._counts, self._woke = line, sql, counts, woke
-        self._news, self._renew = news, renew
+        config = state.config
+        super().__init__(config.rescue_every.total_seconds(), wake)
+        self._connection, self._sql, self._exchange = connection, sql, exchange
+        self._worker, self._counts, self._announcer = state.worker, state.counts, state.announcer
+        self._signal, self._probed, self._renew = state.signal, probed, renew
         self._mercy = config.renew_every.total_seconds()
+        self._patience = 2 * config.lease_there  # before a job is dead of a crash that nobody saw
         self._speed = config.speed
         # A jump that no lease of a living worker ends by.
         self._harmless = (config.lease - config.renew_every) * self._speed / 2
@@ -58,12 +61,15 @@ class Rescuer(Service):
     async def tick(self) -> None:
         """Rescue expired leases, then free jobs held behind one that has ended."""
         try:
-            now = await self._line.use(self._clock)
+            now = await self._connection.use(self._clock)
             if self._jumped(now):
                 self._not_before = max(self._not_before, _loop_time() + 2 * self.interval)
-                self._renew()
-            if _loop_time() >= self._not_before:
+                self._renew.set()
+            if _loop_time() >= self._not_before and not self._exchange.unsure:
                 await self._rescue()
+            while self._probed:
+                await self._let_go(self._probed.pop())
+            await self._connection.use(self._exchange.look_alone)
         except Exception:  # still away, or away again
             self._not_before = _loop_time() + self._mercy
             raise
@@ -84,26 +90,48 @@ class Rescuer(Service):
 
     async def _rescue(self) -> None:
         async def rescue(conn: psycopg.AsyncConnection[Any]) -> list[Any]:
-            rows = await (await conn.execute(self._sql["rescue"], [1000, CRASH_BUDGET])).fetchall()
+            rows = await (await conn.execute(self._sql["rescue"], [1000, CRASH_BUDGET, self._patience])).fetchall()
             await conn.execute(self._sql["release_held"])
             return rows
 
-        rows = await self._line.use(rescue)
-        for job_id, worker, state, *_ in rows:
+        rows = await self._connection.use(rescue)
+        for job_id, worker, state, task, *_, quarantined in rows:
             job_log.warning("rescued job %s from worker %s: %s", job_id, worker, state)
-        if rows and self._news is not None:
-            self._news.rescued(rows)
+            if quarantined:
+                job_log.error("task %s is in quarantine: its jobs have killed several workers", task)
+        if rows and self._announcer is not None:
+            self._announcer.rescued(rows)
         if rows:
             self._counts["rescued"] += len(rows)
-            self._woke()
+            self._signal.hint()
+
+    async def _let_go(self, task: str) -> None:
+        """A job of it has succeeded alone: if it was in quarantine, it no longer is."""
+
+        async def end(conn: psycopg.AsyncConnection[Any]) -> bool:
+            row = await (await conn.execute(self._sql["end_quarantine"], [task, self._worker])).fetchone()
+            return bool(row and row[0])
+
+        try:
+            ended = await self._connection.use(end)
+        except BaseException:
+            self._probed.add(task)
+            raise
+        if ended:
+            job_log.warning("task %s is no longer in quarantine: a probe succeeded", task)
+            if self._announcer is not None:
+                self._announcer.let_go(task)
+            self._signal.hint()
 
 
 class Heartbeat(Service):
     """Says every few seconds that this worker is here."""
 
-    def __init__(self, line: Line, sql: Sql, about: dict[str, Any], running: Callable[[], int]) -> None:
+    def __init__(
+        self, connection: SharedConnection, sql: Sql, about: dict[str, Any], running: Callable[[], int]
+    ) -> None:
         super().__init__(BEAT)
-        self._line, self._sql, self._running = line, sql, running
+        self._connection, self._sql, self._running = connection, sql, running
         self._about = about | {"host": socket.gethostname(), "pid": os.getpid()}
         self.stopping = False
 
@@ -114,7 +142,7 @@ class Heartbeat(Service):
         async def beat(conn: psycopg.AsyncConnection[Any]) -> None:
             await conn.execute(self._sql["beat"], about)
 
-        await self._line.use(beat)
+        await self._connection.use(beat)
 
     async def farewell(self) -> None:
         """Take the row away: this worker stopped in good order."""
@@ -122,4 +150,4 @@ class Heartbeat(Service):
         async def leave(conn: psycopg.AsyncConnection[Any]) -> None:
             await conn.execute(self._sql["farewell"], self._about)
 
-        await self._line.use(leave)
+        await self._connection.use(leave)

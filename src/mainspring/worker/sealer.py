@@ -11,7 +11,7 @@ from mainspring.db import audit
 from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
-from mainspring.worker.line import Line
+from mainspring.worker.connection import SharedConnection
 from mainspring.worker.service import Service
 
 #: Every so many looks at what is new comes one at everything: a row whose transaction lasted long has an old id.
@@ -24,9 +24,9 @@ class Sealer(Service):
     It begins after an interval, so that a worker that only drains a queue does not seal.
     """
 
-    def __init__(self, line: Line, sql: Sql, config: WorkerConfig) -> None:
+    def __init__(self, connection: SharedConnection, sql: Sql, config: WorkerConfig) -> None:
         super().__init__(config.seal_every.total_seconds())
-        self._line, self._sql = line, sql
+        self._connection, self._sql = connection, sql
         self._looks = -1
         self._seen = 0  # the highest id at the last look
 
@@ -48,7 +48,7 @@ class Sealer(Service):
         self._seen = top
 
     async def _do(self, flow: Flow[Any]) -> Any:
-        async def talk(conn: psycopg.AsyncConnection[Any]) -> Any:
+        async def do(conn: psycopg.AsyncConnection[Any]) -> Any:
             return await run_async(async_psycopg_door(conn), flow)
 
-        return await self._line.use(talk)
+        return await self._connection.use(do)

@@ -8,12 +8,15 @@ import random
 from contextlib import suppress
 
 from mainspring.db.translate import is_transient
+from mainspring.health.trouble import Trouble
 
 log = logging.getLogger("mainspring.worker")
 job_log = logging.getLogger("mainspring.job")  # what observers tell as well; off where one writes the log
 
 #: After an error a service waits so long, doubling, with jitter.
 SHORTEST, LONGEST = 0.1, 5.0
+#: What passes by itself is told when it lasts longer: a cut connection is back sooner, of a lost database others tell.
+LASTING = 10.0
 
 
 def backoff(failures: int) -> float:
@@ -28,11 +31,16 @@ class Service:
     """
 
     interval: float
+    excused = False  # the database is away, as everybody knows
 
-    def __init__(self, interval: float) -> None:
+    def __init__(self, interval: float, wake: asyncio.Event | None = None) -> None:
         self.interval = interval
-        self._wake = asyncio.Event()
+        self._wake = wake or asyncio.Event()  # given where somebody wakes it who was made before
         self._task: asyncio.Task[None] | None = None
+        self._failures = 0
+        name = type(self).__name__
+        words = f"{name} fails, and is tried again", f"{name} works again"
+        self._trouble = Trouble(log, *words, after=LASTING, excused=lambda: self.excused)
 
     async def tick(self) -> None:
         """Do the work once."""
@@ -53,19 +61,20 @@ class Service:
             task.cancel()
             await asyncio.wait([task], timeout=1.0)
 
+    def _well(self) -> None:
+        """It works: said after each tick, or by a tick that lasts."""
+        self._failures = 0
+        self._trouble.over()
+
     async def _loop(self) -> None:
-        failures = 0
         while True:
             try:
                 await self.tick()
-                failures = 0
+                self._well()
             except Exception as error:
-                failures += 1
-                level = logging.WARNING if is_transient(error) else logging.ERROR
-                log.log(
-                    level, "%s failed, trying again: %s", type(self).__name__, error, exc_info=level > logging.WARNING
-                )
-            pause = backoff(failures) if failures else self.interval * random.uniform(0.9, 1.1)  # noqa: S311 (no secret)
+                self._failures += 1
+                self._trouble.failed(error, bug=None if is_transient(error) else error)
+            pause = backoff(self._failures) if self._failures else self.interval * random.uniform(0.9, 1.1)  # noqa: S311 (no secret)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause)
             self._wake.clear()

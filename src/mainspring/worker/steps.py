@@ -16,10 +16,10 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from mainspring.document import MAX_BYTES
+from mainspring.declare.signature import is_pydantic
 from mainspring.errors import MainspringError, ValidationError
-from mainspring.signature import is_pydantic
-from mainspring.texts import MAX_NAME, text_problem
+from mainspring.text.document import MAX_BYTES
+from mainspring.text.texts import MAX_NAME, text_problem
 
 #: The step whose function runs in this context.
 _inside: ContextVar[str | None] = ContextVar("mainspring_step", default=None)

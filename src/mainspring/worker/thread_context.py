@@ -13,47 +13,45 @@ from contextlib import (
 from typing import Any, TypeVar
 
 from psycopg import Connection
-from psycopg_pool import ConnectionPool
 
-from mainspring.batch import Batch
-from mainspring.chunk import EACH
-from mainspring.context import SyncContext
 from mainspring.db import batches, steps
 from mainspring.db.batches import Together
 from mainspring.db.bound import bound, bound_door
 from mainspring.db.connect import refuse_stale
 from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
 from mainspring.db.translate import unavailable
-from mainspring.document import MAX_BYTES
+from mainspring.declare.context import SyncContext
 from mainspring.errors import DatabaseUnavailable, MainspringError, ValidationError
 from mainspring.job import SYSTEM, Job, NewJob
-from mainspring.worker.held import PAUSES, Held, inside_db, refuse_inside_db
-from mainspring.worker.reporter import Unsaid
-from mainspring.worker.run import Run
+from mainspring.text.document import MAX_BYTES
+from mainspring.together.batch import Batch
+from mainspring.together.chunk import EACH
+from mainspring.worker.attempt import LiveAttempt
+from mainspring.worker.base_context import PAUSES, BaseContext, inside_db, refuse_inside_db
+from mainspring.worker.resources import Resources
 from mainspring.worker.steps import inside, kept, read, refuse_inside_step, type_of, written
 
 T = TypeVar("T")
 
 
-class ThreadContext(Held, SyncContext):
+class ThreadContext(BaseContext, SyncContext):
     """The context of a plain function in a thread."""
 
-    def __init__(self, run: Run, sql: Sql, worker: str, unsaid: Unsaid, pool: ConnectionPool[Connection[Any]]) -> None:
-        super().__init__(run, sql, worker, unsaid)
-        self._pool = pool
+    def __init__(self, attempt: LiveAttempt, resources: Resources) -> None:
+        super().__init__(attempt, resources)
+        self._pool = resources.pool
 
     def enqueue(self, *jobs: NewJob | Together) -> None:
         """See SyncContext."""
-        single, plans = self._sorted(jobs)
+        single, groups = self._sorted(jobs)
         self.follow_ups += self._sealed(single)
-        self.plans += [(self._sealed(wanted), write) for wanted, write in plans]
+        self.groups += [(self._sealed(wanted), write) for wanted, write in groups]
 
     def add(self, *jobs: NewJob) -> None:
         """See SyncContext."""
         wanted, write = self._joining(jobs)
-        self.plans.append((self._sealed(wanted), write))
+        self.groups.append((self._sealed(wanted), write))
 
     def _sealed(self, wanted: list[NewJob]) -> list[NewJob]:
         return wanted if self.ring is None else self.ring.sealed(wanted)
@@ -125,9 +123,9 @@ class ThreadContext(Held, SyncContext):
     def breaker(self, name: str) -> AbstractContextManager[None]:
         """See SyncContext."""
         self._refuse_if_settled()
-        return self.breakers.guard_in_thread(self._run, name)
+        return self._resources.breakers.guard_in_thread(self._attempt, name)
 
-    def last_word(self) -> None:
+    def write_last_report(self) -> None:
         """Write the last report before the attempt's end is recorded; without it the job does no worse."""
         if (flow := self._last_report()) is not None:
             with suppress(MainspringError):
@@ -175,8 +173,8 @@ class ThreadContext(Held, SyncContext):
                     self._refuse_if_settled()
                     with unavailable(sent=False):
                         refuse_stale(conn)
-                    self._run.committing = True
-                    if self.follow_ups or self.plans:
+                    self._attempt.committing = True
+                    if self.follow_ups or self.groups:
                         self._follow(conn)
                     if self._notes:
                         run(psycopg_door(conn), self._write_notes())
@@ -184,9 +182,9 @@ class ThreadContext(Held, SyncContext):
                         run(psycopg_door(conn), report)
                     with unavailable():
                         conn.execute(self._sql["complete_one"], self._ending())
-                self._run.settled = True
+                self._attempt.settled = True
         finally:
-            self._run.committing = self._in_transaction = False
+            self._attempt.committing = self._in_transaction = False
 
     def _follow(self, conn: Connection[Any]) -> None:
         if self.job.org_id != SYSTEM:

@@ -66,7 +66,8 @@ class Transactions:
     """A stack of such connections: the one used last is used next, because its caches are warm."""
 
     def __init__(self, dsn: str, name: str, *, size: int, prepare: bool) -> None:
-        self._dsn, self._options = dsn, options(dsn, name, prepare=prepare)
+        self._dsn = dsn
+        self._options = options(dsn, name, prepare=prepare) | {"answered_within": None}  # a handler takes its time
         self._free = asyncio.Semaphore(size)
         self.size, self.in_use = size, 0
         self._idle: list[JobConnection] = []

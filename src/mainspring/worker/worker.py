@@ -1,4 +1,4 @@
-"""The worker: builds the parts, starts and stops them."""
+"""The worker: starts its parts, stops them in good order, and says how it is."""
 
 from __future__ import annotations
 
@@ -15,67 +15,36 @@ from typing import Any
 
 import psycopg
 
-from mainspring import __version__
-from mainspring.block import Trigger
 from mainspring.breaker import Breaker, declared
 from mainspring.category import DEAD_LETTER, QUEUES
 from mainspring.cipher import Cipher
 from mainspring.config import DEFAULT_SCHEMA, WorkerConfig, at_speed
-from mainspring.db.cipher import Keyring
-from mainspring.db.connect import Connection, options, pool
+from mainspring.db.connect import Connection, options
 from mainspring.db.limits import declare
-from mainspring.db.migrate import check, status
 from mainspring.db.run import psycopg_door
-from mainspring.db.run import run as say
+from mainspring.db.run import run as run_flow
 from mainspring.db.schema import Sql
+from mainspring.db.status import check, status
 from mainspring.db.translate import is_transient
-from mainspring.errors import DatabaseUnavailable, UnknownTask
-from mainspring.events import (
-    Bus,
-    DatabaseAway,
-    DatabaseBack,
-    Observer,
-    WakeupsLost,
-    WakeupsRestored,
-    WorkerStarted,
-    WorkerStopped,
-    WorkerStopping,
-)
-from mainspring.job import Claim
+from mainspring.declare.block import Trigger
+from mainspring.declare.registry import Registry
+from mainspring.errors import DatabaseUnavailable
+from mainspring.events import Bus, DatabaseAway, DatabaseBack, Observer, WorkerStarted, WorkerStopped, WorkerStopping
+from mainspring.health.trouble import Trouble
 from mainspring.limit import Declared as Limits
 from mainspring.limit import check_declared, owner
-from mainspring.outcome import Error, Move
-from mainspring.registry import Registry
-from mainspring.sanitize import sanitize
-from mainspring.task import Task
-from mainspring.worker.breakers import Breakers
-from mainspring.worker.crew import PATIENCE, Crew
-from mainspring.worker.exchange import Exchange
-from mainspring.worker.executor import Authorize, Executor
-from mainspring.worker.fanout import FanOut
-from mainspring.worker.firing import Firing
-from mainspring.worker.leases import Canceller, Renewer, Watch, trust
-from mainspring.worker.line import Line
-from mainspring.worker.news import News
-from mainspring.worker.outbox import Letter, Outbox
-from mainspring.worker.reporter import Reporter
-from mainspring.worker.rescuer import Heartbeat, Rescuer
-from mainspring.worker.run import Run, Trace
-from mainspring.worker.scheduler import Scheduler
-from mainspring.worker.sealer import Sealer
-from mainspring.worker.service import Service, backoff, job_log, log
-from mainspring.worker.transactions import Transactions
-from mainspring.worker.triggered import Triggered
-from mainspring.worker.wakeups import Listener
+from mainspring.text.sanitize import sanitize
+from mainspring.worker import aside
+from mainspring.worker.attempt import LiveAttempt, Trace
+from mainspring.worker.executor import Authorize
+from mainspring.worker.handover import Handover
+from mainspring.worker.leases import Renewer
+from mainspring.worker.parts import Parts, Settings
+from mainspring.worker.rescuer import Heartbeat
+from mainspring.worker.service import backoff, job_log, log
+from mainspring.worker.watchdog import Watchdog
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-FIRING = 60.0  # seconds that a turn of the scheduler may take, the queries of applications included
-
-
-async def _unknown() -> None: ...
-
-
-UNKNOWN: Task[Any, Any] = Task(_unknown, app="mainspring", name="unknown")  # stands in for a task that we do not know
 
 
 class Worker:
@@ -88,6 +57,8 @@ class Worker:
     """
 
     housekeeping = True  # fires the engine's own schedules, too
+    own_process = False  # which ends if the event loop stands still
+    pulse: Callable[[float], None] | None = None  # told that it lives
 
     def __init__(
         self,
@@ -104,15 +75,16 @@ class Worker:
         breakers: Sequence[Breaker] = (),
         limits: Sequence[Limits] | None = None,  # None: they are somebody else's to declare
         triggers: Sequence[Trigger] = (),
+        alone: str | None = None,  # the id of a worker that runs only what must run alone
+        cell: Sequence[str] | None = None,  # the command line of such a worker; None: this one runs them itself
     ) -> None:
         host = re.sub(r"[^\w.-]", "-", socket.gethostname())
-        self.id = f"{host}:{os.getpid()}:{secrets.token_hex(4)}"  # unique per process start
+        self.id = alone or f"{host}:{os.getpid()}:{secrets.token_hex(4)}"  # unique per process start
+        self._alone, self._cell = alone is not None, cell
         self.counts: Counter[str] = Counter()
         self._dsn, self._registry, self._schema = dsn, registry, schema
         self._config = config or WorkerConfig()
         self._listen_dsn = listen_dsn or self._config.listen_dsn or dsn
-        self._listener: Listener | None = None
-        self._scheduler: Scheduler | None = None
         self._authorize = authorize
         self._trace = trace
         self._cipher = cipher
@@ -121,33 +93,43 @@ class Worker:
         queues = [*QUEUES, *(task.queue for task in registry), *self._config.queues]
         self._limits = limits if limits is None else check_declared(limits, registry.names(), queues)
         self._bus = Bus(observers, self._soon)
-        self._news = News(self._bus) if observers else None
         self._away_since: float | None = None
-        self._runs: dict[int, Run] = {}
-        self._services: list[Service] = []
+        self._outage = Trouble(log, "the database is away", "the database is back", edges=job_log)
+        self._attempts: dict[int, LiveAttempt] = {}
+        self._started: Parts | None = None
         self._stop = asyncio.Event()
         self._stopping = self._draining = False
+        self._watchdog: Watchdog | None = None
 
     @property
     def running(self) -> int:
         """How many jobs it holds."""
-        return len(self._runs)
+        return len(self._attempts)
 
     @property
     def listening(self) -> bool:
         """Whether hints reach it; without them it finds jobs by polling."""
-        return self._listener is not None and self._listener.listening
+        return self._started is not None and self._parts.listener is not None and self._parts.listener.listening
+
+    @property
+    def _parts(self) -> Parts:
+        assert self._started is not None, "the worker has not started"
+        return self._started
 
     def state(self) -> dict[str, float]:
         """What it says of itself when somebody scrapes its metrics; safe from another thread."""
-        if not self._services:
+        if self._started is None:
             return {}
-        threads, transactions = self._sync_pool.get_stats(), self._transactions
+        parts = self._started
+        threads, transactions = parts.pool.get_stats(), parts.transactions
         return {
             "mainspring_worker_running": self.running,
-            "mainspring_worker_outbox": len(self._exchange.outbox),
+            "mainspring_worker_outbox": len(parts.state.outbox),
+            "mainspring_loop_still_seconds": self._watchdog.still if self._watchdog else 0.0,
+            "mainspring_loop_stuck_total": self.counts["stuck"],
+            "mainspring_errors_unread_total": aside.counts["unread"],
             "mainspring_hints_heard_total": self.counts["hints"],
-            "mainspring_permits_late_total": self.counts["late"],
+            "mainspring_limits_late_total": self.counts["late"],
             "mainspring_wakeups_listening": self.listening,
             "mainspring_transactions_in_use": transactions.in_use,
             "mainspring_transactions_size": transactions.size,
@@ -160,6 +142,8 @@ class Worker:
         loop = asyncio.get_running_loop()
         for name in SIGNALS:
             loop.add_signal_handler(name, self.request_stop)
+            if self.own_process:  # by the loop, which hears it by its wake-up; and at once, should it stand still
+                signal.signal(name, self._signalled)
         try:
             asked = asyncio.create_task(self._stop.wait())
             starting = asyncio.create_task(self.start())
@@ -179,111 +163,46 @@ class Worker:
     def request_stop(self) -> None:
         """Make `run` return, or, asked again, end the grace period."""
         self._stop.set()
+        if self._stopping and self._parts.cell is not None:
+            self._parts.cell.terminate()
+
+    def _signalled(self, *_: object) -> None:
+        if self._watchdog is not None:
+            self._watchdog.asked()
 
     async def start(self) -> None:
         """Begin to work; waits for the database, refuses a schema that does not fit."""
         await self._check_schema()
-        config, sql = self._config, Sql(self._schema)
-        name = f"mainspring worker {self.id}"
-        self._line = Line(self._dsn, name, prepare=config.prepare, patience=config.lease.total_seconds() / 4)
-        wait = config.lease.total_seconds()  # for a connection: whoever waits longer has lost its lease
-        self._transactions = Transactions(self._dsn, name, size=config.transactions, prepare=config.prepare)
-        self._sync_pool = pool(self._dsn, size=config.threads, name=name, prepare=config.prepare, timeout=wait)
-        outbox = Outbox()
-        self._executor = Executor(
-            sql, self.id, outbox, self._runs, self._transactions, self._sync_pool,
-            config.threads, self._authorize, self.counts, lambda: self._exchange.rescued_ended(), self._news,
-            self._trace,
-        )  # fmt: skip
-        crews = self._crews()
-        self._exchange = Exchange(
-            self._dsn, sql, self.id, config, list(crews.values()), outbox,
-            accept=self._accept, written=self._written, reachable=self._reachable, known=lambda: set(self._runs),
-            counts=self.counts,
-        )  # fmt: skip
-        about = {
-            "id": self.id,
-            "version": __version__,
-            "queues": list(self._queues()),
-            "tasks": self._registry.names(),
-            "concurrency": config.concurrency,
-        }
-        self._heartbeat = Heartbeat(self._line, sql, about, lambda: self.running)
-        canceller = Canceller(self._line, sql, self.id, self._runs)
-        reporter = Reporter(self._line, sql, self.id)
-        self._executor.unsaid = reporter.unsaid
-        ring = Keyring(self._cipher, self._dsn, sql, secured=True)
-        self._executor.take_keys(ring)
-        renewer = Renewer(self._line, sql, self.id, config, self._runs, self._lose)
-        self._rescuer = Rescuer(self._line, sql, config, self.counts, self._exchange.wake, self._news, renewer.wake)
-        self._services = [
-            renewer,
-            canceller,
-            Watch(config, self._runs, lose=self._lose, time_out=self._time_out, give_back=self._give_back_stale),
-            reporter,
-            self._rescuer,
-            Sealer(self._line, sql, config),
-            self._heartbeat,
-        ]
-        breakers = Breakers(self._line.use, sql, self._breakers, self._bus, self._exchange.wake, config.speed)
-        if self._breakers:
-            self._executor.breakers = breakers
-            self._services.append(breakers)
-            await breakers.first()
-        self._scheduler = self._schedules(ring, name) if config.scheduler else None
-        if self._scheduler is not None:
-            self._services.append(self._scheduler)
-        if config.wakeups:
-
-            def woke() -> None:
-                self.counts["hints"] += 1
-                self._exchange.wake()
-                canceller.wake()
-                breakers.wake()
-
-            def changed(alive: bool) -> None:
-                self._bus.emit((WakeupsRestored if alive else WakeupsLost)(self.id))
-
-            self._listener = Listener(self._listen_dsn, self._schema, name, woke, changed, self._told)
-            self._exchange.hears = lambda: self.listening
-            self._services.append(self._listener)
-        self._services += [Triggered(trigger, self._exchange.wake) for trigger in self._triggers]
+        parts = self._started = Parts(self._settings(), self._bus, self.counts, self._attempts, self._reachable)
+        await parts.breakers.first()
         await self._opening()
-        for service in self._services:
+        self._watchdog = self._watching()
+        self._watchdog.start()
+        for service in parts.services:
             service.start()
         self._bus.emit(WorkerStarted(self.id, list(self._queues())))
-        if self._draining and self._scheduler is not None:
-            await self._scheduler.looked.wait()  # what it fires is due, too
-        self._exchange.start()
+        if self._draining and parts.scheduler is not None:
+            await parts.scheduler.looked.wait()  # what it fires is due, too
+        parts.exchange.start()
 
     async def stop(self, grace: timedelta | None = None) -> None:
         """Stop claiming, let running jobs finish up to the grace period, give the rest back unburnt."""
         grace = self._config.grace if grace is None else grace
-        self._stopping = True
+        parts, self._stopping = self._parts, True
         self._bus.emit(WorkerStopping(self.id, self.running))
-        self._heartbeat.stopping = True
-        self._heartbeat.wake()
-        self._exchange.stop_claiming()
-        for crew in self._executor.crews.values():
-            for run in crew.give_back(float("inf")):
-                self._executor.give_back(run)
-        await self._wait_for_runs(grace.total_seconds())
-        for run in list(self._runs.values()):
-            run.interrupt("stop")
+        parts.heartbeat.stopping = True
+        parts.heartbeat.wake()
+        parts.exchange.stop_claiming()
+        if parts.cell is not None:
+            parts.cell.terminate()
+        parts.tracker.stop()
+        await self._wait_for_attempts(grace.total_seconds())
+        for attempt in list(self._attempts.values()):
+            attempt.interrupt("stop")
         self._stop.clear()
-        await self._wait_for_runs(1.0)
-        for run in list(self._runs.values()):  # threads that did not look at their token: fencing keeps them harmless
-            self._executor.give_back(run)
-        for service in self._services:
-            if not isinstance(service, Renewer | Heartbeat):
-                await service.stop()
-        await self._exchange.close(timeout=10.0)
-        for service in self._services:
-            await service.stop()
-        try:
-            await self._heartbeat.farewell()
-        except psycopg.Error as error:
-            log.warning("could not say farewell: %s", error)
+        await self._wait_for_attempts(1.0)
+        parts.tracker.give_back_all()
+        await self._stop_services(parts)
         try:
             await self._closing()
         finally:
@@ -291,18 +210,30 @@ class Worker:
         self._bus.emit(WorkerStopped(self.id, self.counts["succeeded"]))
         self._bus.flush()
 
+    async def _stop_services(self, parts: Parts) -> None:
+        """Those that keep leases go last, after everything is written."""
+        for service in parts.services:
+            if not isinstance(service, Renewer | Heartbeat):
+                await service.stop()
+        await parts.exchange.close(timeout=10.0)
+        for service in parts.services:
+            await service.stop()
+        try:
+            await parts.heartbeat.farewell()
+        except psycopg.Error as error:
+            log.warning("could not say farewell: %s", error)
+
     async def _close(self) -> None:
         """Let go of connections, threads and processes."""
-        self._executor.close()
-        await self._line.close()
-        await self._transactions.close()
-        await asyncio.to_thread(self._sync_pool.close)
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        await self._parts.close()
 
     async def drain(self) -> None:
         """Work until nothing is due, then stop; for tests and for callers without a worker process."""
         self._draining = True
         await self.start()
-        await self._exchange.idle.wait()
+        await self._parts.exchange.idle.wait()
         await self.stop()
 
     async def _opening(self) -> None:
@@ -311,7 +242,22 @@ class Worker:
     async def _closing(self) -> None:
         """What is done once after the last outcome is written; nothing here."""
 
-    # -- the parts' questions -------------------------------------------------------------------------------------
+    # -- what it is told, and what it tells ------------------------------------------------------------------------
+
+    def _settings(self) -> Settings:
+        return Settings(
+            id=self.id, dsn=self._dsn, listen_dsn=self._listen_dsn, schema=self._schema, registry=self._registry,
+            config=self._config, queues=self._queues(), breakers=self._breakers, limited=bool(self._limits),
+            authorize=self._authorize, cipher=self._cipher, trace=self._trace, triggers=self._triggers,
+            housekeeping=self.housekeeping, alone=self._alone, cell=self._cell,
+        )  # fmt: skip
+
+    def _watching(self) -> Watchdog:
+        config, attempts, handover = self._config, self._attempts, None
+        if self.own_process:
+            outbox = self._parts.state.outbox
+            handover = Handover(self._dsn, Sql(self._schema), self.id, config, attempts, outbox)
+        return Watchdog(self.id, config, attempts, self.counts, self._bus, handover, self.pulse)
 
     def _queues(self) -> dict[str, int]:
         """The queues to serve: those configured, or the stock ones and those of the tasks."""
@@ -320,125 +266,32 @@ class Worker:
         names = [*QUEUES, *(task.queue for task in self._registry)]
         return {name: 1 for name in names if name != DEAD_LETTER}
 
-    def _schedules(self, ring: Keyring, name: str) -> Scheduler:
-        config, sql = self._config, Sql(self._schema)
-        firing = Firing(sql, self._registry, ring, self._bus, housekeeping=self.housekeeping)
-        fan_out = FanOut(sql, firing, self._sync_pool, None)
-        own = Line(self._dsn, name, prepare=config.prepare, patience=FIRING)
-        return Scheduler(self._line, own, sql, config, firing, fan_out)
-
-    def _told(self, news: str) -> None:
-        """Somebody says what a hint is about."""
-        if news == "schedule" and self._scheduler is not None:
-            self._scheduler.wake()
-
-    def _crews(self) -> dict[str, Crew]:
-        config, queues = self._config, self._queues()
-        sizes = {
-            "async": config.concurrency,
-            "thread": config.threads,
-            "process": config.processes or os.cpu_count() or 1,
-        }
-        for kind, size in sizes.items():
-            names = [name for name in self._registry.names() if self._registry.get(name).runs == kind]
-            if names or kind == "async":
-                most = config.batch * config.exchanges
-                crew = self._executor.crews[kind] = Crew(names, size, queues, self._executor.begin, most)
-                crew.bounds.margin *= config.speed
-        return self._executor.crews
-
-    def _accept(self, claims: list[Claim], crew: Crew, asked_at: float) -> None:
-        """Take claimed jobs in."""
-        now, trusted = asyncio.get_running_loop().time(), trust(self._config, asked_at)
-        get, runs = self._registry.get, self._runs
-        for claim in claims:
-            try:
-                run = Run(claim, get(claim.task), now, trusted)
-            except UnknownTask:
-                self._refuse(claim)
-                continue
-            runs[claim.epoch] = run
-            if claim.permit is not None:
-                run.start_by = asked_at + claim.permit.total_seconds()
-            if self._stopping:  # the claim was under way when the stop came
-                self._executor.give_back(run)
-            else:
-                crew.add(run)
-
-    def _refuse(self, claim: Claim) -> None:
-        error = Error("UNKNOWN_JOB_TYPE", "permanent", f"Unknown job type: {claim.task}")
-        now = asyncio.get_running_loop().time()
-        self._exchange.outbox.move(Run(claim, UNKNOWN, now, now), Move("reject", error=error))
-        if claim.crashes:
-            self._exchange.rescued_ended()
-
-    def _written(self, letter: Letter, accepted: dict[int, str | None]) -> None:
-        """A letter is committed; what the database refused to record was no longer ours."""
-        succeeded = letter.succeeded
-        if len(accepted) != len(letter):
-            refused = [run for run in letter.runs if run.claim.epoch not in accepted]
-            succeeded = [run for run in succeeded if run.claim.epoch in accepted]
-            self._refused(refused, {run.claim.epoch: move.verb for run, move in letter.moves})
-        # Some own transactions had committed, unseen by their handlers.
-        succeeded += [run for run, move in letter.moves if accepted.get(run.claim.epoch, move.verb) is None]
-        self.counts["succeeded"] += len(succeeded)
-        if self._news is None:
-            return
-        self._news.succeeded(succeeded)
-        for run, move in letter.moves:
-            if (verb := accepted.get(run.claim.epoch)) is not None:
-                self._news.moved(run, move, verb)
-
-    def _refused(self, runs: list[Run], verbs: dict[int, str]) -> None:
-        if not runs:
-            return
-        self.counts["stale"] += len(runs)
-        job_log.warning("lease_lost: %d outcomes were refused because the job was no longer ours", len(runs))
-        if self._news is not None:
-            for run in runs:
-                self._news.stale(run, verbs.get(run.claim.epoch, "complete"))
-
     def _reachable(self, error: Exception | None) -> None:
         """The database answers, or does not; told when that changes."""
         now = asyncio.get_running_loop().time()
+        self._outage.over() if error is None else self._outage.failed(error)
+        for service in self._started.services if self._started is not None else ():
+            service.excused = error is not None
         if error is not None and self._away_since is None:
             self._away_since = now
             self._bus.emit(DatabaseAway(self.id, sanitize(str(error), 1000)))
         elif error is None and self._away_since is not None:
             self._bus.emit(DatabaseBack(self.id, now - self._away_since))
             self._away_since = None
+            if self._started is not None:  # else it is still about to start
+                self._started.pool.drain()  # its connections are lost as well, which is no fault of a job
 
     def _soon(self, flush: Callable[[], None]) -> None:
         """Batches go out at the next turn of the event loop."""
         asyncio.get_running_loop().call_soon(flush)
 
-    def _lose(self, run: Run) -> None:
-        """A lease can no longer be trusted: stop the handler, write nothing more."""
-        self.counts["lost"] += 1
-        job_log.warning("lease_lost: stopping job %s of %s", run.claim.id, run.claim.task)
-        if self._news is not None:
-            self._news.lost(run)
-        if run.claim.crashes and run.handle is None and not run.settled:
-            self._exchange.rescued_ended()
-        run.settled = True
-        run.interrupt("lost")
-        self._runs.pop(run.claim.epoch, None)
-
-    def _time_out(self, run: Run) -> None:
-        run.interrupt("timeout")
-
-    def _give_back_stale(self, now: float) -> None:
-        for crew in self._executor.crews.values():
-            for run in crew.give_back(now - PATIENCE):
-                self._executor.give_back(run)
-
-    async def _wait_for_runs(self, seconds: float) -> None:
+    async def _wait_for_attempts(self, seconds: float) -> None:
         """Wait until nothing runs, at most so long, or until a second request to stop."""
-        runs = [run.handle for run in self._runs.values() if run.handle is not None]
-        if not runs:
+        attempts = [attempt.handle for attempt in self._attempts.values() if attempt.handle is not None]
+        if not attempts:
             return
         again = asyncio.create_task(self._stop.wait())
-        ended: asyncio.Future[Any] = asyncio.gather(*runs, return_exceptions=True)
+        ended: asyncio.Future[Any] = asyncio.gather(*attempts, return_exceptions=True)
         await asyncio.wait([ended, again], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         again.cancel()
 
@@ -447,7 +300,7 @@ class Worker:
         with Connection.connect(self._dsn, **options(self._dsn, f"mainspring worker {self.id}")) as conn:
             check(status(conn, schema=self._schema))
             if self._limits is not None:
-                say(psycopg_door(conn), declare(Sql(self._schema), owner(self._registry.origins()), self._limits))
+                run_flow(psycopg_door(conn), declare(Sql(self._schema), owner(self._registry.origins()), self._limits))
             row = conn.execute(Sql(self._schema)["speed"]).fetchone()
             assert row is not None
             self._config = at_speed(self._config, row[0])
@@ -456,10 +309,11 @@ class Worker:
         failures = 0
         while True:
             try:
-                return await asyncio.to_thread(self._look)
+                await asyncio.to_thread(self._look)
+                return self._reachable(None)
             except (psycopg.Error, DatabaseUnavailable) as error:
                 if not is_transient(error):
                     raise
                 failures += 1
-                log.warning("the database is away, trying again: %s", error)
+                self._reachable(error)
                 await asyncio.sleep(backoff(failures))

@@ -15,7 +15,7 @@ import msgspec
 from mainspring.contrib.notify import Undeliverable
 from mainspring.contrib.notify.address import mail_address, phone_number
 from mainspring_apps.staffing import insurance, store
-from mainspring_apps.staffing.desk import acting, desk
+from mainspring_apps.staffing.desk import Desk, acting
 from mainspring_apps.staffing.rules import names, planning, weeks, zones
 from mainspring_apps.staffing.settings import EARLIEST_BOOKING, HIGHEST_RATE, LONGEST_BOOKING
 from mainspring_apps.staffing.states import Refused
@@ -57,27 +57,30 @@ class Worker(msgspec.Struct, frozen=True):
     company_id: int
 
 
-def add_company(conn: Conn, *, kind: CompanyKind, name: str, by: int | None = None) -> int:
+def add_company(desk: Desk, conn: Conn, *, kind: CompanyKind, name: str, by: int | None = None) -> int:
     """A company joins, as a borrower or a lender."""
     _choice("kind", kind, CompanyKind)
     _text("name", name)
     with acting(by):
         company = int(store.value(conn, "add_company", kind=kind, name=name))
-        desk().record(conn, "company_added", "company", company, after=kind)
+        desk.record(conn, "company_added", "company", company, after=kind)
         return company
 
 
-def put_card(conn: Conn, company_id: int, *, customer: str, payment_method: str, by: int | None = None) -> None:
+def put_card(
+    desk: Desk, conn: Conn, company_id: int, *, customer: str, payment_method: str, by: int | None = None
+) -> None:
     """The card that a borrower's weeks are charged to, as Stripe knows it."""
     _company(conn, company_id, "Borrower")
     names.check("customer", customer)
     names.check("payment_method", payment_method)
     with acting(by):
         store.do(conn, "put_card", company_id=company_id, customer=customer, payment_method=payment_method)
-        desk().record(conn, "card_changed", "company", company_id)
+        desk.record(conn, "card_changed", "company", company_id)
 
 
 def add_user(
+    desk: Desk,
     conn: Conn,
     *,
     company_id: int,
@@ -109,22 +112,24 @@ def add_user(
     about |= {"quiet_hours_start": quiet_hours_start, "quiet_hours_end": quiet_hours_end}
     with acting(by):
         user = int(store.value(conn, "add_user", company_id=company_id, role=role, name=name, **about))
-        desk().record(conn, "user_added", "user", user, after=role)
+        desk.record(conn, "user_added", "user", user, after=role)
         return user
 
 
-def add_project(conn: Conn, *, company_id: int, name: str, timezone: str, by: int | None = None) -> int:
+def add_project(desk: Desk, conn: Conn, *, company_id: int, name: str, timezone: str, by: int | None = None) -> int:
     """A place of a borrower where work is done; its zone is that of every week, shift and deadline there."""
     _company(conn, company_id, "Borrower")
     _text("name", name)
     zones.check("timezone", timezone)
     with acting(by):
         project = int(store.value(conn, "add_project", company_id=company_id, name=name, timezone=timezone))
-        desk().record(conn, "project_added", "project", project)
+        desk.record(conn, "project_added", "project", project)
         return project
 
 
-def add_worker(conn: Conn, *, company_id: int, user_id: int, trade: str, zip_code: str, by: int | None = None) -> int:
+def add_worker(
+    desk: Desk, conn: Conn, *, company_id: int, user_id: int, trade: str, zip_code: str, by: int | None = None
+) -> int:
     """A person of a lender who can be booked; found by others once listed."""
     _company(conn, company_id, "Lender")
     _person(conn, "user_id", user_id, company_id)
@@ -133,12 +138,18 @@ def add_worker(conn: Conn, *, company_id: int, user_id: int, trade: str, zip_cod
     with acting(by):
         about = {"company_id": company_id, "user_id": user_id, "trade": trade, "zip_code": zip_code}
         worker = int(store.value(conn, "add_worker", **about))
-        desk().record(conn, "worker_added", "worker", worker)
+        desk.record(conn, "worker_added", "worker", worker)
         return worker
 
 
 def add_policy(
-    conn: Conn, *, company_id: int, expiration_date: date, policy_type: str = "Liability", by: int | None = None
+    desk: Desk,
+    conn: Conn,
+    *,
+    company_id: int,
+    expiration_date: date,
+    policy_type: str = "Liability",
+    by: int | None = None,
 ) -> int:
     """An insurance of a company, which covers it through its last day."""
     _company(conn, company_id)
@@ -146,12 +157,13 @@ def add_policy(
     with acting(by):
         about = {"company_id": company_id, "policy_type": policy_type, "expiration_date": expiration_date}
         policy = int(store.value(conn, "add_policy", **about))
-        desk().record(conn, "policy_added", "policy", policy, after=str(expiration_date))
-        insurance.lift_stops(conn, company_id)  # as a renewal does
+        desk.record(conn, "policy_added", "policy", policy, after=str(expiration_date))
+        insurance.lift_stops(desk, conn, company_id)  # as a renewal does
         return policy
 
 
 def confirm_booking(
+    desk: Desk,
     conn: Conn,
     *,
     project_id: int,
@@ -174,7 +186,7 @@ def confirm_booking(
     project = store.needed(conn, Project, "project", project_id=project_id)
     _choice("payment_type", payment_type, PaymentType)
     _check_price(rate_minor, currency)
-    _check_dates(start_date, end_date, weeks.local_date(desk().now(conn), project.timezone))
+    _check_dates(start_date, end_date, weeks.local_date(desk.now(conn), project.timezone))
     _check_times(start, end)
     if supervisor_id is not None:
         _person(conn, "supervisor_id", supervisor_id, project.company_id)
@@ -194,7 +206,7 @@ def confirm_booking(
             conn, "add_shifts", booking_id=booking, worker_id=worker_id, starts=starts,
             ends=[shift.end for shift in plan], minutes=[shift.minutes for shift in plan],
         )  # fmt: skip
-        desk().record(conn, "booking_confirmed", "booking", booking, after="Active")
+        desk.record(conn, "booking_confirmed", "booking", booking, after="Active")
     return booking
 
 

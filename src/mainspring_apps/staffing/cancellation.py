@@ -1,35 +1,28 @@
-"""Cancelling what is to come of a booking, with its money: by a dispute's timeout, or by option B at once."""
+"""Shifts that do not take place: they are cancelled with their timers."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Sequence
 
-from mainspring_apps.staffing import escrow, shifts, store
-from mainspring_apps.staffing.desk import desk
-from mainspring_apps.staffing.locking import Booking
+from mainspring_apps.staffing import store, timers
+from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.store import Conn
 
 
-def cancel_future(
-    conn: Conn, booking: Booking, now: datetime, *, reason: str, dispute_id: int | None = None,
-    incident_id: int | None = None,
-) -> list[int]:  # fmt: skip
-    """Cancel the shifts that start after now; penalties are frozen, the rest is refunded. Answers which."""
-    ahead = store.column(conn, "future_shifts", booking_id=booking.id, now=now)
-    cancelled = shifts.cancel_shifts(conn, booking.id, ahead, reason=reason, dispute_id=dispute_id)
+def cancel_shifts(
+    desk: Desk, conn: Conn, booking_id: int, shifts: Sequence[int], *, reason: str, dispute_id: int | None = None
+) -> list[int]:
+    """Cancel these shifts where they are still `Scheduled`, with their timers and a row of audit each; answers which.
+
+    Their money is the caller's matter: see `payments.escrow.split`.
+    """
+    cancelled = sorted(store.column(conn, "cancel_shifts", booking_id=booking_id, ids=list(shifts), reason=reason))
+    keys = {timers.key(timer, shift): shift for shift in cancelled for timer in timers.OF_SHIFT}
+    for shift in {keys[key] for key in store.column(conn, "keys_under_way", keys=list(keys))}:
+        timers.cancel_or_warn(desk, conn, shift, *timers.OF_SHIFT, reason=reason)
     for shift in cancelled:
-        escrow.split(conn, shift, now, dispute_id, incident_id=incident_id)
-    return cancelled
-
-
-def end_booking(
-    conn: Conn, booking: Booking, now: datetime, *, reason: str, dispute_id: int | None = None,
-    incident_id: int | None = None,
-) -> None:  # fmt: skip
-    """End a booking at once: it is `Cancelled`, the worker is free, nothing is to come (STAFF-10.08)."""
-    if store.do(conn, "end_booking", booking_id=booking.id):
-        desk().record(
-            conn, "cancel_booking", "booking", booking.id, reason=reason, dispute_id=dispute_id, before=booking.status,
-            after="Cancelled",
+        desk.record(
+            conn, "cancel_shift", "time_log", shift, booking_id=booking_id, reason=reason, dispute_id=dispute_id,
+            before={"status": "Scheduled"}, after={"status": "Cancelled"},
         )  # fmt: skip
-    cancel_future(conn, booking, now, reason=reason, dispute_id=dispute_id, incident_id=incident_id)
+    return cancelled

@@ -15,9 +15,9 @@ from cyclopts import App, Parameter
 import mainspring as ms
 from mainspring.contrib.money import Money
 from mainspring_apps.staffing import show
-from mainspring_apps.staffing.desk import desk
-from mainspring_apps.staffing.escrow import Ledger
-from mainspring_apps.staffing.market import market
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.market import Market
+from mainspring_apps.staffing.payments.escrow import Ledger
 from mainspring_apps.staffing.store import Conn
 
 app = App(name="staffing", help="Look into the staffing marketplace.", help_format="plaintext")
@@ -48,8 +48,8 @@ def show_booking(
         dsn: The database; else MAINSPRING_DSN, DATABASE_URL, or the one of `mainspring up` here.
         json: Print one JSON document and nothing else.
     """
-    with _connected(dsn) as conn:
-        story = show.story(conn, booking_id)
+    with _connected(dsn) as (desk, conn):
+        story = show.story(desk, conn, booking_id)
     print(msgspec.json.format(msgspec.json.encode(story)).decode() if json else "\n".join(lines(story, whole=whole)))
 
 
@@ -67,7 +67,7 @@ def list_bookings(
     """
     if limit < 1:
         raise ms.ValidationError("limit: must be at least 1", field="limit")
-    with _connected(dsn) as conn:
+    with _connected(dsn) as (_, conn):
         found = show.bookings(conn, after=after, limit=limit)
     if json:
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
@@ -80,13 +80,13 @@ def list_bookings(
 
 
 @contextmanager
-def _connected(dsn: str | None) -> Iterator[Conn]:
+def _connected(dsn: str | None) -> Iterator[tuple[Desk, Conn]]:
     import psycopg
 
-    marketplace = market(dsn=dsn)
+    market = Market(dsn=dsn)
     try:
-        with psycopg.connect(marketplace.dsn) as conn:
-            yield conn
+        with psycopg.connect(market.dsn) as conn:
+            yield market.desk, conn
     except psycopg.OperationalError as error:
         raise ms.DatabaseUnavailable(str(error).strip().partition("\n")[0]) from None
     except psycopg.errors.UndefinedTable:
@@ -94,7 +94,7 @@ def _connected(dsn: str | None) -> Iterator[Conn]:
             "the marketplace has no tables here: mainspring schema migrate --app staffing"
         ) from None
     finally:
-        desk().close()
+        market.desk.close()
 
 
 def _funded(until: datetime | None, zone: str) -> str:

@@ -1,4 +1,8 @@
-"""What everybody in the marketplace works with: one desk a process, with the client, the money and the messages."""
+"""What everybody in a marketplace works with: its client, its provider of money, its messages and its settings.
+
+Handlers and business events are handed the desk of their marketplace: several can live in one process. What only reads
+takes a connection.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Final
 
 from psycopg_pool import ConnectionPool
@@ -22,32 +27,30 @@ WAIT: Final = 5.0  # and how many seconds one waits for them
 log = logging.getLogger("mainspring_apps.staffing")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Desk:
-    """The marketplace's hands. Everything that takes a connection joins its transaction."""
+    """The hands of one marketplace. Everything that takes a connection joins its transaction."""
 
     app: ms.App
     stripe: Stripe
     notify: Notify
     settings: Settings
-    _client: ms.Client | None = None
-    _pool: ConnectionPool[Conn] | None = None
 
-    @property
+    @cached_property
     def client(self) -> ms.Client:
         """A client of the application's database."""
-        if self._client is None:
-            self._client = self.app.client()
-        return self._client
+        return self.app.client()
 
     @contextmanager
     def connection(self) -> Iterator[Conn]:
         """A connection for a request, in a transaction that commits at the end of the block."""
-        if self._pool is None:
-            about: dict[str, Any] = {"min_size": 0, "max_size": POOL, "timeout": WAIT, "name": "staffing"}
-            self._pool = ConnectionPool(self.app.dsn, open=True, **about)
         with self._pool.connection() as conn:
             yield conn
+
+    @cached_property
+    def _pool(self) -> ConnectionPool[Conn]:
+        about: dict[str, Any] = {"min_size": 0, "max_size": POOL, "timeout": WAIT, "name": "staffing"}
+        return ConnectionPool(self.app.dsn, open=True, **about)
 
     def now(self, conn: Conn) -> datetime:
         """The one clock, in UTC: hours that are added to it are hours, also where clocks change."""
@@ -116,30 +119,10 @@ class Desk:
         self.client.alerts.close(name, subject, conn=conn)
 
     def close(self) -> None:
-        """Let go of the client's connections."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
-
-
-_desks: list[Desk] = []
-
-
-def desk() -> Desk:
-    """The desk of this process, as `market` has set it up."""
-    if not _desks:
-        raise ms.ConfigurationError("no marketplace is set up in this process: call mainspring_apps.staffing.market()")
-    return _desks[-1]
-
-
-def sit(new: Desk) -> None:
-    """From here on, everything in this process works at this desk."""
-    for old in _desks:
-        old.close()
-    _desks[:] = [new]
+        """Let go of all connections; who asks again gets new ones."""
+        for name in ("client", "_pool"):
+            if name in vars(self):
+                vars(self).pop(name).close()
 
 
 @contextmanager

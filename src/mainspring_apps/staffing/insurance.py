@@ -13,8 +13,9 @@ from typing import Literal
 import msgspec
 
 import mainspring as ms
-from mainspring_apps.staffing import charging, disputes, store, timers
-from mainspring_apps.staffing.desk import acting, desk, log
+from mainspring_apps.staffing import store, timers, unresolved
+from mainspring_apps.staffing.desk import Desk, acting, log
+from mainspring_apps.staffing.payments import weekly
 from mainspring_apps.staffing.people import of_company, people
 from mainspring_apps.staffing.registry import INSURANCE_HARD_STOP, INSURANCE_MONITORING, tasks
 from mainspring_apps.staffing.rules import insurance as rules
@@ -25,7 +26,7 @@ from mainspring_apps.staffing.store import Conn
 
 
 @tasks.task(queue=INSURANCE_MONITORING, retry=RETRY, timeout=TIMEOUT, subject="policy_id")
-def look_at_policy(ctx: ms.SyncContext, *, policy_id: int, instant: datetime) -> None:
+def look_at_policy(desk: Desk, ctx: ms.SyncContext, *, policy_id: int, instant: datetime) -> None:
     """Warn of a policy's end, once for each threshold, or deactivate what has expired."""
     today = instant.astimezone(UTC).date()
     with ctx.transaction() as conn:
@@ -33,12 +34,12 @@ def look_at_policy(ctx: ms.SyncContext, *, policy_id: int, instant: datetime) ->
         if not policy.is_active:
             return
         if rules.expired(policy.expiration_date, today):
-            _deactivate(conn, policy, instant, reason="expired")
-            _tell(conn, policy, "insurance_expired", rules.ALARMED, instant)
+            _deactivate(desk, conn, policy, instant, reason="expired")
+            _tell(desk, conn, policy, "insurance_expired", rules.ALARMED, instant)
         elif threshold := rules.warning_due(policy.expiration_date, today):
             about = {"policy_id": policy.id, "expiration_date": policy.expiration_date, "threshold": threshold}
             if store.do(conn, "record_warning", **about):
-                _tell(conn, policy, f"insurance_{threshold}", rules.WARNED, instant)
+                _tell(desk, conn, policy, f"insurance_{threshold}", rules.WARNED, instant)
 
 
 tasks.schedule(
@@ -52,26 +53,26 @@ tasks.schedule(
 
 
 @tasks.task(queue=INSURANCE_HARD_STOP, retry=RETRY, timeout=TIMEOUT, subject="booking_id")
-def stop_booking(ctx: ms.SyncContext, *, booking_id: int, policy_id: int, instant: datetime) -> None:
+def stop_booking(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, policy_id: int, instant: datetime) -> None:
     """Suspend a booking whose insurance is gone, and tell everybody on it to stop, whatever the hour."""
     with ctx.transaction() as conn:
         store.do(conn, "lock_policies_of_booking", booking_id=booking_id)
         booking = store.needed(conn, _Booking, "lock_insured_booking", booking_id=booking_id)
         policies = store.many(conn, Policy, "policies_of_booking", booking_id=booking_id)  # and what came meanwhile
-        missing = rules.uncovered(policies, _today(conn))
+        missing = rules.uncovered(policies, _today(desk, conn))
         if missing is None or not rules.stops(booking.status, to_be_worked=booking.to_be_worked):
             return
         if not store.do(conn, "suspend_booking", booking_id=booking_id, status=booking.status):
             return
         after = {"status": "Suspended_Insurance", "policy_id": missing.id}
         before = {"status": booking.status}
-        desk().record(
+        desk.record(
             conn, "booking_suspended", "booking", booking_id, reason=rules.HARD_STOP, before=before, after=after
         )
         # Two stops within a quarter of an hour are two messages.
         about = {"booking_id": booking_id, "policy_id": policy_id, "stopped_at": instant.isoformat()}
         everybody = people(conn, booking_id, *rules.STOPPED)
-        desk().tell(conn, "insurance_stop", everybody, about, occurrence=instant)
+        desk.tell(conn, "insurance_stop", everybody, about, occurrence=instant)
 
 
 def uncovered(conn: Conn, booking_id: int, on: date) -> str | None:
@@ -85,39 +86,39 @@ def uncovered(conn: Conn, booking_id: int, on: date) -> str | None:
     return f"no {missing.policy_type} insurance of company {missing.company_id} is valid on {on}"
 
 
-def renew_insurance(conn: Conn, policy_id: int, *, expiration_date: date, by: int | None = None) -> None:
+def renew_insurance(desk: Desk, conn: Conn, policy_id: int, *, expiration_date: date, by: int | None = None) -> None:
     """A policy is valid again: bookings that only waited for it go on."""
     with acting(by):
         store.do(conn, "lock_policies_beside", policy_id=policy_id)
         policy = store.needed(conn, Policy, "lock_policy", policy_id=policy_id)
-        if rules.expired(expiration_date, _today(conn)):
+        if rules.expired(expiration_date, _today(desk, conn)):
             raise Refused(f"expiration_date: {expiration_date} has passed", field="expiration_date")
         store.do(conn, "renew_policy", policy_id=policy_id, expiration_date=expiration_date)
-        _record(conn, "policy_renewed", policy, active=True, expires=expiration_date)
-        lift_stops(conn, policy.company_id)
+        _record(desk, conn, "policy_renewed", policy, active=True, expires=expiration_date)
+        lift_stops(desk, conn, policy.company_id)
 
 
-def lift_stops(conn: Conn, company_id: int) -> None:
+def lift_stops(desk: Desk, conn: Conn, company_id: int) -> None:
     """Let those suspended bookings of a company go on that are covered now; its policies are held meanwhile."""
     store.do(conn, "lock_policies_of_company", company_id=company_id)
     for bookings in _pages(conn, "suspended_bookings", company_id=company_id):
         for booking_id in bookings:
-            _resume(conn, booking_id)
+            _resume(desk, conn, booking_id)
 
 
-def deactivate_insurance(conn: Conn, policy_id: int, *, by: int | None = None) -> None:
+def deactivate_insurance(desk: Desk, conn: Conn, policy_id: int, *, by: int | None = None) -> None:
     """A policy is withdrawn by hand: the same stop as by expiry, at once."""
     with acting(by):
         policy = store.needed(conn, Policy, "lock_policy", policy_id=policy_id)
         if policy.is_active:
-            _deactivate(conn, policy, desk().now(conn), reason="by hand")
+            _deactivate(desk, conn, policy, desk.now(conn), reason="by hand")
 
 
-def _deactivate(conn: Conn, policy: Policy, instant: datetime, *, reason: str) -> None:
+def _deactivate(desk: Desk, conn: Conn, policy: Policy, instant: datetime, *, reason: str) -> None:
     store.do(conn, "deactivate_policy", policy_id=policy.id)
-    _record(conn, "policy_deactivated", policy, active=False, expires=policy.expiration_date, reason=reason)
-    for bookings in _affected(conn, policy):
-        desk().enqueue(conn, *(_stop(booking_id, policy.id, instant) for booking_id in bookings))
+    _record(desk, conn, "policy_deactivated", policy, active=False, expires=policy.expiration_date, reason=reason)
+    for bookings in _affected(desk, conn, policy):
+        desk.enqueue(conn, *(_stop(booking_id, policy.id, instant) for booking_id in bookings))
 
 
 def _stop(booking_id: int, policy_id: int, instant: datetime) -> ms.NewJob:
@@ -125,34 +126,34 @@ def _stop(booking_id: int, policy_id: int, instant: datetime) -> ms.NewJob:
     return job.with_key(timers.key("insurance-stop", booking_id), unless_live=True)
 
 
-def _resume(conn: Conn, booking_id: int) -> None:
+def _resume(desk: Desk, conn: Conn, booking_id: int) -> None:
     booking = store.needed(conn, _Booking, "lock_insured_booking", booking_id=booking_id)
-    if booking.status_before_suspension is None or uncovered(conn, booking_id, _today(conn)) is not None:
+    if booking.status_before_suspension is None or uncovered(conn, booking_id, _today(desk, conn)) is not None:
         return
-    option_a = disputes.unresolved(conn, booking_id).option_a
+    option_a = unresolved.of_booking(conn, booking_id).option_a
     status = rules.restored(booking.status_before_suspension, option_a=option_a)
     store.do(conn, "lift_suspension", booking_id=booking_id, status=status)
     before, after = {"status": booking.status}, {"status": status}
-    desk().record(conn, "booking_resumed", "booking", booking_id, reason="renewed", before=before, after=after)
+    desk.record(conn, "booking_resumed", "booking", booking_id, reason="renewed", before=before, after=after)
     if status == "Active" and booking.payment_type == "Weekly_Progress":
-        charging.enqueue_due(conn, booking_id, source="renewal")
+        weekly.enqueue_due(desk, conn, booking_id, source="renewal")
 
 
-def _affected(conn: Conn, policy: Policy) -> Iterator[list[int]]:
+def _affected(desk: Desk, conn: Conn, policy: Policy) -> Iterator[list[int]]:
     """The bookings, by page, that lose their cover with a policy: none where its company has another of its type."""
     about = {"policy_id": policy.id, "company_id": policy.company_id, "policy_type": policy.policy_type}
-    if store.value(conn, "other_valid_policy", **about, today=_today(conn)) is None:
+    if store.value(conn, "other_valid_policy", **about, today=_today(desk, conn)) is None:
         yield from _pages(conn, "stoppable_bookings", company_id=policy.company_id, statuses=sorted(rules.STOPPABLE))
 
 
 def _tell(
-    conn: Conn, policy: Policy, kind: str, roles: tuple[Literal["Admin", "Manager"], ...], instant: datetime
+    desk: Desk, conn: Conn, policy: Policy, kind: str, roles: tuple[Literal["Admin", "Manager"], ...], instant: datetime
 ) -> None:
     """Tell the policy's company, and the other side of affected bookings; what is wrong here undoes nothing (4.29)."""
     try:
         with conn.transaction():
             companies = {policy.company_id}
-            for bookings in _affected(conn, policy):
+            for bookings in _affected(desk, conn, policy):
                 companies.update(store.column(conn, "companies_of_bookings", ids=bookings))
             told = [user for company in sorted(companies) for user in of_company(conn, company, *roles)]
             about = {
@@ -161,15 +162,17 @@ def _tell(
                 "Date": policy.expiration_date.isoformat(),
                 "policy_id": policy.id,
             }
-            desk().tell(conn, kind, told, about, occurrence=instant)
+            desk.tell(conn, kind, told, about, occurrence=instant)
     except Exception as error:
         log.error("nobody was told of policy %s: %s", policy.id, type(error).__name__, exc_info=error)
 
 
-def _record(conn: Conn, action: str, policy: Policy, *, active: bool, expires: date, reason: str | None = None) -> None:
+def _record(
+    desk: Desk, conn: Conn, action: str, policy: Policy, *, active: bool, expires: date, reason: str | None = None
+) -> None:
     before = {"is_active": policy.is_active, "expiration_date": policy.expiration_date.isoformat()}
     after = {"is_active": active, "expiration_date": expires.isoformat()}
-    desk().record(conn, action, "policy", policy.id, reason=reason, before=before, after=after)
+    desk.record(conn, action, "policy", policy.id, reason=reason, before=before, after=after)
 
 
 def _pages(conn: Conn, name: str, **params: object) -> Iterator[list[int]]:
@@ -180,8 +183,8 @@ def _pages(conn: Conn, name: str, **params: object) -> Iterator[list[int]]:
         after = ids[-1]
 
 
-def _today(conn: Conn) -> date:
-    return desk().now(conn).astimezone(UTC).date()
+def _today(desk: Desk, conn: Conn) -> date:
+    return desk.now(conn).astimezone(UTC).date()
 
 
 class _Booking(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,70 +3,70 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
 
 import mainspring as ms
 from mainspring.contrib.notify import Notify, senders
 from mainspring.contrib.stripe import Stripe
-from mainspring_apps.staffing import (  # noqa: F401 (tasks)
-    approval,
-    charging,
-    cutoff,
-    digest,
-    disputes,
-    instant,
-    insurance,
-    ladder,
-    movements,
-    reminders,
-    retries,
-    settling,
-    shifts,
-    tokens,
-    warning,
-)
-from mainspring_apps.staffing import desk as desks
+from mainspring_apps.staffing import insurance, tokens
+from mainspring_apps.staffing.conflicts import timeouts
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.payments import cutoff, movements, reconcile, retries, settle, warning, weekly
 from mainspring_apps.staffing.people import recipients
 from mainspring_apps.staffing.registry import LIMITS, tasks
+from mainspring_apps.staffing.searches import digest, instant
 from mainspring_apps.staffing.settings import RETRY, Settings
+from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.texts import TEMPLATES
-from mainspring_apps.staffing.watching import MEASURES, WATCHES
+from mainspring_apps.staffing.timesheets import approval, ladder, reminders
+from mainspring_apps.staffing.watching import MEASURES, watches
 from mainspring_apps.staffing.web import Web
+from mainspring_apps.tasks import Tasks
 
+#: Where tasks are declared: they are known once these are imported.
+DECLARING: Final = (
+    approval, cutoff, digest, instant, insurance, ladder, movements, reconcile, reminders, retries, settle, timeouts,
+    tokens, warning, weekly,
+)  # fmt: skip
 MIGRATIONS = ms.Line.of("staffing", __package__)
 
 
-def market(
-    env: Mapping[str, str] | None = None,
-    *,
-    dsn: str | None = None,
-    settings: Settings | None = None,
-    registries: Sequence[ms.Registry] = (),
-    **options: Any,
-) -> ms.App:
-    """Set the marketplace up in this process, as the environment says, and return it as an application.
+class Market(ms.App):
+    """A marketplace, as the environment says; what its handlers and events are handed is its desk.
 
     ::
 
-        app = market()  # STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET, MAINSPRING_SMTP_URL, TWILIO_… and MAINSPRING_DSN
+        market = Market()  # STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET, MAINSPRING_SMTP_URL, TWILIO_… and MAINSPRING_DSN
+        shifts.clock_in(market.desk, conn, time_log_id, by=user_id)
 
-    `registries` and `options` are further tasks and options of `ms.App`.
+    `extra` are further tasks, `seed` settles people in, `options` are those of `ms.App`.
     """
-    env = os.environ if env is None else env
-    stripe = Stripe.from_env({"STRIPE_API_KEY": "sk_test_none", **env})
-    notify = Notify(senders=senders(env), templates=TEMPLATES, recipients=recipients, retry=RETRY, spam=None)
-    stripe.on(*settling.EVENTS)(settling.payment_changed)
-    stripe.on(*movements.EVENTS)(movements.refund_changed)
-    app = ms.App(
-        dsn,
-        tasks,
-        *registries,
-        blocks=[stripe, notify],
-        limits=LIMITS,
-        migrations=[MIGRATIONS],
-        routes=Web().routes(),
-        **{"watches": WATCHES, "measures": MEASURES, **options},
-    )
-    desks.sit(desks.Desk(app, stripe, notify, settings or Settings()))
-    return app
+
+    def __init__(
+        self,
+        env: Mapping[str, str] | None = None,
+        *,
+        dsn: str | None = None,
+        settings: Settings | None = None,
+        extra: Sequence[Tasks[Desk]] = (),
+        seed: Callable[[Desk, Conn], None] | None = None,
+        **options: Any,
+    ) -> None:
+        env = os.environ if env is None else env
+        stripe = Stripe.from_env({"STRIPE_API_KEY": "sk_test_none", **env})
+        notify = Notify(senders=senders(env), templates=TEMPLATES, recipients=recipients, retry=RETRY, spam=None)
+        stripe.on(*settle.EVENTS)(settle.payment_changed)
+        stripe.on(*movements.EVENTS)(movements.refund_changed)
+        self.desk = desk = Desk(self, stripe, notify, settings or Settings())
+        super().__init__(
+            dsn,
+            *(declared.bound(desk) for declared in (tasks, *extra)),
+            blocks=[stripe, notify],
+            limits=LIMITS,
+            migrations=[MIGRATIONS],
+            prepare=[partial(seed, desk)] if seed is not None else (),
+            routes=Web(desk).routes(),
+            **{"watches": watches(desk), "measures": MEASURES, **options},
+        )

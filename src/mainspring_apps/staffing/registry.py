@@ -1,12 +1,14 @@
-"""The registry of the marketplace's tasks, and its queues."""
+"""The marketplace's tasks as they are declared, and its queues."""
 
 from __future__ import annotations
 
 from typing import Final
 
 import mainspring as ms
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.tasks import Tasks
 
-tasks = ms.Registry("staffing")
+tasks = Tasks[Desk]("staffing")
 
 # Named by the source.
 WEEKLY_PAYMENTS: Final = "weekly-payments"

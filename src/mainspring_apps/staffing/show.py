@@ -10,8 +10,9 @@ import msgspec
 
 import mainspring as ms
 from mainspring.contrib.money import Money
-from mainspring_apps.staffing import escrow, store, timers
-from mainspring_apps.staffing.desk import desk
+from mainspring_apps.staffing import store, timers
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.payments import escrow
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.texts import TEMPLATES
@@ -132,17 +133,17 @@ def bookings(conn: Conn, *, after: int = 0, limit: int = PAGE) -> list[Listed]:
     return store.many(conn, Listed, "list_bookings", after=after, limit=limit)
 
 
-def clocks(conn: Conn) -> dict[str, datetime]:
+def clocks(desk: Desk, conn: Conn) -> dict[str, datetime]:
     """What the clocks of the projects show now, the first project's first, and UTC."""
-    now = desk().now(conn)
+    now = desk.now(conn)
     zones = dict.fromkeys(store.column(conn, "zones_of_projects"))
     return {zone: now.astimezone(ZoneInfo(zone)) for zone in [*zones, "UTC"]}
 
 
-def story(conn: Conn, booking_id: int) -> Story:
+def story(desk: Desk, conn: Conn, booking_id: int) -> Story:
     """What has happened to a booking, and what comes next."""
     booking = store.needed(conn, Booking, "shown_booking", booking_id=booking_id)
-    now = desk().now(conn)
+    now = desk.now(conn)
     happened = store.many(conn, _Happened, "what_happened", booking_id=booking_id, limit=MOST)
     return Story(
         now=now,
@@ -150,7 +151,7 @@ def story(conn: Conn, booking_id: int) -> Story:
         ledger=escrow.ledger(conn, booking_id),
         shifts=store.many(conn, Shift, "shown_shifts", booking_id=booking_id),
         happened=[_moment(one.at, booking.zone, one.words, one.about) for one in happened],
-        next=sorted(_coming(conn, booking, now), key=lambda moment: (moment.utc, moment.what)),
+        next=sorted(_coming(desk, conn, booking, now), key=lambda moment: (moment.utc, moment.what)),
     )
 
 
@@ -182,13 +183,13 @@ class _Happened(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(part for part in parts if part)
 
 
-def _coming(conn: Conn, booking: Booking, now: datetime) -> list[Moment]:
+def _coming(desk: Desk, conn: Conn, booking: Booking, now: datetime) -> list[Moment]:
     found = [_moment(at, booking.zone, what, f"for the week of {week}") for at, what, week in weekly(booking, now)]
     if booking.cutoff_at is not None and booking.cutoff_at > now:
         found.append(_moment(booking.cutoff_at, booking.zone, "cutoff of a late payment", f"booking {booking.id}"))
     for entity, id_ in _open(conn, booking.id):
         for timer in (timers.DISPUTE_TIMEOUT,) if entity == "dispute" else timers.OF_SHIFT:
-            known = desk().client.timers.get(timers.key(timer, id_), conn=conn)
+            known = desk.client.timers.get(timers.key(timer, id_), conn=conn)
             if known is not None and known.due_at is not None:
                 found.append(_moment(known.due_at, booking.zone, MEANT[timer], f"{ENTITIES.get(entity, entity)} {id_}"))
     for policy in store.many(conn, _Policy, "next_expiry", booking_id=booking.id)[:2]:

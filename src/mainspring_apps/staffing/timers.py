@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 import mainspring as ms
-from mainspring_apps.staffing.desk import desk, log
+from mainspring_apps.staffing.desk import Desk, log
 from mainspring_apps.staffing.store import Conn
 
 REMINDERS: Final = ("reminder-5m", "reminder-30m")
@@ -26,7 +26,7 @@ def key(timer: str, row_id: int) -> str:
     return f"{timer}:{row_id}"
 
 
-def set_or_log(conn: Conn, row_id: int, timer: str, job: ms.NewJob) -> UUID | None:
+def set_or_log(desk: Desk, conn: Conn, row_id: int, timer: str, job: ms.NewJob) -> UUID | None:
     """Set or move a row's timer, but never stand in the way; answers its job, or None where a sweep must find the row.
 
     ::
@@ -35,28 +35,28 @@ def set_or_log(conn: Conn, row_id: int, timer: str, job: ms.NewJob) -> UUID | No
     """
     try:
         with conn.transaction():
-            return desk().client.timers.set(job.with_key(key(timer, row_id)), conn=conn).id
+            return desk.client.timers.set(job.with_key(key(timer, row_id)), conn=conn).id
     except Exception as error:
         log.error("timer %s was not set: %s", key(timer, row_id), type(error).__name__, exc_info=error)
         return None
 
 
-def cancel(conn: Conn, row_id: int, *timers: str, reason: str) -> int:
+def cancel(desk: Desk, conn: Conn, row_id: int, *timers: str, reason: str) -> int:
     """Cancel these timers of a row; one that has run, or was never set, is no matter. Answers how many there were."""
     found = 0
     for timer in timers:
-        found += desk().client.timers.cancel(key(timer, row_id), reason=reason, conn=conn) == "cancelled"
+        found += desk.client.timers.cancel(key(timer, row_id), reason=reason, conn=conn) == "cancelled"
     return found
 
 
-def cancel_or_warn(conn: Conn, row_id: int, *timers: str, reason: str) -> bool:
+def cancel_or_warn(desk: Desk, conn: Conn, row_id: int, *timers: str, reason: str) -> bool:
     """Cancel, but never stand in the way: what fails is rolled back to a savepoint and logged (STAFF-8.27).
 
     The timers then run, look at their row, and do nothing.
     """
     try:
         with conn.transaction():
-            cancel(conn, row_id, *timers, reason=reason)
+            cancel(desk, conn, row_id, *timers, reason=reason)
     except Exception as error:
         log.warning("timers of %s were not cancelled: %s", row_id, type(error).__name__, exc_info=error)
         return False

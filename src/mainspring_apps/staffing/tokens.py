@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import mainspring as ms
 from mainspring_apps.staffing import store
-from mainspring_apps.staffing.desk import log
+from mainspring_apps.staffing.desk import Desk, log
 from mainspring_apps.staffing.registry import MAGIC_LINKS, tasks
 from mainspring_apps.staffing.settings import MAGIC_LINK_DELETE_BATCH, MAGIC_LINK_UNUSED, RETRY, TIMEOUT
 
 
 @tasks.task(queue=MAGIC_LINKS, retry=RETRY, timeout=TIMEOUT)
-def clean_tokens(ctx: ms.SyncContext) -> None:
+def clean_tokens(desk: Desk, ctx: ms.SyncContext) -> None:
     """Delete useless tokens, a batch a transaction: a run that dies leaves the rest to the next one."""
     began = time.monotonic()
     expired = unused = batches = 0

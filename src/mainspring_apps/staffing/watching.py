@@ -7,14 +7,16 @@ engine (STAFF-15.01 to 15.04).
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, Literal, LiteralString
 
 import psycopg
 from psycopg.rows import tuple_row
 
 import mainspring as ms
-from mainspring_apps.staffing.desk import desk
+from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.registry import HARD_CUTOFF
 from mainspring_apps.staffing.rules import watching as rules
 from mainspring_apps.staffing.settings import NIGHT_IS_OVER, STANDSTILL, UNFUNDED_NOTICE
@@ -47,9 +49,9 @@ async def crowded_dead_letter(conn: Conn) -> Wrong:
     return [("dead letter", f"{dead} jobs wait for somebody to decide")] if rules.crowded(dead) else []
 
 
-async def late_queues(conn: Conn) -> Wrong:
+async def late_queues(desk: Desk, conn: Conn) -> Wrong:
     """Queues whose jobs are due and not started (STAFF-15.10)."""
-    queues = sorted({task.queue for task in desk().app.registry})
+    queues = sorted({task.queue for task in desk.app.registry})
     waits = await _rows(conn, sql["waiting_longest"], queues=queues)
     return [
         (f"queue {queue}", f"a job is due since {wait.total_seconds():.0f} s and not started")
@@ -84,11 +86,11 @@ async def _rows(conn: Conn, statement: LiteralString, **params: Any) -> list[tup
 
 INSURANCE: Final = ("insurance_14", "insurance_7", "insurance_expired", "insurance_stop")
 
+
 WATCHES: Final = (
     # Of all jobs.
     ms.watch("payments_failing", failing_payments, severity="critical", every=SOON),
     ms.watch("dead_letter_crowded", crowded_dead_letter, severity="critical", every=SOON),
-    ms.watch("jobs_late", late_queues, every=SOON),
     ms.watch("jobs_retried", unsteady_jobs, every=SOON),
     # STAFF-1.38, 11.20, 19.07: charges that were not made, and events about payments that nobody knows.
     ms.watch_dead("charge_failed", "charge_week", subject="booking {booking_id}", every=SOON),
@@ -190,3 +192,8 @@ MEASURES: Final = (
         sql["measure_batch_retry_success_rate"],
     ),
 )
+
+
+def watches(desk: Desk) -> Sequence[ms.Watch]:
+    """What is watched in a marketplace."""
+    return (*WATCHES, ms.watch("jobs_late", partial(late_queues, desk), every=SOON))

@@ -26,19 +26,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import mainspring as ms
-from mainspring_apps.staffing import (
-    accounts,
-    bookings,
-    charging,
-    disputes,
-    incidents,
-    insurance,
-    listings,
-    search,
-    shifts,
-    show,
-)
-from mainspring_apps.staffing.desk import acting, desk
+from mainspring_apps.staffing import bookings, insurance, shifts, show
+from mainspring_apps.staffing.conflicts import disputes, incidents
+from mainspring_apps.staffing.desk import Desk, acting
+from mainspring_apps.staffing.payments import accounts, weekly
+from mainspring_apps.staffing.searches import listings, search
 
 BASE: Final = "/staffing"
 TOKEN: Final = "STAFFING_TOKEN"  # noqa: S105 (the name of a variable)
@@ -72,7 +64,7 @@ class Endpoint:
         """The fields of its body, from the event's own signature."""
         hints = typing.get_type_hints(self.event)
         fields: list[Any] = []
-        for name, parameter in list(inspect.signature(self.event).parameters.items())[1:]:  # after the connection
+        for name, parameter in list(inspect.signature(self.event).parameters.items())[2:]:  # after desk and connection
             if f"{{{name}:int}}" not in self.path:
                 known = parameter.default is not inspect.Parameter.empty
                 fields.append((name, hints[name], field_of(parameter.default)) if known else (name, hints[name]))
@@ -104,7 +96,7 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     Endpoint("/policies/{policy_id:int}/renew", insurance.renew_insurance),
     Endpoint("/policies/{policy_id:int}/deactivate", insurance.deactivate_insurance),
     Endpoint("/bookings", bookings.confirm_booking),
-    Endpoint("/bookings/{booking_id:int}/pay", charging.pay_by_hand),
+    Endpoint("/bookings/{booking_id:int}/pay", weekly.pay_by_hand),
     Endpoint("/bookings/{booking_id:int}/end", shifts.change_scheduled_end),
     Endpoint("/bookings/{booking_id:int}/incidents", incidents.file_incident),
     Endpoint("/incidents/{incident_id:int}/resolve", incidents.resolve_incident),
@@ -133,6 +125,7 @@ LOOKS: Final = tuple(
 class Web:
     """The routes of the marketplace."""
 
+    desk: Desk
     token: str | None = field(default_factory=lambda: os.environ.get(TOKEN) or None)
 
     def routes(self) -> list[Route]:
@@ -150,16 +143,16 @@ class Web:
 
     def _clock(self, request: Request) -> Any:
         """The time that counts, in UTC and where the projects are."""
-        with desk().connection() as conn:
-            return show.clocks(conn)
+        with self.desk.connection() as conn:
+            return show.clocks(self.desk, conn)
 
     def _bookings(self, request: Request) -> Any:
-        with desk().connection() as conn:
+        with self.desk.connection() as conn:
             return show.bookings(conn, after=_number("after", request.query_params.get("after", "0")))
 
     def _booking(self, request: Request) -> Any:
-        with desk().connection() as conn:
-            return show.story(conn, request.path_params["booking_id"])
+        with self.desk.connection() as conn:
+            return show.story(self.desk, conn, request.path_params["booking_id"])
 
     def _happen(self, endpoint: Endpoint) -> Handler:
         async def happen(request: Request) -> Response:
@@ -170,8 +163,8 @@ class Web:
 
     def _act(self, endpoint: Endpoint, request: Request, body: bytes) -> dict[str, Any]:
         fields = _fields(body, endpoint.body)
-        with desk().connection() as conn, conn.transaction(), acting(fields.get("by")):
-            found = endpoint.event(conn, **request.path_params, **fields)
+        with self.desk.connection() as conn, conn.transaction(), acting(fields.get("by")):
+            found = endpoint.event(self.desk, conn, **request.path_params, **fields)
         return {"id": found} if isinstance(found, int) and not isinstance(found, bool) else {"done": True}
 
     def _guarded(self, answer: Callable[[Request], Any]) -> Handler:

@@ -88,7 +88,7 @@ async def test_without_hints_no_enqueue_sends_any(stage: Stage, tasks: Registry)
     await worker.start()
     try:
         await asyncio.sleep(0.3)
-        assert await stage.result(await stage.enqueue(work.job()), timeout=3) == "found"
+        assert await stage.result(await stage.enqueue(work.job())) == "found"
         assert stage.one("select last_value from mainspring.idle_until") == 0
     finally:
         await worker.stop()

@@ -1,4 +1,4 @@
-"""Asking for notifications: rows and delivery jobs in the caller's transaction, in both colours."""
+"""Asking for notifications: rows and delivery jobs in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 import msgspec
 from msgspec.structs import replace
 
-from mainspring.caller import current_job
 from mainspring.checks import check_instant
-from mainspring.client import AsyncClient, Client
-from mainspring.context import Context, SyncContext
+from mainspring.client.colour import Work
+from mainspring.client.seam import Seam
+from mainspring.contrib.by import By, HandlerSeam, SyncBy, seam_of
 from mainspring.contrib.notify.quiet import quiet_until
 from mainspring.contrib.notify.setup import Setup
 from mainspring.contrib.notify.template import Template, check_channels
@@ -23,21 +23,17 @@ from mainspring.db import notify as db
 from mainspring.db import recipients
 from mainspring.db.notify import Asked, Class, Note, Refused
 from mainspring.db.recipients import Channel, Recipient
-from mainspring.db.run import async_psycopg_door, psycopg_door, run, run_async
 from mainspring.db.statement import Flow
-from mainspring.document import stable_hash
-from mainspring.errors import ConfigurationError, ValidationError
+from mainspring.declare.caller import current_job
+from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG, NewJob
-from mainspring.sanitize import sanitize
-from mainspring.texts import MAX_NAME, did_you_mean, text_problem
+from mainspring.text.document import stable_hash
+from mainspring.text.sanitize import sanitize
+from mainspring.text.texts import MAX_NAME, did_you_mean, text_problem
 from mainspring.uuid7 import uuid7
-from mainspring.worker.held import Held
 
 log = logging.getLogger("mainspring.notify")
 
-Sync = Client | SyncContext
-Async = AsyncClient | Context
-By = Sync | Async
 To = str | Sequence[str] | None
 Known = dict[str, Recipient]
 #: Those that are in a hurry come first among the jobs of their queue.
@@ -212,38 +208,19 @@ def _check_texts(field: str, values: Sequence[object]) -> None:
 
 def ask(by: By, conn: Any, request: Request) -> list[Asked] | Awaitable[list[Asked]]:
     """Ask in the colour of who asks. A context without a connection asks with its job's success."""
-    match by:
-        case Client():
-            wanted = by._complete(request.made())
-            answer = by._run(request.flow(wanted), conn)
-            by._tell(wanted, db.enqueued(answer), conn)
-            return answer
-        case AsyncClient():
-            return _ask(by, conn, request)
-        case Held():
-            wanted = by._completed(tuple(request.made()))
-            if conn is None:
-                by.plans.append((wanted, lambda jobs: _plan(request, jobs)))
-                return [] if isinstance(by, SyncContext) else _nothing()
-            if isinstance(by, SyncContext):
-                return _told(by, wanted, run(psycopg_door(conn), request.flow(wanted)))
-            return _ask_in_job(by, conn, wanted, request)
-    raise ConfigurationError("by: is neither a client nor the context of a handler")
+    seam = seam_of(by, request.setup.sql)
+    if not isinstance(seam, HandlerSeam):
+        return seam.do(_asked(seam, conn, request, seam.complete(request.made())))
+    wanted = seam.follow_ups(request.made())
+    if conn is not None:
+        return seam.do(_asked(seam, conn, request, wanted))
+    seam.with_success(wanted, lambda jobs: _plan(request, jobs))
+    return nothing(by)
 
 
-async def _ask(by: AsyncClient, conn: Any, request: Request) -> list[Asked]:
-    wanted = by._complete(request.made())
-    answer = await by._run(request.flow(wanted), conn)
-    by._tell(wanted, db.enqueued(answer), conn)
-    return answer
-
-
-async def _ask_in_job(by: Held, conn: Any, wanted: list[NewJob], request: Request) -> list[Asked]:
-    return _told(by, wanted, await run_async(async_psycopg_door(conn), request.flow(wanted)))
-
-
-def _told(by: Held, wanted: list[NewJob], answer: list[Asked]) -> list[Asked]:
-    by._created(wanted, db.enqueued(answer))
+def _asked(seam: Seam, conn: Any, request: Request, wanted: list[NewJob]) -> Work[list[Asked]]:
+    answer = yield from seam.ask(request.flow(wanted), conn)
+    seam.tell_created(wanted, db.enqueued(answer), conn)
     return answer
 
 
@@ -251,27 +228,15 @@ def _plan(request: Request, jobs: Sequence[NewJob]) -> Flow[Any]:
     return db.enqueued((yield from request.flow(jobs)))
 
 
-async def _nothing() -> list[Asked]:
-    return []
-
-
 def nothing(by: By) -> list[Asked] | Awaitable[list[Asked]]:
     """No answer, in the colour of who asks."""
-    return [] if isinstance(by, Client | SyncContext) else _nothing()
+
+    async def later() -> list[Asked]:
+        return []
+
+    return [] if isinstance(by, SyncBy) else later()
 
 
 def refused(template: object, why: str) -> None:
     """A best-effort notification was not written: the caller's work goes on, and this line says so."""
     log.warning("notification:refused %s: %s", sanitize(str(template), 200), sanitize(why, 500))
-
-
-def do(by: By, conn: Any, flow: Flow[Any]) -> Any:
-    """Run a flow in the colour of who asks."""
-    match by:
-        case Client() | AsyncClient():
-            return cast(Any, by)._run(flow, conn)
-        case SyncContext() if conn is not None:
-            return run(psycopg_door(conn), flow)
-        case Context() if conn is not None:
-            return run_async(async_psycopg_door(conn), flow)
-    raise ConfigurationError("by: give a client, or the context of a handler with the conn of its transaction")

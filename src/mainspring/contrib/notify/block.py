@@ -7,13 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from uuid import UUID
 
-from mainspring.block import Block
 from mainspring.breaker import breaker
 from mainspring.category import CATEGORIES
 from mainspring.client import AsyncClient, Client
-from mainspring.context import Context
+from mainspring.contrib.by import AsyncBy, By, SyncBy, seam_of
 from mainspring.contrib.notify import asking
-from mainspring.contrib.notify.asking import About, Async, How, Sync, To, Where
+from mainspring.contrib.notify.asking import About, How, To, Where
 from mainspring.contrib.notify.delivery import Delivery
 from mainspring.contrib.notify.sender import Sender
 from mainspring.contrib.notify.setup import Recipients, Setup, Spam, by_channel, by_name, dry_channels
@@ -24,8 +23,10 @@ from mainspring.db.notify import TASK, Asked, Item, Rate
 from mainspring.db.recipients import Channel
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
+from mainspring.declare.block import Block
+from mainspring.declare.context import Context
+from mainspring.declare.registry import Registry
 from mainspring.errors import ConfigurationError, MainspringError
-from mainspring.registry import Registry
 from mainspring.retry import Retry
 
 if TYPE_CHECKING:
@@ -91,14 +92,14 @@ class Notify(Block):
 
     @overload
     def send(
-        self, to: To, template: str, data: Mapping[str, Any] | None = None, *, by: Sync, **how: Unpack[How]
+        self, to: To, template: str, data: Mapping[str, Any] | None = None, *, by: SyncBy, **how: Unpack[How]
     ) -> list[Asked]: ...
     @overload
     def send(
-        self, to: To, template: str, data: Mapping[str, Any] | None = None, *, by: Async, **how: Unpack[How]
+        self, to: To, template: str, data: Mapping[str, Any] | None = None, *, by: AsyncBy, **how: Unpack[How]
     ) -> Awaitable[list[Asked]]: ...
     def send(
-        self, to: To, template: str, data: Mapping[str, Any] | None = None, *, by: Sync | Async, **how: Unpack[How]
+        self, to: To, template: str, data: Mapping[str, Any] | None = None, *, by: By, **how: Unpack[How]
     ) -> list[Asked] | Awaitable[list[Asked]]:
         """Ask for a notification: its row and its job commit with your transaction, and nothing is sent before.
 
@@ -120,10 +121,10 @@ class Notify(Block):
     # -- recipients
 
     @overload
-    def save_recipient(self, recipient: str, /, *, by: Sync, **about: Unpack[About]) -> None: ...
+    def save_recipient(self, recipient: str, /, *, by: SyncBy, **about: Unpack[About]) -> None: ...
     @overload
-    def save_recipient(self, recipient: str, /, *, by: Async, **about: Unpack[About]) -> Awaitable[None]: ...
-    def save_recipient(self, recipient: str, /, *, by: Sync | Async, **about: Unpack[About]) -> Awaitable[None] | None:
+    def save_recipient(self, recipient: str, /, *, by: AsyncBy, **about: Unpack[About]) -> Awaitable[None]: ...
+    def save_recipient(self, recipient: str, /, *, by: By, **about: Unpack[About]) -> Awaitable[None] | None:
         """Write who somebody is: see `Recipient`. What is not named keeps its value.
 
         ::
@@ -135,12 +136,10 @@ class Notify(Block):
         return self._do(by, where, lambda org: recipients.save(self._setup.sql, org, recipient, said))
 
     @overload
-    def forget_recipient(self, recipient: str, /, *, by: Sync, **where: Unpack[Where]) -> bool: ...
+    def forget_recipient(self, recipient: str, /, *, by: SyncBy, **where: Unpack[Where]) -> bool: ...
     @overload
-    def forget_recipient(self, recipient: str, /, *, by: Async, **where: Unpack[Where]) -> Awaitable[bool]: ...
-    def forget_recipient(
-        self, recipient: str, /, *, by: Sync | Async, **where: Unpack[Where]
-    ) -> bool | Awaitable[bool]:
+    def forget_recipient(self, recipient: str, /, *, by: AsyncBy, **where: Unpack[Where]) -> Awaitable[bool]: ...
+    def forget_recipient(self, recipient: str, /, *, by: By, **where: Unpack[Where]) -> bool | Awaitable[bool]:
         """Remove somebody's addresses: what is still to be sent to them is skipped. False: there was nobody."""
         return self._do(by, where, lambda org: recipients.forget(self._setup.sql, org, recipient))
 
@@ -148,47 +147,44 @@ class Notify(Block):
 
     @overload
     def inbox(
-        self, recipient: str, *, by: Sync, unread: bool = False, limit: int = 50, **where: Unpack[Where]
+        self, recipient: str, *, by: SyncBy, unread: bool = False, limit: int = 50, **where: Unpack[Where]
     ) -> list[Item]: ...
     @overload
     def inbox(
-        self, recipient: str, *, by: Async, unread: bool = False, limit: int = 50, **where: Unpack[Where]
+        self, recipient: str, *, by: AsyncBy, unread: bool = False, limit: int = 50, **where: Unpack[Where]
     ) -> Awaitable[list[Item]]: ...
     def inbox(
-        self, recipient: str, *, by: Sync | Async, unread: bool = False, limit: int = 50, **where: Unpack[Where]
+        self, recipient: str, *, by: By, unread: bool = False, limit: int = 50, **where: Unpack[Where]
     ) -> list[Item] | Awaitable[list[Item]]:
         """What is shown to somebody in the application, newest first."""
         sql = self._setup.sql
         return self._do(by, where, lambda org: db.inbox(sql, org, recipient, unread=unread, limit=limit))
 
     @overload
-    def read(self, recipient: str, ids: Sequence[UUID], *, by: Sync, **where: Unpack[Where]) -> int: ...
+    def read(self, recipient: str, ids: Sequence[UUID], *, by: SyncBy, **where: Unpack[Where]) -> int: ...
     @overload
-    def read(self, recipient: str, ids: Sequence[UUID], *, by: Async, **where: Unpack[Where]) -> Awaitable[int]: ...
-    def read(
-        self, recipient: str, ids: Sequence[UUID], *, by: Sync | Async, **where: Unpack[Where]
-    ) -> int | Awaitable[int]:
+    def read(self, recipient: str, ids: Sequence[UUID], *, by: AsyncBy, **where: Unpack[Where]) -> Awaitable[int]: ...
+    def read(self, recipient: str, ids: Sequence[UUID], *, by: By, **where: Unpack[Where]) -> int | Awaitable[int]:
         """Mark as read what somebody has seen of their own; answers how many were not."""
         return self._do(by, where, lambda org: db.read(self._setup.sql, org, recipient, ids))
 
     # -- how it goes
 
     @overload
-    def rates(self, *, by: Sync, since: datetime | None = None, **where: Unpack[Where]) -> list[Rate]: ...
+    def rates(self, *, by: SyncBy, since: datetime | None = None, **where: Unpack[Where]) -> list[Rate]: ...
     @overload
-    def rates(self, *, by: Async, since: datetime | None = None, **where: Unpack[Where]) -> Awaitable[list[Rate]]: ...
+    def rates(self, *, by: AsyncBy, since: datetime | None = None, **where: Unpack[Where]) -> Awaitable[list[Rate]]: ...
     def rates(
-        self, *, by: Sync | Async, since: datetime | None = None, **where: Unpack[Where]
+        self, *, by: By, since: datetime | None = None, **where: Unpack[Where]
     ) -> list[Rate] | Awaitable[list[Rate]]:
         """How deliveries ended, by template and channel; without an organisation, all that may be seen."""
         return self._do(by, where, lambda org: db.rates(self._setup.sql, org, since=since))
 
-    def _do(self, by: Sync | Async, where: Where, flow: Callable[[str | None], Flow[T]]) -> T | Awaitable[T]:
-        org = where.get("org")
-        if org is None:
-            org = by._who().org_id if isinstance(by, Client | AsyncClient) else by.job.org_id
-        answer: T | Awaitable[T] = asking.do(by, where.get("conn"), flow(org))
-        return answer
+    def _do(self, by: By, where: Where, flow: Callable[[str | None], Flow[T]]) -> T | Awaitable[T]:
+        seam, org, conn = seam_of(by, self._setup.sql), where.get("org"), where.get("conn")
+        if conn is None and not isinstance(by, Client | AsyncClient):
+            raise ConfigurationError("by: give a client, or the context of a handler with the conn of its transaction")
+        return seam.run(flow(seam.org() if org is None else org), conn)
 
     async def close(self) -> None:
         """Let go of the senders' connections in this event loop."""

@@ -18,8 +18,6 @@ from uuid import UUID
 
 import psycopg
 
-from mainspring.caller import job_fields
-from mainspring.context import Context
 from mainspring.contrib.notify.asking import waits_until
 from mainspring.contrib.notify.sender import Outgoing, Receipt, Sender
 from mainspring.contrib.notify.setup import Setup
@@ -30,9 +28,11 @@ from mainspring.db.notify import Notification
 from mainspring.db.recipients import Recipient
 from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.statement import Flow
+from mainspring.declare.caller import job_fields
+from mainspring.declare.context import Context
 from mainspring.errors import LeaseLost, MainspringError
 from mainspring.outcome import BreakerOpen, Failed, Failure, Permanent, Snooze
-from mainspring.worker.classify import classify
+from mainspring.worker.aside import judge
 
 log = logging.getLogger("mainspring.notify")
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class Delivery:
                 case Send():
                     await self._stamp(await self._send(note, step))
         except Exception as error:
-            outcome = classify(error)
+            outcome = await judge(error)
             if isinstance(outcome, Failed) and not isinstance(error, LeaseLost):
                 self._tell("error", code=outcome.error.code)
             raise
@@ -194,7 +194,7 @@ class Delivery:
             await self._unsent(note, None, certain=step.since is None, counted=False)
             raise
         except Exception as error:
-            outcome = classify(error)
+            outcome = await judge(error)
             if isinstance(outcome, Failed):
                 known = outcome.error.error_class == "permanent" or outcome.error.code == "RATE_LIMITED"
                 await self._unsent(note, outcome.error.code, certain=known and step.since is None)

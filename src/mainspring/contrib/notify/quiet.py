@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, time, timedelta
 
-from mainspring.zones import DAY, EPOCH, stretch_at
+from mainspring.when.zones import DAY, EPOCH, stretch_at
 
 
 def quiet_until(at: datetime, zone: str, start: time, end: time) -> datetime:

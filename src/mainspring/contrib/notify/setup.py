@@ -13,9 +13,9 @@ from mainspring.contrib.notify.sender import Sender
 from mainspring.contrib.notify.template import Template
 from mainspring.db.recipients import Channel, Recipient
 from mainspring.db.schema import Sql
+from mainspring.declare.task import Task
 from mainspring.errors import ConfigurationError, ValidationError
-from mainspring.task import Task
-from mainspring.texts import did_you_mean
+from mainspring.text.texts import did_you_mean
 
 #: Recipients from an application's own tables: (psycopg's async connection, organisation, ids).
 Recipients = Callable[[Any, str, Sequence[str]], Awaitable[Iterable[Recipient]]]

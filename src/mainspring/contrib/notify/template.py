@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from mainspring.db.notify import Class, Notification
 from mainspring.db.recipients import Channel
 from mainspring.errors import ConfigurationError, DeclarationError, ValidationError
-from mainspring.texts import MAX_NAME, text_problem
+from mainspring.text.texts import MAX_NAME, text_problem
 
 if TYPE_CHECKING:
     from jinja2 import Environment

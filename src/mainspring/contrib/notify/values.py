@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from mainspring.document import check_payload
 from mainspring.errors import ValidationError
-from mainspring.zones import check_zone, zone_info
+from mainspring.text.document import check_payload
+from mainspring.when.zones import check_zone, zone_info
 
 _encode = msgspec.json.Encoder(order="sorted", decimal_format="string").encode
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 
-from mainspring.block import Block, Check
 from mainspring.contrib.rabbitmq.config import queue_config
 from mainspring.contrib.rabbitmq.link import Link
 from mainspring.contrib.rabbitmq.listener import Listener
 from mainspring.contrib.rabbitmq.publisher import Publisher
-from mainspring.registry import Registry
+from mainspring.declare.block import Block, Check
+from mainspring.declare.registry import Registry
 
 FIRST = 1.5  # seconds that the first question waits for the connection; whoever asks waits for two
 

@@ -1,10 +1,10 @@
 """Payments through Stripe: charged once, whatever crashes; see docs/guides/stripe.md."""
 
 from mainspring.contrib.money import CurrencyMismatch, Money, total
+from mainspring.contrib.stripe.api import API_VERSION
 from mainspring.contrib.stripe.block import Stripe, SyncStripe
 from mainspring.contrib.stripe.errors import ActionRequired, Declined, OutcomeUnknown, Refused
 from mainspring.contrib.stripe.inbound import Event, NotYet
-from mainspring.contrib.stripe.line import API_VERSION
 from mainspring.contrib.stripe.movement import Charge, Movement, Refund, Transfer
 from mainspring.contrib.stripe.reconcile import Finding, Pending, overdue
 from mainspring.contrib.stripe.signature import sign

@@ -8,25 +8,25 @@ from datetime import timedelta
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
 
-from mainspring.block import Block
 from mainspring.breaker import Breaker, breaker
-from mainspring.context import Context, SyncContext
+from mainspring.contrib.by import AsyncHandlerSeam, SyncHandlerSeam
 from mainspring.contrib.stripe import reconcile, verbs
+from mainspring.contrib.stripe.api import API_VERSION, TIMEOUT, Api
 from mainspring.contrib.stripe.inbound import Event, StripeInbound
-from mainspring.contrib.stripe.line import API_VERSION, TIMEOUT, Line
 from mainspring.contrib.stripe.reconcile import Finding, Pending
-from mainspring.contrib.stripe.verbs import Flow
+from mainspring.contrib.stripe.verbs import Calls
 from mainspring.db.inbound import received
-from mainspring.db.run import async_psycopg_door, psycopg_door, run, run_async
 from mainspring.db.schema import Sql
+from mainspring.declare.block import Block
+from mainspring.declare.context import Context, SyncContext
+from mainspring.declare.registry import Registry
+from mainspring.declare.task import Task
 from mainspring.errors import ConfigurationError
 from mainspring.outcome import Permanent
-from mainspring.registry import Registry
-from mainspring.task import Task
 
 if TYPE_CHECKING:
     from mainspring.app import App
-    from mainspring.block import Received
+    from mainspring.declare.block import Received
 
 NAME = "stripe"
 P = ParamSpec("P")
@@ -35,9 +35,9 @@ AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
 
 class _Verb(Generic[P, R]):
-    """A flow as a method. Its annotations say what it answers, not that it is a flow: `ctx.step` reads them."""
+    """A verb as a method. Its annotations say what it answers, not by which calls: `ctx.step` reads them."""
 
-    def __init__(self, verb: Callable[P, Flow[R]]) -> None:
+    def __init__(self, verb: Callable[P, Calls[R]]) -> None:
         self._verb = verb
         self.__doc__ = verb.__doc__
         hints = get_type_hints(verb)
@@ -55,7 +55,7 @@ class _Awaited(_Verb[P, R]):
 
     def __get__(self, stripe: Stripe, owner: type[Stripe]) -> Callable[P, Awaitable[R]]:
         async def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return await stripe._line.run_async(self._verb(*args, **kwargs))
+            return await stripe._api.run_async(self._verb(*args, **kwargs))
 
         named: Callable[P, Awaitable[R]] = self._named(call)
         return named
@@ -66,7 +66,7 @@ class _Called(_Verb[P, R]):
 
     def __get__(self, stripe: SyncStripe, owner: type[SyncStripe]) -> Callable[P, R]:
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return stripe._line.run(self._verb(*args, **kwargs))
+            return stripe._api.run(self._verb(*args, **kwargs))
 
         named: Callable[P, R] = self._named(call)
         return named
@@ -101,8 +101,8 @@ class Stripe(Block):
         connect_account: str | None = None,
         breaker: Breaker | None = None,
     ) -> None:
-        self._line = Line(api_key, base=base, api_version=api_version, timeout=timeout, account=connect_account)
-        self.sync = SyncStripe(self._line, Sql())
+        self._api = Api(api_key, base=base, api_version=api_version, timeout=timeout, account=connect_account)
+        self.sync = SyncStripe(self._api, Sql())
         self.registry = Registry(NAME)
         self.breakers = (_checked_rule(breaker),)
         self._inbound = StripeInbound(NAME, _checked_secrets(webhook_secrets))
@@ -122,7 +122,7 @@ class Stripe(Block):
         return cls(key, base=env.get("MAINSPRING_STRIPE_BASE") or None, webhook_secrets=secrets)
 
     def __repr__(self) -> str:
-        return f"<Stripe at {self._line.base or 'api.stripe.com'}, version {self._line.api_version}>"
+        return f"<Stripe at {self._api.base or 'api.stripe.com'}, version {self._api.api_version}>"
 
     def joined(self, app: App) -> None:
         """The events stand in the application's schema."""
@@ -163,24 +163,23 @@ class Stripe(Block):
     async def reconcile(self, rows: Iterable[Pending]) -> AsyncIterator[Finding]:
         """Ask Stripe about rows whose end is not known; see `overdue` for which."""
         for row in rows:
-            yield Finding(row, await self._line.run_async(reconcile.ask(row)))
+            yield Finding(row, await self._api.run_async(reconcile.ask(row)))
 
     async def event(self, ctx: Context, event_id: str) -> Event:
         """The event that a job is about, as it was verified and recorded."""
-        async with ctx.db() as conn:
-            flow = received(self.sync._sql, ctx.job.org_id, NAME, event_id)
-            return _read(await run_async(async_psycopg_door(conn), flow), event_id)
+        seam = AsyncHandlerSeam(ctx, self.sync._sql)
+        return _read(await seam.run(received(seam.sql, ctx.job.org_id, NAME, event_id)), event_id)
 
     async def aclose(self) -> None:
         """Hang up; the end of the event loop does it, too."""
-        await self._line.close_async()
+        await self._api.close_async()
 
 
 class SyncStripe:
     """The same verbs for plain functions; made by `Stripe`, as its `sync`."""
 
-    def __init__(self, line: Line, sql: Sql) -> None:
-        self._line, self._sql = line, sql
+    def __init__(self, api: Api, sql: Sql) -> None:
+        self._api, self._sql = api, sql
 
     charge = _Called(verbs.charge)
     transfer = _Called(verbs.transfer)
@@ -198,16 +197,16 @@ class SyncStripe:
     def reconcile(self, rows: Iterable[Pending]) -> Iterator[Finding]:
         """Ask Stripe about rows whose end is not known."""
         for row in rows:
-            yield Finding(row, self._line.run(reconcile.ask(row)))
+            yield Finding(row, self._api.run(reconcile.ask(row)))
 
     def event(self, ctx: SyncContext, event_id: str) -> Event:
         """The event that a job is about."""
-        with ctx.db() as conn:
-            return _read(run(psycopg_door(conn), received(self._sql, ctx.job.org_id, NAME, event_id)), event_id)
+        seam = SyncHandlerSeam(ctx, self._sql)
+        return _read(seam.run(received(seam.sql, ctx.job.org_id, NAME, event_id)), event_id)
 
     def close(self) -> None:
         """Hang up in this thread."""
-        self._line.close()
+        self._api.close()
 
 
 def _read(found: Received | None, event_id: str) -> Event:

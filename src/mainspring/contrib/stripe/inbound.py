@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
-from mainspring.block import Received, SignatureRefused
 from mainspring.contrib.stripe import signature
 from mainspring.contrib.stripe.movement import Movement, movement
+from mainspring.declare.block import Received, SignatureRefused
+from mainspring.declare.task import Task
 from mainspring.errors import DeclarationError, ValidationError
 from mainspring.job import NewJob
 from mainspring.outcome import Snooze
-from mainspring.task import Task
-from mainspring.texts import text_problem
+from mainspring.text.texts import text_problem
 
 LARGEST: Final = 1_048_576  # bytes of a body, as the table takes them
 LONGEST: Final = 255  # characters of an id and of a type

@@ -6,10 +6,10 @@ import hashlib
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from mainspring.caller import time_of
+from mainspring.declare.caller import time_of
 from mainspring.errors import ValidationError
 from mainspring.job import Claim
-from mainspring.texts import text_problem
+from mainspring.text.texts import text_problem
 
 LONGEST: Final = 255  # characters of a key, says Stripe
 #: Stripe forgets keys after 24 hours at the earliest; an hour less, for clocks and for the call itself.

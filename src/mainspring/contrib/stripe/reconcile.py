@@ -10,7 +10,7 @@ from typing import Final
 from mainspring.contrib.stripe import verbs
 from mainspring.contrib.stripe.movement import Movement
 from mainspring.contrib.stripe.status import Kind, Status, latest
-from mainspring.contrib.stripe.verbs import Flow
+from mainspring.contrib.stripe.verbs import Calls
 from mainspring.errors import ValidationError
 
 AFTER: Final = timedelta(minutes=15)
@@ -54,7 +54,7 @@ def overdue(rows: Iterable[Pending], now: datetime, after: timedelta = AFTER) ->
     return [row for row in rows if row.status in {"pending", "action_required"} and now - row.since > after]
 
 
-def ask(row: Pending) -> Flow[Movement | None]:
+def ask(row: Pending) -> Calls[Movement | None]:
     """What Stripe has for a row: by id, else by key."""
     match row.kind:
         case "charge" if row.id is not None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from mainspring.block import SignatureRefused
+from mainspring.declare.block import SignatureRefused
 
 HEADER: Final = "stripe-signature"
 TOLERANCE: Final = timedelta(minutes=5)  # both ways

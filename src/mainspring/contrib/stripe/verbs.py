@@ -1,7 +1,7 @@
-"""What is asked of Stripe, as flows: generators that yield calls and receive answers.
+"""What is asked of Stripe: each verb is a generator that yields calls and receives what Stripe says.
 
-Two small drivers (`mainspring.contrib.stripe.line`) run them in both colours, so that every verb is written once. What
-moves money is sent once: under its key, and after a look when Stripe may have forgotten the key.
+Two small drivers (`mainspring.contrib.stripe.api`) make the calls, in both colours, so that every verb is written once.
+What moves money is sent once: under its key, and after a look when Stripe may have forgotten the key.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, TypeVar
 
-from mainspring.caller import current_job
 from mainspring.contrib.money import Money
 from mainspring.contrib.stripe.errors import OutcomeUnknown, Refused, settled
 from mainspring.contrib.stripe.keys import METADATA, fit, recall
 from mainspring.contrib.stripe.movement import Charge, Refund, Transfer
+from mainspring.declare.caller import current_job
 from mainspring.errors import ValidationError
 from mainspring.outcome import Permanent
 
@@ -41,7 +41,7 @@ class Call:
     key: str | None = None
 
 
-Flow: TypeAlias = Generator[Call, Body, T]
+Calls: TypeAlias = Generator[Call, Body, T]
 
 
 def charge(
@@ -53,7 +53,7 @@ def charge(
     metadata: Mapping[str, str] | None = None,
     description: str | None = None,
     since: datetime | None = None,
-) -> Flow[Charge]:
+) -> Calls[Charge]:
     """Charge a card on file, without its owner: once for a key, however often it is called.
 
     ::
@@ -88,7 +88,7 @@ def transfer(
     group: str | None = None,
     metadata: Mapping[str, str] | None = None,
     since: datetime | None = None,
-) -> Flow[Transfer]:
+) -> Calls[Transfer]:
     """Send money to a connected account: once for a key. `source` is the charge (ch_…) that it is paid from."""
     params: dict[str, Any] = {"amount": _positive(amount), "currency": amount.currency.lower()}
     params["destination"] = _id(destination, "destination")
@@ -109,7 +109,7 @@ def refund(
     key: str,
     metadata: Mapping[str, str] | None = None,
     since: datetime | None = None,
-) -> Flow[Refund]:
+) -> Calls[Refund]:
     """Give money back, all of it or a part: once for a key. Say which payment, by its intent or by its charge."""
     if (intent is None) == (charge is None):
         raise ValidationError("intent: say an intent or a charge, one of them", field="intent")
@@ -121,7 +121,7 @@ def refund(
     return Refund.read(body)
 
 
-def cancel(intent: str, *, key: str) -> Flow[Charge]:
+def cancel(intent: str, *, key: str) -> Calls[Charge]:
     """Cancel a charge that is not paid yet; if it was paid meanwhile, the answer says `succeeded`."""
     try:
         body = yield Call("post", f"{_INTENTS}/{_id(intent, 'intent')}/cancel", {}, fit(key))
@@ -134,7 +134,7 @@ def cancel(intent: str, *, key: str) -> Flow[Charge]:
 
 def customer(
     *, key: str, name: str | None = None, email: str | None = None, metadata: Mapping[str, str] | None = None
-) -> Flow[str]:
+) -> Calls[str]:
     """Make a customer, whom cards belong to, and return the id; under one key it is one customer for a day."""
     params = {"metadata": {**(metadata or {}), METADATA: fit(key)}, **_given(name=name, email=email)}
     body = yield Call("post", "/v1/customers", params, fit(key))
@@ -144,22 +144,22 @@ def customer(
 # -- looking
 
 
-def intent(id: str) -> Flow[Charge | None]:
+def intent(id: str) -> Calls[Charge | None]:
     """A charge by the id of its intent; None: there is none."""
     return (yield from _get(_INTENTS, id, Charge.read))
 
 
-def get_transfer(id: str) -> Flow[Transfer | None]:
+def get_transfer(id: str) -> Calls[Transfer | None]:
     """A transfer by its id; None: there is none."""
     return (yield from _get(_TRANSFERS, id, Transfer.read))
 
 
-def get_refund(id: str) -> Flow[Refund | None]:
+def get_refund(id: str) -> Calls[Refund | None]:
     """A refund by its id; None: there is none."""
     return (yield from _get(_REFUNDS, id, Refund.read))
 
 
-def find_charge(key: str, since: datetime | None = None, *, customer: str | None = None) -> Flow[Charge | None]:
+def find_charge(key: str, since: datetime | None = None, *, customer: str | None = None) -> Calls[Charge | None]:
     """The charge that was made under a key, by a list that shows every one at once, unlike Stripe's search."""
     body = yield from _find(_INTENTS, fit(key), since, _given(customer=customer))
     return None if body is None else Charge.read(body)
@@ -167,7 +167,7 @@ def find_charge(key: str, since: datetime | None = None, *, customer: str | None
 
 def find_transfer(
     key: str, since: datetime | None = None, *, destination: str | None = None, group: str | None = None
-) -> Flow[Transfer | None]:
+) -> Calls[Transfer | None]:
     """The transfer that was made under a key."""
     body = yield from _find(_TRANSFERS, fit(key), since, _given(destination=destination, transfer_group=group))
     return None if body is None else Transfer.read(body)
@@ -175,24 +175,24 @@ def find_transfer(
 
 def find_refund(
     key: str, since: datetime | None = None, *, intent: str | None = None, charge: str | None = None
-) -> Flow[Refund | None]:
+) -> Calls[Refund | None]:
     """The refund that was made under a key."""
     body = yield from _find(_REFUNDS, fit(key), since, _given(payment_intent=intent, charge=charge))
     return None if body is None else Refund.read(body)
 
 
-def charges(since: datetime, *, customer: str | None = None) -> Flow[list[Charge]]:
+def charges(since: datetime, *, customer: str | None = None) -> Calls[list[Charge]]:
     """Every charge since then, newest first: to compare with your own rows."""
     return [Charge.read(body) for body in (yield from _all(_INTENTS, since, _given(customer=customer)))]
 
 
-def transfers(since: datetime, *, destination: str | None = None, group: str | None = None) -> Flow[list[Transfer]]:
+def transfers(since: datetime, *, destination: str | None = None, group: str | None = None) -> Calls[list[Transfer]]:
     """Every transfer since then, newest first."""
     found = yield from _all(_TRANSFERS, since, _given(destination=destination, transfer_group=group))
     return [Transfer.read(body) for body in found]
 
 
-def refunds(since: datetime, *, intent: str | None = None, charge: str | None = None) -> Flow[list[Refund]]:
+def refunds(since: datetime, *, intent: str | None = None, charge: str | None = None) -> Calls[list[Refund]]:
     """Every refund since then, newest first."""
     found = yield from _all(_REFUNDS, since, _given(payment_intent=intent, charge=charge))
     return [Refund.read(body) for body in found]
@@ -208,7 +208,7 @@ def _once(
     metadata: Mapping[str, str] | None,
     since: datetime | None,
     narrow: Mapping[str, str],
-) -> Flow[Body]:
+) -> Calls[Body]:
     """Make something under a key, unless it was made already."""
     sent = fit(key)
     if metadata and METADATA in metadata:
@@ -235,12 +235,12 @@ def _same(found: Body, params: Mapping[str, Any]) -> Body:
     return found
 
 
-def _find(path: str, key: str, since: datetime | None, narrow: Mapping[str, str]) -> Flow[Body | None]:
+def _find(path: str, key: str, since: datetime | None, narrow: Mapping[str, str]) -> Calls[Body | None]:
     found = yield from _all(path, since, narrow, key)
     return found[0] if found else None
 
 
-def _all(path: str, since: datetime | None, narrow: Mapping[str, str], key: str | None = None) -> Flow[list[Body]]:
+def _all(path: str, since: datetime | None, narrow: Mapping[str, str], key: str | None = None) -> Calls[list[Body]]:
     """What a list shows, page by page, newest first; with a key, only the one that has it, and no page behind it."""
     params: dict[str, Any] = {**narrow, "limit": PAGE}
     if path == _INTENTS:
@@ -257,7 +257,7 @@ def _all(path: str, since: datetime | None, narrow: Mapping[str, str], key: str 
         params["starting_after"] = bodies[-1]["id"]
 
 
-def _get(path: str, id: str, read: Callable[[Body], T]) -> Flow[T | None]:
+def _get(path: str, id: str, read: Callable[[Body], T]) -> Calls[T | None]:
     try:
         params = {"expand": _EXPAND} if path == _INTENTS else {}
         return read((yield Call("get", f"{path}/{_id(id, 'id')}", params)))

@@ -16,9 +16,8 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from mainspring.caller import NOBODY
 from mainspring.cipher import SEALED, Keys
-from mainspring.context import Context
+from mainspring.contrib.by import AsyncHandlerSeam
 from mainspring.contrib.webhooks import request, vault, verdict
 from mainspring.contrib.webhooks.endpoint import read_headers
 from mainspring.contrib.webhooks.target import TargetRefused
@@ -28,18 +27,18 @@ from mainspring.db.jobs import Who
 from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.schema import Sql
 from mainspring.db.webhooks import Begun, Endpoint, Kept
-from mainspring.envelope import complete
+from mainspring.declare.caller import NOBODY
+from mainspring.declare.context import Context
+from mainspring.declare.envelope import complete
 from mainspring.errors import UnknownName
 from mainspring.events import EndpointDisabled, Observer, tell
 from mainspring.job import NewJob
-from mainspring.outcome import Failure, Permanent, Snooze
-from mainspring.sanitize import sanitize
+from mainspring.outcome import Failure, Permanent, Withheld
+from mainspring.text.sanitize import sanitize
 
 #: What makes the job that tells an organisation.
 Notice = Callable[[Endpoint], NewJob | None]
 REASON: Final = "the receiver answered 410 Gone"
-#: How often the deliveries of a paused endpoint look whether it is resumed, which wakes them anyway.
-PAUSED: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +60,14 @@ class Sender:
         if begun is None or begun.state in (None, "disabled"):
             raise Permanent(code="WebhookDisabled")
         if begun.state == "paused":
-            raise Snooze(PAUSED)
+            raise Withheld(f"endpoint:{begun.endpoint}")  # until it is resumed
         await self._call(ctx, begun)
 
     async def _call(self, ctx: Context, begun: Begun) -> None:
-        org, ring = ctx.job.org_id, getattr(ctx, "ring", None)
+        org, seam = ctx.job.org_id, AsyncHandlerSeam(ctx, self.sql)
         assert begun.url is not None
         assert begun.prefix is not None
-        keys = await vault.async_to_read(ring, org, begun.body, begun.headers, *begun.secrets)
+        keys = await seam.do(vault.to_read(seam, org, begun.body, begun.headers, *begun.secrets))
         body = vault.opened(keys, org, "body", begun.event_id, begun.body).encode()
         custom = begun.headers and vault.opened(keys, org, "headers", begun.endpoint, begun.headers)
         headers = request.headers(

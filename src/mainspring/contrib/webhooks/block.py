@@ -11,12 +11,12 @@ from uuid import UUID
 
 from psycopg.conninfo import conninfo_to_dict
 
-from mainspring.block import Block
 from mainspring.breaker import Breaker, breaker
-from mainspring.caller import NOBODY, current
 from mainspring.client import AsyncClient, Client
+from mainspring.client.colour import Work
+from mainspring.client.seam import Seam
 from mainspring.config import DEFAULT_SCHEMA
-from mainspring.context import Context, SyncContext
+from mainspring.contrib.by import AsyncBy, By, SyncBy, seam_of
 from mainspring.contrib.webhooks import vault
 from mainspring.contrib.webhooks.attempt import Sender
 from mainspring.contrib.webhooks.deliveries import AsyncDeliveries, Deliveries
@@ -26,17 +26,17 @@ from mainspring.contrib.webhooks.event import Event, event
 from mainspring.contrib.webhooks.policy import Policy
 from mainspring.contrib.webhooks.transport import TIMEOUT, Transport
 from mainspring.db import jobs, webhooks
-from mainspring.db.run import async_psycopg_door, psycopg_door, run, run_async
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Flow
 from mainspring.db.webhooks import Endpoint, Made, Published
-from mainspring.envelope import complete
+from mainspring.declare.block import Block
+from mainspring.declare.caller import current
+from mainspring.declare.context import Context
+from mainspring.declare.registry import Registry
 from mainspring.errors import ConfigurationError
 from mainspring.job import DEFAULT_ORG, Enqueued, NewJob
 from mainspring.limit import Declared, concurrency
-from mainspring.registry import Registry
 from mainspring.retry import Retry, listed
-from mainspring.worker.held import Held
 
 if TYPE_CHECKING:
     from mainspring.app import App
@@ -132,7 +132,7 @@ class Webhooks(Block):
         payload: Any,
         aggregate: tuple[str, object],
         *,
-        by: Client | SyncContext,
+        by: SyncBy,
         **how: Unpack[How],
     ) -> list[Made]: ...
     @overload
@@ -142,7 +142,7 @@ class Webhooks(Block):
         payload: Any,
         aggregate: tuple[str, object],
         *,
-        by: AsyncClient | Context,
+        by: AsyncBy,
         **how: Unpack[How],
     ) -> Coroutine[Any, Any, list[Made]]: ...
     def publish(
@@ -151,7 +151,7 @@ class Webhooks(Block):
         payload: Any,
         aggregate: tuple[str, object],
         *,
-        by: Client | AsyncClient | Context | SyncContext,
+        by: By,
         **how: Unpack[How],
     ) -> list[Made] | Coroutine[Any, Any, list[Made]]:
         """Tell every endpoint of the organisation that wants such events, by a delivery and a job for each.
@@ -162,17 +162,8 @@ class Webhooks(Block):
         """
         named: Any = {"id": how.get("event_id"), "occurred_at": how.get("occurred_at"), "job": current().parent_id}
         told, org, conn = event(event_type, payload, aggregate, **named), how.get("org"), how.get("conn")
-        job = self.job() if org is None else self.job().for_org(org)
-        if isinstance(by, Client):
-            return self.tell(by, told, job, conn)
-        if isinstance(by, AsyncClient):
-            return self.async_tell(by, told, job, conn)
-        if not isinstance(by, Context | SyncContext):
-            raise ConfigurationError("by: is neither a client nor the context of a handler")
-        (job,) = complete([job], NOBODY)  # a follow-up of the handler's
-        if isinstance(by, SyncContext):
-            return self._in_thread(by, told, job, conn)
-        return self._in_handler(by, told, job, conn)
+        job, seam = self.job() if org is None else self.job().for_org(org), seam_of(by, self._sql)
+        return seam.do(self.tell(seam, told, job, conn))
 
     @overload
     def endpoints(self, client: Client) -> Endpoints: ...
@@ -180,7 +171,7 @@ class Webhooks(Block):
     def endpoints(self, client: AsyncClient) -> AsyncEndpoints: ...
     def endpoints(self, client: Client | AsyncClient) -> Endpoints | AsyncEndpoints:
         """Register endpoints, and change them."""
-        return Endpoints(self, client) if isinstance(client, Client) else AsyncEndpoints(self, client)
+        return Endpoints(client, self) if isinstance(client, Client) else AsyncEndpoints(client, self)
 
     @overload
     def deliveries(self, client: Client) -> Deliveries: ...
@@ -188,7 +179,7 @@ class Webhooks(Block):
     def deliveries(self, client: AsyncClient) -> AsyncDeliveries: ...
     def deliveries(self, client: Client | AsyncClient) -> Deliveries | AsyncDeliveries:
         """See what became of deliveries, and have one sent again."""
-        return Deliveries(self, client) if isinstance(client, Client) else AsyncDeliveries(self, client)
+        return Deliveries(client, self) if isinstance(client, Client) else AsyncDeliveries(client, self)
 
     # -- for its parts
 
@@ -203,41 +194,14 @@ class Webhooks(Block):
         """The job of a delivery, whose ids the database fills in."""
         return self._deliver.job(delivery_id=NOBODYS, endpoint_id=NOBODYS)
 
-    def tell(self, client: Client, told: Event, job: NewJob, conn: Any, only: UUID | None = None) -> list[Made]:
-        """Publish by a client."""
-        (job,) = client._complete([job])
-        keys = vault.to_write(client._ring, job.org_id or DEFAULT_ORG)
-        made = client._run(_publish(client._sql, told, job, keys, only), conn)
-        client._tell(*_enqueued(job, made), conn)
+    def tell(self, seam: Seam, told: Event, job: NewJob, conn: Any, only: UUID | None = None) -> Work[list[Made]]:
+        """Publish an event by jobs like this one, whose ids the database fills in."""
+        (job,) = seam.complete([job])
+        keys = yield from seam.keys_to_write(job.org_id or DEFAULT_ORG)
+        made = yield from seam.ask(_publish(seam.sql, told, job, keys, only), conn)
+        answers = [Enqueued(each.id, "created", "ready") for each in made]
+        seam.tell_created([job.with_id(each.id) for each in made], answers, conn)
         return made
-
-    async def async_tell(
-        self, client: AsyncClient, told: Event, job: NewJob, conn: Any, only: UUID | None = None
-    ) -> list[Made]:
-        """The same for asyncio."""
-        (job,) = client._complete([job])
-        keys = await vault.async_to_write(client._ring, job.org_id or DEFAULT_ORG)
-        made = await client._run(_publish(client._sql, told, job, keys, only), conn)
-        client._tell(*_enqueued(job, made), conn)
-        return made
-
-    async def _in_handler(self, ctx: Context, told: Event, job: NewJob, conn: Any) -> list[Made]:
-        keys = await vault.async_to_write(getattr(ctx, "ring", None), job.org_id or DEFAULT_ORG)
-        flow = _publish(self._sql, told, job, keys)
-        if conn is not None:
-            return _followed(ctx, job, await run_async(async_psycopg_door(conn), flow))
-        async with ctx.db() as own:
-            made = await run_async(async_psycopg_door(own), flow)
-        return _followed(ctx, job, made)
-
-    def _in_thread(self, ctx: SyncContext, told: Event, job: NewJob, conn: Any) -> list[Made]:
-        keys = vault.to_write(getattr(ctx, "ring", None), job.org_id or DEFAULT_ORG)
-        flow = _publish(self._sql, told, job, keys)
-        if conn is not None:
-            return _followed(ctx, job, run(psycopg_door(conn), flow))
-        with ctx.db() as own:
-            made = run(psycopg_door(own), flow)
-        return _followed(ctx, job, made)
 
     def _sender(self) -> Sender:
         observers = () if self._app is None else self._app.observers
@@ -269,18 +233,6 @@ def _publish(sql: Sql, told: Event, job: NewJob, keys: Keys | None, only: UUID |
     body = vault.closed(keys, org, "body", told.id, told.body(now))
     event = Published(org, told.id, told.type, told.aggregate_type, told.aggregate_id, body)
     return (yield from webhooks.publish(sql, event, job, only))
-
-
-def _enqueued(job: NewJob, made: list[Made]) -> tuple[list[NewJob], list[Enqueued]]:
-    """The jobs that the database made, for observers."""
-    return [job.with_id(each.id) for each in made], [Enqueued(each.id, "created", "ready") for each in made]
-
-
-def _followed(ctx: Context | SyncContext, job: NewJob, made: list[Made]) -> list[Made]:
-    """Observers hear of them with the handler's success, as of its other follow-ups."""
-    if isinstance(ctx, Held):
-        ctx._created(*_enqueued(job, made))
-    return made
 
 
 def _bound(task: str, most: int) -> Declared:

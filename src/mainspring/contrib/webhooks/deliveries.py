@@ -1,4 +1,4 @@
-"""See what became of deliveries, and have one sent again, in both colours."""
+"""See what became of deliveries, and have one sent again."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.cipher import SEALED
+from mainspring.client.colour import Async, Sync, Verbs, Work, verb
 from mainspring.contrib.webhooks import vault
 from mainspring.db import webhooks
 from mainspring.db.webhooks import Delivery
 
 if TYPE_CHECKING:
     from mainspring.cipher import Keys
-    from mainspring.client import AsyncClient, Client
     from mainspring.contrib.webhooks.block import Webhooks
 
 Found: TypeAlias = list[Delivery]  # the classes have a method of that name
 
 
-class Deliveries:
-    """Deliveries, for sync code.
+class DeliveryVerbs(Verbs):
+    """See what became of deliveries, and have one sent again.
 
     ::
 
@@ -31,9 +31,11 @@ class Deliveries:
             print(delivery.id, delivery.http_status, delivery.error)
     """
 
-    def __init__(self, hooks: Webhooks, client: Client) -> None:
-        self._hooks, self._of = hooks, client
+    def __init__(self, client: Verbs, hooks: Webhooks) -> None:
+        super().__init__(client)
+        self._hooks = hooks
 
+    @verb
     def list(
         self,
         *,
@@ -44,52 +46,30 @@ class Deliveries:
         limit: int = 50,
         org: str | None = None,
         conn: Any = None,
-    ) -> Found:
+    ) -> Work[Found]:
         """Deliveries, newest first, without what was sent and answered; `before` continues after the last one seen."""
         filters: Any = {"endpoint": endpoint, "status": status, "event": event, "before": before, "limit": limit}
-        return self._of._run(webhooks.deliveries(self._of._sql, self._of._who(org), **filters), conn)
+        return self.seam.ask(webhooks.deliveries(self.seam.sql, self.seam.who(org), **filters), conn)
 
-    def get(self, delivery: UUID, *, org: str | None = None, conn: Any = None) -> Delivery:
+    @verb
+    def get(self, delivery: UUID, *, org: str | None = None, conn: Any = None) -> Work[Delivery]:
         """One delivery with what was sent and what was last answered, or UnknownName."""
-        found = self._of._run(webhooks.delivery_of(self._of._sql, delivery, self._of._who(org)), conn)
-        return _readable(found, vault.to_read(self._of._ring, found.org_id, found.body))
+        found = yield from self.seam.ask(webhooks.delivery_of(self.seam.sql, delivery, self.seam.who(org)), conn)
+        return _readable(found, (yield from vault.to_read(self.seam, found.org_id, found.body)))
 
-    def redeliver(self, delivery: UUID, *, reason: str, org: str | None = None, conn: Any = None) -> UUID:
+    @verb
+    def redeliver(self, delivery: UUID, *, reason: str, org: str | None = None, conn: Any = None) -> Work[UUID]:
         """Send a delivery again, under its own id; answers the job. Refused while it is tried anyway."""
-        job = self._of._complete([self._hooks.job()])[0]
-        return self._of._run(webhooks.redeliver(self._of._sql, delivery, self._of._who(org), job, reason), conn)
+        job = self.seam.complete([self._hooks.job()])[0]
+        return self.seam.ask(webhooks.redeliver(self.seam.sql, delivery, self.seam.who(org), job, reason), conn)
 
 
-class AsyncDeliveries:
-    """Deliveries, for async code."""
+class Deliveries(DeliveryVerbs, Sync):
+    """Deliveries, for sync code; made by `webhooks.deliveries(client)`."""
 
-    def __init__(self, hooks: Webhooks, client: AsyncClient) -> None:
-        self._hooks, self._of = hooks, client
 
-    async def list(
-        self,
-        *,
-        endpoint: UUID | None = None,
-        status: str | None = None,
-        event: str | None = None,
-        before: UUID | None = None,
-        limit: int = 50,
-        org: str | None = None,
-        conn: Any = None,
-    ) -> Found:
-        """Deliveries, newest first, without what was sent and answered; `before` continues after the last one seen."""
-        filters: Any = {"endpoint": endpoint, "status": status, "event": event, "before": before, "limit": limit}
-        return await self._of._run(webhooks.deliveries(self._of._sql, self._of._who(org), **filters), conn)
-
-    async def get(self, delivery: UUID, *, org: str | None = None, conn: Any = None) -> Delivery:
-        """One delivery with what was sent and what was last answered, or UnknownName."""
-        found = await self._of._run(webhooks.delivery_of(self._of._sql, delivery, self._of._who(org)), conn)
-        return _readable(found, await vault.async_to_read(self._of._ring, found.org_id, found.body))
-
-    async def redeliver(self, delivery: UUID, *, reason: str, org: str | None = None, conn: Any = None) -> UUID:
-        """Send a delivery again, under its own id; answers the job. Refused while it is tried anyway."""
-        job = self._of._complete([self._hooks.job()])[0]
-        return await self._of._run(webhooks.redeliver(self._of._sql, delivery, self._of._who(org), job, reason), conn)
+class AsyncDeliveries(DeliveryVerbs, Async):
+    """Deliveries, for async code; made by `webhooks.deliveries(client)`."""
 
 
 def _readable(found: Delivery, keys: Keys | None) -> Delivery:

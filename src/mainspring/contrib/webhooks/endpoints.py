@@ -1,4 +1,4 @@
-"""Register endpoints and change them, in both colours."""
+"""Register endpoints and change them, by a client."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from mainspring.client.colour import Async, Blocking, Sync, Verbs, Work, verb
 from mainspring.contrib.webhooks import vault
 from mainspring.contrib.webhooks.endpoint import Registered, checked_description, checked_events, written_headers
 from mainspring.contrib.webhooks.event import PING, event
 from mainspring.contrib.webhooks.signature import new_secret
+from mainspring.contrib.webhooks.target import Target
+from mainspring.contrib.webhooks.transport import Transport
 from mainspring.db import webhooks
 from mainspring.db.jobs import Who
 from mainspring.db.schema import Sql
@@ -27,7 +30,6 @@ from mainspring.uuid7 import uuid7
 
 if TYPE_CHECKING:
     from mainspring.cipher import Keys
-    from mainspring.client import AsyncClient, Client
     from mainspring.contrib.webhooks.block import Webhooks
 
 OVERLAP: Final = timedelta(hours=24)
@@ -63,8 +65,8 @@ def _pingable(endpoint: Endpoint) -> Endpoint:
     return endpoint
 
 
-class Endpoints:
-    """Endpoints, for sync code.
+class EndpointVerbs(Verbs):
+    """Register endpoints, and change them.
 
     ::
 
@@ -72,9 +74,11 @@ class Endpoints:
         print(added.endpoint.id, added.secret)  # the secret is shown this once
     """
 
-    def __init__(self, hooks: Webhooks, client: Client) -> None:
-        self._hooks, self._of = hooks, client
+    def __init__(self, client: Verbs, hooks: Webhooks) -> None:
+        super().__init__(client)
+        self._hooks = hooks
 
+    @verb
     def add(
         self,
         url: str,
@@ -84,37 +88,50 @@ class Endpoints:
         headers: Mapping[str, str] | None = None,
         org: str | None = None,
         conn: Any = None,
-    ) -> Registered:
+    ) -> Work[Registered]:
         """Register an endpoint for these events (`order.paid`, `order.*`; none: all); its URL is checked first."""
         new, who = _new(events, description, headers, self._hooks.prefix), self._who(org)
-        with ThreadPoolExecutor(1) as thread:  # a loop may run in this one
-            target = thread.submit(asyncio.run, self._hooks.transport.check(url)).result()
-        keys = vault.to_write(self._of._ring, who.org_id or DEFAULT_ORG)
-        flow = new.written(self._of._sql, who, self._hooks.prefix, target.url, keys)
-        return Registered(self._of._run(flow, conn), new.secret)
+        target: Target = yield Blocking(lambda: _checked(self._hooks.transport, url))
+        keys = yield from self.seam.keys_to_write(who.org_id or DEFAULT_ORG)
+        flow = new.written(self.seam.sql, who, self._hooks.prefix, target.url, keys)
+        return Registered((yield from self.seam.ask(flow, conn)), new.secret)
 
-    def list(self, *, after: UUID | None = None, limit: int = 100, org: str | None = None, conn: Any = None) -> Found:
+    @verb
+    def list(
+        self, *, after: UUID | None = None, limit: int = 100, org: str | None = None, conn: Any = None
+    ) -> Work[Found]:
         """Endpoints in the order in which they were made; `after` continues behind the last one seen."""
-        return self._of._run(webhooks.endpoints(self._of._sql, self._of._who(org), after=after, limit=limit), conn)
+        return self.seam.ask(webhooks.endpoints(self.seam.sql, self.seam.who(org), after=after, limit=limit), conn)
 
-    def get(self, endpoint: UUID, *, org: str | None = None, conn: Any = None) -> Endpoint:
+    @verb
+    def get(self, endpoint: UUID, *, org: str | None = None, conn: Any = None) -> Work[Endpoint]:
         """One endpoint, or UnknownName."""
-        return self._of._run(webhooks.endpoint_of(self._of._sql, endpoint, self._of._who(org)), conn)
+        return self.seam.ask(webhooks.endpoint_of(self.seam.sql, endpoint, self.seam.who(org)), conn)
 
-    def pause(self, endpoint: UUID, *, reason: str | None = None, org: str | None = None, conn: Any = None) -> bool:
+    @verb
+    def pause(
+        self, endpoint: UUID, *, reason: str | None = None, org: str | None = None, conn: Any = None
+    ) -> Work[bool]:
         """Send nothing for now: deliveries wait until it is resumed; False: so it was already."""
-        who = self._of._who(org)
-        return self._of._run(webhooks.stand(self._of._sql, endpoint, who, "paused", reason), conn)
+        who = self.seam.who(org)
+        return self.seam.ask(webhooks.stand(self.seam.sql, endpoint, who, "paused", reason), conn)
 
-    def resume(self, endpoint: UUID, *, reason: str | None = None, org: str | None = None, conn: Any = None) -> bool:
+    @verb
+    def resume(
+        self, endpoint: UUID, *, reason: str | None = None, org: str | None = None, conn: Any = None
+    ) -> Work[bool]:
         """Send again, what waits at once; False: it was active already."""
-        who = self._of._who(org)
-        return self._of._run(webhooks.stand(self._of._sql, endpoint, who, "active", reason), conn)
+        who = self.seam.who(org)
+        return self.seam.ask(webhooks.stand(self.seam.sql, endpoint, who, "active", reason), conn)
 
-    def remove(self, endpoint: UUID, *, reason: str | None = None, org: str | None = None, conn: Any = None) -> None:
+    @verb
+    def remove(
+        self, endpoint: UUID, *, reason: str | None = None, org: str | None = None, conn: Any = None
+    ) -> Work[None]:
         """Remove an endpoint and its secrets; what waits for it is cancelled."""
-        self._of._run(webhooks.remove(self._of._sql, endpoint, self._of._who(org), reason), conn)
+        return self.seam.ask(webhooks.remove(self.seam.sql, endpoint, self.seam.who(org), reason), conn)
 
+    @verb
     def rotate(
         self,
         endpoint: UUID,
@@ -123,108 +140,40 @@ class Endpoints:
         reason: str | None = None,
         org: str | None = None,
         conn: Any = None,
-    ) -> str:
+    ) -> Work[str]:
         """A new secret, shown this once; the old one signs too until `overlap` is over. 0: others know it."""
         check_overlap(overlap)
-        found, secret = self.get(endpoint, org=org, conn=conn), new_secret()
-        keys = vault.to_write(self._of._ring, found.org_id)
+        found = yield from self.seam.ask(webhooks.endpoint_of(self.seam.sql, endpoint, self.seam.who(org)), conn)
+        keys, secret = (yield from self.seam.keys_to_write(found.org_id)), new_secret()
         written = vault.closed(keys, found.org_id, "secret", found.id, secret)
-        who = replace(self._of._who(org), org_id=found.org_id)
-        flow = webhooks.rotate(self._of._sql, found.id, who, secret=written, overlap=overlap, reason=reason)
-        self._of._run(flow, conn)
+        who = replace(self.seam.who(org), org_id=found.org_id)
+        flow = webhooks.rotate(self.seam.sql, found.id, who, secret=written, overlap=overlap, reason=reason)
+        yield from self.seam.ask(flow, conn)
         return secret
 
-    def ping(self, endpoint: UUID, *, org: str | None = None, conn: Any = None) -> UUID:
+    @verb
+    def ping(self, endpoint: UUID, *, org: str | None = None, conn: Any = None) -> Work[UUID]:
         """Send a `webhook.ping` event to one endpoint, whatever it wants; answers the delivery."""
-        found = _pingable(self.get(endpoint, org=org, conn=conn))
-        told = event(PING, {"endpoint_id": found.id}, ("Endpoint", found.id))
-        return self._hooks.tell(self._of, told, self._hooks.job().for_org(found.org_id), conn, found.id)[0].id
-
-    def _who(self, org: str | None) -> Who:
-        who = self._of._who(org)
-        return replace(who, org_id=DEFAULT_ORG) if who.org_id is None else who
-
-
-class AsyncEndpoints:
-    """Endpoints, for async code."""
-
-    def __init__(self, hooks: Webhooks, client: AsyncClient) -> None:
-        self._hooks, self._of = hooks, client
-
-    async def add(
-        self,
-        url: str,
-        *,
-        events: Sequence[str] = (),
-        description: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        org: str | None = None,
-        conn: Any = None,
-    ) -> Registered:
-        """Register an endpoint for these events (`order.paid`, `order.*`; none: all); its URL is checked first."""
-        new, who = _new(events, description, headers, self._hooks.prefix), self._who(org)
-        target = await self._hooks.transport.check(url)
-        keys = await vault.async_to_write(self._of._ring, who.org_id or DEFAULT_ORG)
-        flow = new.written(self._of._sql, who, self._hooks.prefix, target.url, keys)
-        return Registered(await self._of._run(flow, conn), new.secret)
-
-    async def list(
-        self, *, after: UUID | None = None, limit: int = 100, org: str | None = None, conn: Any = None
-    ) -> Found:
-        """Endpoints in the order in which they were made; `after` continues behind the last one seen."""
-        flow = webhooks.endpoints(self._of._sql, self._of._who(org), after=after, limit=limit)
-        return await self._of._run(flow, conn)
-
-    async def get(self, endpoint: UUID, *, org: str | None = None, conn: Any = None) -> Endpoint:
-        """One endpoint, or UnknownName."""
-        return await self._of._run(webhooks.endpoint_of(self._of._sql, endpoint, self._of._who(org)), conn)
-
-    async def pause(
-        self, endpoint: UUID, *, reason: str | None = None, org: str | None = None, conn: Any = None
-    ) -> bool:
-        """Send nothing for now: deliveries wait until it is resumed; False: so it was already."""
-        who = self._of._who(org)
-        return await self._of._run(webhooks.stand(self._of._sql, endpoint, who, "paused", reason), conn)
-
-    async def resume(
-        self, endpoint: UUID, *, reason: str | None = None, org: str | None = None, conn: Any = None
-    ) -> bool:
-        """Send again, what waits at once; False: it was active already."""
-        who = self._of._who(org)
-        return await self._of._run(webhooks.stand(self._of._sql, endpoint, who, "active", reason), conn)
-
-    async def remove(
-        self, endpoint: UUID, *, reason: str | None = None, org: str | None = None, conn: Any = None
-    ) -> None:
-        """Remove an endpoint and its secrets; what waits for it is cancelled."""
-        await self._of._run(webhooks.remove(self._of._sql, endpoint, self._of._who(org), reason), conn)
-
-    async def rotate(
-        self,
-        endpoint: UUID,
-        *,
-        overlap: timedelta = OVERLAP,
-        reason: str | None = None,
-        org: str | None = None,
-        conn: Any = None,
-    ) -> str:
-        """A new secret, shown this once; the old one signs too until `overlap` is over. 0: others know it."""
-        check_overlap(overlap)
-        found, secret = await self.get(endpoint, org=org, conn=conn), new_secret()
-        keys = await vault.async_to_write(self._of._ring, found.org_id)
-        written = vault.closed(keys, found.org_id, "secret", found.id, secret)
-        who = replace(self._of._who(org), org_id=found.org_id)
-        flow = webhooks.rotate(self._of._sql, found.id, who, secret=written, overlap=overlap, reason=reason)
-        await self._of._run(flow, conn)
-        return secret
-
-    async def ping(self, endpoint: UUID, *, org: str | None = None, conn: Any = None) -> UUID:
-        """Send a `webhook.ping` event to one endpoint, whatever it wants; answers the delivery."""
-        found = _pingable(await self.get(endpoint, org=org, conn=conn))
+        flow = webhooks.endpoint_of(self.seam.sql, endpoint, self.seam.who(org))
+        found = _pingable((yield from self.seam.ask(flow, conn)))
         told = event(PING, {"endpoint_id": found.id}, ("Endpoint", found.id))
         job = self._hooks.job().for_org(found.org_id)
-        return (await self._hooks.async_tell(self._of, told, job, conn, found.id))[0].id
+        return (yield from self._hooks.tell(self.seam, told, job, conn, found.id))[0].id
 
     def _who(self, org: str | None) -> Who:
-        who = self._of._who(org)
+        who = self.seam.who(org)
         return replace(who, org_id=DEFAULT_ORG) if who.org_id is None else who
+
+
+class Endpoints(EndpointVerbs, Sync):
+    """Endpoints, for sync code; made by `webhooks.endpoints(client)`."""
+
+
+class AsyncEndpoints(EndpointVerbs, Async):
+    """Endpoints, for async code; made by `webhooks.endpoints(client)`."""
+
+
+def _checked(transport: Transport, url: str) -> Target:
+    """The target of a URL, from code that may block; in a thread, because a loop may run in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, transport.check(url)).result()

@@ -12,9 +12,9 @@ from uuid import UUID, uuid5
 import msgspec
 
 from mainspring.checks import check_instant
-from mainspring.document import check_payload, stable_hash
 from mainspring.errors import ValidationError
-from mainspring.texts import text_problem
+from mainspring.text.document import check_payload, stable_hash
+from mainspring.text.texts import text_problem
 from mainspring.uuid7 import uuid7
 
 MAX_TYPE: Final = 100

@@ -12,7 +12,7 @@ from typing import Final
 
 import h11
 
-from mainspring.contrib.webhooks.answer import BODY, Answer, kept
+from mainspring.contrib.webhooks.response import BODY, Response, kept
 from mainspring.contrib.webhooks.target import Target
 from mainspring.outcome import Failure
 
@@ -23,7 +23,7 @@ _PARTS: Final = 2000  # pieces of a body: thousands of tiny ones cost more time 
 _INTERIM: Final = 10  # answers before the answer, such as 100 and 103
 
 
-class _Line:
+class _Wire:
     """Bytes in, events out; at its end when the receiver has sent more than anyone needs."""
 
     def __init__(self, reader: StreamReader) -> None:
@@ -54,9 +54,9 @@ class _Line:
 
 async def exchange(
     reader: StreamReader, writer: StreamWriter, target: Target, headers: Mapping[str, str], body: bytes
-) -> Answer:
+) -> Response:
     """Send a request and read its answer."""
-    line = _Line(reader)
+    wire = _Wire(reader)
     request = {
         "host": target.authority,
         "user-agent": "Mainspring-Webhooks",
@@ -68,24 +68,24 @@ async def exchange(
     }
     head = h11.Request(method="POST", target=target.path, headers=list(request.items()))
     # Not waited for: a receiver may answer before it has read everything, and its answer counts.
-    writer.write(b"".join(line.http.send(event) or b"" for event in (head, h11.Data(data=body), h11.EndOfMessage())))
+    writer.write(b"".join(wire.http.send(event) or b"" for event in (head, h11.Data(data=body), h11.EndOfMessage())))
 
-    response = await line.event()
+    response = await wire.event()
     for _ in range(_INTERIM):
         if not isinstance(response, h11.InformationalResponse):
             break
-        response = await line.event()
+        response = await wire.event()
     if not isinstance(response, h11.Response):
         raise Failure("the receiver announces an answer and does not give it", code="HttpException")
     headers_kept, cut = kept(response.headers)
     data = bytearray()
     for _ in range(_PARTS):
-        event = await line.event()
+        event = await wire.event()
         if isinstance(event, h11.EndOfMessage):
-            return Answer(response.status_code, headers_kept, bytes(data), cut)
+            return Response(response.status_code, headers_kept, bytes(data), cut)
         if not isinstance(event, h11.Data):
             break
         data += event.data
         if len(data) > BODY:
             break
-    return Answer(response.status_code, headers_kept, bytes(data[:BODY]), truncated=True)
+    return Response(response.status_code, headers_kept, bytes(data[:BODY]), truncated=True)

@@ -21,8 +21,8 @@ from mainspring.contrib.webhooks import addresses
 from mainspring.contrib.webhooks import headers as request_headers
 from mainspring.contrib.webhooks import target as targets
 from mainspring.contrib.webhooks.addresses import Address
-from mainspring.contrib.webhooks.answer import Answer
 from mainspring.contrib.webhooks.policy import Policy
+from mainspring.contrib.webhooks.response import Response
 from mainspring.contrib.webhooks.target import Target, TargetRefused
 from mainspring.errors import ConfigurationError
 from mainspring.outcome import Failure
@@ -77,7 +77,7 @@ class Transport:
             raise TargetRefused("the host has no address now") from None
         return target
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, timeout: float = TIMEOUT) -> Answer:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, timeout: float = TIMEOUT) -> Response:
         """Send a request and give what was answered, whatever its status.
 
         TargetRefused when it may not go there: nothing was sent. Failure `WebhookTimeout` when time was over, and

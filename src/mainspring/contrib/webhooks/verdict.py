@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 
-from mainspring.contrib.webhooks.answer import Answer
+from mainspring.contrib.webhooks.response import Response
 from mainspring.db.webhooks import Kept
 from mainspring.errors import MainspringError
 from mainspring.outcome import Failure, Permanent, RetryAfter
-from mainspring.sanitize import masked, sanitize
+from mainspring.text.sanitize import masked, sanitize
 
 GONE: Final = 410
 #: A receiver may ask for this much patience.
@@ -21,12 +21,12 @@ PATIENCE: Final = timedelta(hours=24)
 MAX_ERROR: Final = 1000
 
 
-def failure(answer: Answer, now: datetime) -> Failure | None:
+def failure(answer: Response, now: datetime) -> Failure | None:
     """What the attempt raises; None: it is delivered. Redirects are not followed, so they are failures as well.
 
-    >>> failure(Answer(204, {}, b"", False), datetime.now(UTC)) is None
+    >>> failure(Response(204, {}, b"", False), datetime.now(UTC)) is None
     True
-    >>> failure(Answer(503, {"retry-after": "120"}, b"", False), datetime.now(UTC)).after
+    >>> failure(Response(503, {"retry-after": "120"}, b"", False), datetime.now(UTC)).after
     datetime.timedelta(seconds=120)
     """
     if 200 <= answer.status <= 299:
@@ -58,7 +58,7 @@ def retry_after(text: str | None, now: datetime) -> timedelta | None:
         return None
 
 
-def kept(answer: Answer, error: Failure | None) -> Kept:
+def kept(answer: Response, error: Failure | None) -> Kept:
     """What is kept of an answer, within the bounds that the transport has set."""
     headers = msgspec.json.encode(masked(dict(answer.headers))).decode()
     body = base64.b64encode(answer.body).decode()

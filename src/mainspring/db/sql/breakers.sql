@@ -7,7 +7,8 @@ select {schema}.declare_breakers(%(rules)s::text::json)
 -- name: look_at_breakers
 -- Each worker whose application has breakers, four times a second. The table is small: dependencies, and keys in trouble.
 select b.org_id, b.name, b.key, {schema}.breaker_state(b), {schema}.breaker_wait(b),
-       coalesce(b.at[cardinality(b.at)] > {schema}.now() - b.within, false), {schema}.now()
+       coalesce(b.at[cardinality(b.at)] > {schema}.now() - b.within, false), {schema}.now(),
+       coalesce(b.forced = 'closed', false)
 from {schema}.breaker b
 where b.name = any(array(select json_array_elements_text(%(names)s::text::json)))
   and (b.key = '' or b.state <> 'closed' or b.forced is not null or b.at[cardinality(b.at)] > {schema}.now() - b.within)
@@ -20,13 +21,13 @@ select * from {schema}.report_calls(%(calls)s::text::json)
 -- A worker whose job needs a breaker that is half open.
 select * from {schema}.ask_probe(%(org)s::text, %(name)s::text, %(key)s::text, %(epoch)s)
 
--- name: free_gate
--- Workers that saw a breaker close. Index: waiting_gate.
-select {schema}.free_gate(%(gate)s::text, %(limit)s)
+-- name: park_due
+-- Workers that see jobs stopped by a breaker that is open.
+select {schema}.park_due(%(name)s::text, %(queues)s::text[], %(tasks)s::text[], %(limit)s)
 
--- name: free_gates
--- Each worker when it starts, and every minute.
-select {schema}.free_gates(%(limit)s)
+-- name: release_gates
+-- Workers that see a breaker close or its pause end; for all gates when they start, and every few seconds.
+select {schema}.release_gates(%(gates)s::text[], %(queues)s::text[], %(tasks)s::text[], %(limit)s)
 
 -- name: forget_breakers
 -- Workers, every minute.
@@ -51,8 +52,7 @@ select json_build_object(
   'opened', b.opened,
   'waiting', (select count(*) from (
                 select from {schema}.waiting w
-                where w.gate = 'breaker:' || b.name || case when b.key = '' then '' else ':' || b.key end
-                  and w.gate is not null and (b.key = '' or w.org_id = b.org_id) limit 10000) x),
+                where w.gate = {schema}.breaker_gate(b.org_id, b.name, b.key) limit 10000) x),
   'forced', b.forced, 'forced_at', b.forced_at, 'forced_by', b.forced_by, 'forced_reason', b.forced_reason,
   'failures', b.failures, 'rate', b.rate, 'calls', b.calls, 'within_s', extract(epoch from b.within),
   'pause_s', extract(epoch from b.pause), 'longest_s', extract(epoch from b.longest), 'probes', b.probes)::text

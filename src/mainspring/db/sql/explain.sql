@@ -2,7 +2,7 @@
 
 -- name: explain
 -- A person asks for one job. By primary keys; what is ahead is counted up to a limit, and the few rows of `worker` are
--- read whole. `crew` holds the workers that a claim can come from, each with what it would ask for.
+-- read whole. `crew` holds the workers that a claim can come from.
 with job as materialized (
   select j.* from {schema}.jobs j
   where j.id = %(id)s::text::uuid and (%(org)s::text is null or j.org_id = %(org)s::text)
@@ -16,12 +16,9 @@ with job as materialized (
 ), paused as materialized (
   select q.name, q.paused_at, q.paused_by, q.pause_reason from {schema}.queue q
   where q.org_id = 'SYSTEM' and q.paused_at is not null
-), rescuing as materialized (
-  select r.worker from {schema}.running r where r.crashes > 0
 ), crew as materialized (
   select w.id, w.host, w.pid, w.running, w.concurrency, w.queues, w.tasks,
-         t.queue = any(w.queues) as serves, t.task = any(w.tasks) as knows,
-         w.id in (select worker from rescuing) as rescuing
+         t.queue = any(w.queues) as serves, t.task = any(w.tasks) as knows
   from {schema}.worker w, ticket t
   where w.seen_at >= {schema}.now() - %(gone_after)s::text::interval * {schema}.speed() and not w.stopping
 )
@@ -46,19 +43,24 @@ select json_build_object(
           order by p.state in ('failed', 'dead') desc, d.place limit 1) x))
     from ticket t where t.gate = 'parents'),
   'breaker', (  -- of a job that it has put off
-    select json_build_object('need', g.need, 'state', coalesce({schema}.breaker_state(b), 'closed'), 'since', b.since,
+    select json_build_object('need', n.name || case when b.key <> '' then ':' || b.key else '' end,
+                             'state', coalesce({schema}.breaker_state(b), 'closed'), 'since', b.since,
                              'next_probe', b.until, 'forced_by', b.forced_by, 'forced_reason', b.forced_reason)
     from ticket t
-    cross join lateral (select substr(t.gate, 9) as need, split_part(t.gate, ':', 2) as name) g
-    left join {schema}.breaker b
-      on b.name = g.name and b.key = substr(g.need, length(g.name) + 2)
-     and b.org_id = case when b.key = '' then 'SYSTEM' else t.org_id end
-    where t.gate like 'breaker:%%'),
+    cross join lateral (select split_part(t.gate, ':', 2) as name) n
+    cross join lateral {schema}.breaker_at(t.gate, t.org_id) b
+    where starts_with(t.gate, 'breaker:')),
+  'endpoint', (  -- of a delivery that waits until it is resumed
+    select json_build_object('id', {schema}.endpoint_at(t.gate), 'state', e.state, 'since', e.changed_at, 'reason', e.reason)
+    from ticket t left join {schema}.webhook_endpoint e on e.org_id = t.org_id and e.id = {schema}.endpoint_at(t.gate)
+    where starts_with(t.gate, 'endpoint:')),
   'limits', (  -- that concern it: how much room there is, whether it was put off, and who goes first where order matters
     select coalesce(json_agg(json_build_object(
              'name', l.name, 'by', l.by, 'rate', l.rate, 'per_s', extract(epoch from l.per), 'concurrency', l.concurrency,
              'in_order', l.in_order, 'key', case l.by when 'org' then t.org_id when 'strand' then t.strand end,
-             'room', {schema}.room(l, g.gate, {schema}.now()),
+             'room', {schema}.spare(l, g.gate, {schema}.now()),
+             'late', (select s.worker from {schema}.share s where s.org_id = 'SYSTEM' and s.gate = g.gate and s.late_at is not null
+                        and s.until > {schema}.now() - interval '1 min' limit 1),
              'opens_at', case when l.rate is not null then {schema}.opens_at(l, g.gate, {schema}.now()) end,
              'put_off_to', case when t.gate = g.gate and t.due_at > {schema}.now() then t.due_at end,
              'in_place', p.in_place, 'after', case when not p.in_place then p.after end) order by l.name), '[]')
@@ -83,14 +85,7 @@ select json_build_object(
   'crew', (
     select coalesce(json_agg(json_build_object(
              'id', c.id, 'host', c.host, 'pid', c.pid, 'running', c.running, 'concurrency', c.concurrency,
-             'serves', c.serves, 'knows', c.knows, 'rescuing', c.rescuing,
-             'rescued_ahead', case when t.crashes > 0 then (
-               select count(*) from (
-                 select from {schema}.waiting w
-                 where w.crashes > 0 and w.due_at <= {schema}.now() and w.queue = any(c.queues) and w.task = any(c.tasks)
-                   and w.queue not in (select name from paused) and (w.due_at, w.id) < (t.due_at, t.id)
-                   and w.xmax::text not in (select xid from open)
-                 limit %(most)s) x) end) order by c.id), '[]')
+             'serves', c.serves, 'knows', c.knows) order by c.id), '[]')
     from crew c, ticket t),
   'ahead', (
     select count(*) from (
@@ -103,7 +98,15 @@ select json_build_object(
           and (w.org_id = t.org_id or not exists (select from {schema}.fair f where f.queue = t.queue))
         limit %(most)s) w
       where t.due_at <= {schema}.now() and t.crashes = 0
+      union all (
+        select from ticket t join {schema}.waiting w
+          on w.crashes > 0 and least(w.crashes, 2) = least(t.crashes, 2) and w.queue = t.queue
+        where t.due_at <= {schema}.now() and w.due_at <= {schema}.now() and (w.due_at, w.id) < (t.due_at, t.id)
+        limit %(most)s)
       limit %(most)s) x),
+  'quarantine', (
+    select json_build_object('held_at', k.held_at, 'workers', cardinality(k.workers), 'next_probe', k.probe_at)
+    from {schema}.quarantine k, ticket t where k.org_id = 'SYSTEM' and k.task = t.task and k.held_at is not null),
   'lease', (
     select json_build_object('worker', r.worker, 'host', w.host, 'pid', w.pid, 'seen_at', w.seen_at,
                              'expired', r.lease_expires_at <= {schema}.now())

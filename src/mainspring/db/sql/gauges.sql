@@ -2,7 +2,7 @@
 
 -- name: gauges
 -- Every worker process with a metrics port, at most every few seconds. No count is proportional to the number of jobs:
--- lanes are counted by index waiting_claim up to a cap, dead letters by finished_open, tables by their statistics; the
+-- lanes are counted by index waiting_claim up to a cap, the oldest at a gate is found by waiting_parked, dead letters by finished_open, tables by their statistics; the
 -- last heartbeat is found by index fire_at, and there is one a minute.
 with recursive lane(name) as (
   (select w.queue from {schema}.waiting w order by w.queue limit 1)
@@ -28,7 +28,7 @@ with recursive lane(name) as (
               where w.queue = n.name and w.priority = p.priority and w.due_at > {schema}.now()
               limit %(cap)s::text::bigint) x
             limit %(cap)s::text::bigint) y) as later,
-         (select extract(epoch from {schema}.now() - min(x.due_at))
+         (select extract(epoch from {schema}.now() - least(min(x.due_at), {schema}.oldest_parked(n.name)))
           from generate_series(0, 3) p(priority)
           cross join lateral (
             select w.due_at from {schema}.waiting w
@@ -68,8 +68,16 @@ select json_build_object(
                       then extract(epoch from {schema}.now() - coalesce(b.forced_at, b.since)) end,
        'keys', (select count(*) from (
           select from {schema}.breaker k where k.name = b.name and k.key <> '' and {schema}.breaker_state(k) <> 'closed'
-          limit %(cap)s::text::bigint) k)) order by b.name), '[]')
+          limit %(cap)s::text::bigint) k),
+       'waiting', (select count(*) from (
+          (select from {schema}.waiting w where w.gate = 'breaker:' || b.name limit %(cap)s::text::bigint)
+          union all
+          (select from {schema}.waiting w  -- its keys
+           where w.gate > 'breaker:' || b.name || ':' and w.gate < 'breaker:' || b.name || ';'
+           limit %(cap)s::text::bigint)) x)) order by b.name), '[]')
      from {schema}.breaker b where b.org_id = 'SYSTEM' and b.key = ''),
+  'quarantined', (select coalesce(json_agg(k.task order by k.task), '[]') from (
+       select k.task from {schema}.quarantine k where k.held_at is not null limit 1000) k),
   'alerts', (select coalesce(json_agg(n order by n.name, n.severity), '[]') from (
        select a.name, a.severity, count(*) as open
        from (select x.name, x.severity from {schema}.alert x where x.closed_at is null order by x.name

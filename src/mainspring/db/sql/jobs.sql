@@ -25,8 +25,10 @@ select case when (select last_value from {schema}.idle_until) > extract(epoch fr
 select {schema}.wake()
 
 -- name: known_jobs
--- After a connection was lost during an enqueue: which of these ids did commit? Index: job_pkey.
+-- After a connection was lost during an enqueue: which of these ids did commit? Index: job_pkey. The transaction number
+-- makes this commit wait for a synchronous standby: then what it saw is there, too.
 select id, answer.state from unnest(%(ids)s::text::uuid[]) id cross join lateral {schema}.state_of(id) answer
+where pg_current_xact_id() is not null
 
 -- name: get_job
 -- A person or a program asks for one job. Index: the primary keys.

@@ -11,7 +11,7 @@ select json_strip_nulls(json_build_object(
   'waiting', case when l.queue is null or l.by <> 'all' then (
       select count(*) from (
         select from {schema}.waiting w where w.gate is not null and starts_with(w.gate, l.name || '/') limit 10000) w)
-    when {schema}.room(l, l.name || '/', {schema}.now()) <= 0 then (
+    when {schema}.spare(l, l.name || '/', {schema}.now()) <= 0 then (
       select count(*) from (
         select from generate_series(0, 3) p(priority) cross join lateral (
           select from {schema}.waiting w
@@ -22,12 +22,15 @@ select json_strip_nulls(json_build_object(
 from {schema}.limit l
 left join lateral (
   select max(k.n) as used, count(*) as keys from (
-    select sum(e.n) - (
-        select count(*) from {schema}.unused u
-        where u.org_id = 'SYSTEM' and u.gate = b.gate and u.at > {schema}.now() - l.per) as n
-    from {schema}.bucket b, unnest(b.at, b.count) e(at, n)
-    where l.rate is not null and b.org_id = 'SYSTEM' and b.name = l.name and e.at > {schema}.now() - l.per
-    group by b.gate
+    select sum(e.n) as n
+    from (
+      select b.gate, y.at, y.n from {schema}.bucket b, unnest(b.at, b.count) y(at, n)
+      where l.rate is not null and b.org_id = 'SYSTEM' and b.name = l.name
+      union all
+      select s.gate, y.at, y.n from {schema}.share s, unnest(s.at, s.count) y(at, n)
+      where l.rate is not null and s.org_id = 'SYSTEM' and s.name = l.name) e
+    where e.at > {schema}.now() - l.per
+    group by e.gate
     union all
     select count(*) from (
       select s.gate from {schema}.slot s

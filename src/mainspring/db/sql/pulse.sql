@@ -166,7 +166,7 @@ select json_build_object(
     left join {schema}.queue q on q.org_id = 'SYSTEM' and q.name = n.name
     left join busy b on b.queue = n.name
     cross join lateral (
-      select count(*) as ready, min(x.due_at) as oldest
+      select count(*) as ready, least(min(x.due_at), {schema}.oldest_parked(n.name)) as oldest
       from generate_series(0, 3) p(priority)
       cross join lateral (
         select w.due_at from {schema}.waiting w

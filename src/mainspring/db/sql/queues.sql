@@ -18,7 +18,7 @@ select json_build_object('name', n.name, 'paused_at', q.paused_at, 'paused_by', 
 from names n
 left join {schema}.queue q on q.org_id = 'SYSTEM' and q.name = n.name
 cross join lateral (
-  select least(count(*), 10000) as ready, min(x.due_at) as oldest
+  select least(count(*), 10000) as ready, least(min(x.due_at), {schema}.oldest_parked(n.name)) as oldest
   from (values (0::smallint), (1::smallint), (2::smallint), (3::smallint)) p(priority)
   cross join lateral (
     select w.due_at from {schema}.waiting w

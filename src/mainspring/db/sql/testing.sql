@@ -1,8 +1,12 @@
 -- What the testing kit says, in test databases only.
 
 -- name: next_instant
--- Where virtual time stops on its way: at the next due time, at the next fire, where the next lease ends, where a closed queue opens.
+-- Where virtual time stops on its way: at the next due time, at the next fire, where the next lease ends, where a closed
+-- queue opens, where the pause of a breaker ends at whose gate jobs wait.
 select least(
+  (select min({schema}.next_call(b)) from {schema}.breaker b
+   where {schema}.next_call(b) > {schema}.now() and b.forced is null and exists (
+     select from {schema}.waiting w where w.gate = {schema}.breaker_gate(b.org_id, b.name, b.key))),
   (select min(w.due_at) from {schema}.waiting w
    where w.task = any(%s::text[]) and w.due_at > {schema}.now() and w.due_at < 'infinity'),
   (select min(r.lease_expires_at) from {schema}.running r where r.lease_expires_at > {schema}.now()),

@@ -2,7 +2,11 @@
 
 -- name: claim
 -- The exchange, every few milliseconds while there is work.
-select * from {schema}.claim(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+select * from {schema}.claim(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::json)
+
+-- name: shares
+-- The exchange, after the claims of a turn, once a job was let in by a rate.
+select * from {schema}.shares(%s)
 
 -- name: complete
 -- The exchange, in the same transaction as the next claim.
@@ -45,7 +49,23 @@ select epoch from {schema}.running where worker = %s and cancel_requested_at is 
 
 -- name: rescue
 -- Every few seconds.
-select * from {schema}.rescue(%s, %s)
+select * from {schema}.rescue(%s, %s, %s)
+
+-- name: take_back_crashes
+-- A worker that comes back from an outage, for the leases that it lost by it. Index: the primary key, audit_job.
+select {schema}.take_back_crashes(%s, %s, %s, %s)
+
+-- name: end_leases
+-- A worker whose process for jobs that run alone has died: nobody need wait for the lease, nor for it to come back.
+update {schema}.running set lease_expires_at = {schema}.now() - interval '1 day' where worker = %s
+
+-- name: end_quarantine
+-- A worker whose probe succeeded.
+select {schema}.end_quarantine(%s, 'system', %s, 'a probe succeeded')
+
+-- name: alone_due
+-- With each poll: whether a job waits that must run alone. Index: waiting_rescued, nearly always empty.
+select {schema}.next_alone(%s, array_fill(1, array[cardinality(%s::text[])]), %s) is not null
 
 -- name: release_held
 select {schema}.release_held()

@@ -10,17 +10,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import mainspring as ms
 from mainspring_apps.staffing.demo import people as _tasks  # noqa: F401 (their tasks)
 from mainspring_apps.staffing.demo.acts import people
 from mainspring_apps.staffing.demo.seed import ZONES, seed
-from mainspring_apps.staffing.market import market
+from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.web import ABOUT
 
 
-def demo(zones: Sequence[str] = ZONES, **options: Any) -> ms.App:
+def demo(zones: Sequence[str] = ZONES, **options: Any) -> Market:
     """The marketplace with people in these zones, as the environment says where its providers are."""
-    return market(registries=[people], prepare=[partial(seed, zones=zones)], about=ABOUT, **options)
+    return Market(extra=[people], seed=partial(seed, zones=zones), about=ABOUT, **options)
 
 
 def __getattr__(name: str) -> Any:

@@ -10,11 +10,12 @@ from typing import Final
 import msgspec
 
 import mainspring as ms
-from mainspring_apps.staffing.desk import acting, desk, log
+from mainspring_apps.staffing.desk import Desk, acting, log
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
+from mainspring_apps.tasks import Tasks
 
-people = ms.Registry("people")
+people = Tasks[Desk]("people")
 QUEUE: Final = "people"
 
 
@@ -61,6 +62,6 @@ def of(shift: Shift) -> dict[str, int]:
     return {"booking_id": shift.booking_id, "time_log_id": shift.id}
 
 
-def later(conn: Conn, job: ms.NewJob, at: datetime) -> None:
+def later(desk: Desk, conn: Conn, job: ms.NewJob, at: datetime) -> None:
     """Somebody will do something."""
-    desk().enqueue(conn, job.at(max(at, desk().now(conn))))
+    desk.enqueue(conn, job.at(max(at, desk.now(conn))))

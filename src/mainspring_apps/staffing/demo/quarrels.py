@@ -6,61 +6,63 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import mainspring as ms
-from mainspring_apps.staffing import disputes, escrow, incidents, store
 from mainspring_apps.staffing import people as team
+from mainspring_apps.staffing import store
+from mainspring_apps.staffing.conflicts import disputes, incidents
 from mainspring_apps.staffing.demo.acts import QUEUE, Shift, act, later, minutes, one_in, part_of, people
-from mainspring_apps.staffing.desk import desk
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.payments import escrow
 from mainspring_apps.staffing.rules.dispute import Option
 
 
 @people.task(queue=QUEUE)
-def dispute(ctx: ms.SyncContext, *, booking_id: int, time_log_id: int, option: Option) -> None:
+def dispute(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int, option: Option) -> None:
     """A supervisor, or the worker, disputes a timesheet; most are settled within a day, a few go to court."""
     filed: list[int] = []
     with ctx.transaction() as conn:
         shift = store.needed(conn, Shift, "demo_shift", time_log_id=time_log_id)
         who = shift.worker if option == "A" and one_in(4) else shift.supervisor
-        act(conn, who, lambda: filed.append(disputes.file_dispute(conn, time_log_id, option=option, by=who)))
+        act(conn, who, lambda: filed.append(disputes.file_dispute(desk, conn, time_log_id, option=option, by=who)))
         for id_ in filed:
-            at = desk().now(conn) + minutes(30, 20 * 60)
-            later(conn, court.job(dispute_id=id_) if one_in(6) else resolve.job(dispute_id=id_), at)
+            at = desk.now(conn) + minutes(30, 20 * 60)
+            later(desk, conn, court.job(dispute_id=id_) if one_in(6) else resolve.job(dispute_id=id_), at)
 
 
 @people.task(queue=QUEUE)
-def court(ctx: ms.SyncContext, *, dispute_id: int) -> None:
+def court(desk: Desk, ctx: ms.SyncContext, *, dispute_id: int) -> None:
     """Lawyers take over; days later it is settled all the same."""
     with ctx.transaction() as conn:
-        act(conn, None, lambda: disputes.resolve_dispute(conn, dispute_id, status="Legal_Hold"))
-        later(conn, resolve.job(dispute_id=dispute_id), desk().now(conn) + timedelta(days=2) + minutes(0, 3000))
+        act(conn, None, lambda: disputes.resolve_dispute(desk, conn, dispute_id, status="Legal_Hold"))
+        later(desk, conn, resolve.job(dispute_id=dispute_id), desk.now(conn) + timedelta(days=2) + minutes(0, 3000))
 
 
 @people.task(queue=QUEUE)
-def resolve(ctx: ms.SyncContext, *, dispute_id: int) -> None:
+def resolve(desk: Desk, ctx: ms.SyncContext, *, dispute_id: int) -> None:
     """Both sides agree on who gets how much of what is frozen."""
     with ctx.transaction() as conn:
         lender, borrower = _divided(escrow.frozen(conn, dispute_id=dispute_id))
         about = {"lender_minor": lender, "borrower_minor": borrower}
-        act(conn, None, lambda: disputes.resolve_dispute(conn, dispute_id, status="Settled", **about))
+        act(conn, None, lambda: disputes.resolve_dispute(desk, conn, dispute_id, status="Settled", **about))
 
 
 @people.task(queue=QUEUE)
-def report(ctx: ms.SyncContext, *, booking_id: int, option: Option) -> None:
+def report(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, option: Option) -> None:
     """Something happened on site; it is looked into, and closed."""
     filed: list[int] = []
     with ctx.transaction() as conn:
         admin = team.people(conn, booking_id, "Borrowing Admin")[0]
-        act(conn, admin, lambda: filed.append(incidents.file_incident(conn, booking_id, option=option, by=admin)))
+        act(conn, admin, lambda: filed.append(incidents.file_incident(desk, conn, booking_id, option=option, by=admin)))
         for id_ in filed:
-            later(conn, close.job(incident_id=id_), desk().now(conn) + minutes(6 * 60, 48 * 60))
+            later(desk, conn, close.job(incident_id=id_), desk.now(conn) + minutes(6 * 60, 48 * 60))
 
 
 @people.task(queue=QUEUE)
-def close(ctx: ms.SyncContext, *, incident_id: int) -> None:
+def close(desk: Desk, ctx: ms.SyncContext, *, incident_id: int) -> None:
     """An incident is closed, and what it froze divided."""
     with ctx.transaction() as conn:
         lender, borrower = _divided(escrow.frozen(conn, incident_id=incident_id))
         about = {"lender_minor": lender, "borrower_minor": borrower}
-        act(conn, None, lambda: incidents.resolve_incident(conn, incident_id, **about))
+        act(conn, None, lambda: incidents.resolve_incident(desk, conn, incident_id, **about))
 
 
 def _divided(holds: Sequence[escrow.Hold]) -> tuple[int, int]:

@@ -9,10 +9,12 @@ from typing import Any, Final
 
 import stripe as sdk
 
-from mainspring_apps.staffing import accounts, bookings, charging, search, store
+from mainspring_apps.staffing import bookings, store
 from mainspring_apps.staffing.demo.people import plan_day
-from mainspring_apps.staffing.desk import desk
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.payments import accounts, weekly
 from mainspring_apps.staffing.rules import weeks
+from mainspring_apps.staffing.searches import search
 from mainspring_apps.staffing.store import Conn
 
 #: Where clocks are odd: quarters of an hour, half-hour changes, missing midnights, the first and the last zone.
@@ -29,34 +31,37 @@ WEEKS: Final = 8  # that bookings last
 SHIFTS: Final = ((time(8), time(16, 30), bookings.WORK_WEEK), (time(22), time(6), frozenset(range(7))))
 
 
-def seed(conn: Conn, zones: Sequence[str] = ZONES) -> None:
+def seed(desk: Desk, conn: Conn, zones: Sequence[str] = ZONES) -> None:
     """Settle everybody in, unless somebody lives here already."""
     if store.value(conn, "anybody"):
         return
-    bank = desk().stripe
-    now = desk().now(conn)
+    bank = desk.stripe
+    now = desk.now(conn)
     for number, zone in enumerate(zones):
-        _settle(conn, bank, now, number, zone)
+        _settle(desk, conn, bank, now, number, zone)
 
 
-def _settle(conn: Conn, bank: Any, now: datetime, number: int, zone: str) -> None:
+def _settle(desk: Desk, conn: Conn, bank: Any, now: datetime, number: int, zone: str) -> None:
     city = zone.rpartition("/")[2].replace("_", " ")
-    borrower = bookings.add_company(conn, kind="Borrower", name=f"{city} Builders")
-    lender = bookings.add_company(conn, kind="Lender", name=f"{city} Staff")
+    borrower = bookings.add_company(desk, conn, kind="Borrower", name=f"{city} Builders")
+    lender = bookings.add_company(desk, conn, kind="Lender", name=f"{city} Staff")
     card = DECLINED if number % 5 == 3 else "pm_card_visa"
     customer = bank.sync.customer(key=f"demo:customer:{borrower}", name=f"{city} Builders")
-    bookings.put_card(conn, borrower, customer=customer, payment_method=card)
-    accounts.connect_account(conn, lender, account=_account(lender))
-    admin, *_ = [_user(conn, company, role, zone) for company in (borrower, lender) for role in ("Admin", "Manager")]
-    supervisor = _user(conn, borrower, "Supervisor", zone)
-    project = bookings.add_project(conn, company_id=borrower, name=f"{city} Tower", timezone=zone)
+    bookings.put_card(desk, conn, borrower, customer=customer, payment_method=card)
+    accounts.connect_account(desk, conn, lender, account=_account(lender))
+    admin, *_ = [
+        _user(desk, conn, company, role, zone) for company in (borrower, lender) for role in ("Admin", "Manager")
+    ]
+    supervisor = _user(desk, conn, borrower, "Supervisor", zone)
+    project = bookings.add_project(desk, conn, company_id=borrower, name=f"{city} Tower", timezone=zone)
     today = weeks.local_date(now, zone)
-    bookings.add_policy(conn, company_id=borrower, expiration_date=today + timedelta(days=365))
-    bookings.add_policy(conn, company_id=lender, expiration_date=today + timedelta(days=2 + 3 * number))
+    bookings.add_policy(desk, conn, company_id=borrower, expiration_date=today + timedelta(days=365))
+    bookings.add_policy(desk, conn, company_id=lender, expiration_date=today + timedelta(days=2 + 3 * number))
     for place, (start, end, weekdays) in enumerate(SHIFTS):
         first = today if weeks.shift(today, start, end, zone)[0] > now else today + weeks.DAY
-        worker = _worker(conn, lender, zone, TRADES[(number + place) % 4])
+        worker = _worker(desk, conn, lender, zone, TRADES[(number + place) % 4])
         booking = bookings.confirm_booking(
+            desk,
             conn,
             project_id=project,
             worker_id=worker,
@@ -69,22 +74,24 @@ def _settle(conn: Conn, bank: Any, now: datetime, number: int, zone: str) -> Non
             rate_minor=2500 + 100 * number + 33 * place,
             currency="USD" if number % 3 else "JPY" if number % 2 else "EUR",
         )
-        charging.pay_by_hand(conn, booking, by=admin)  # the week has begun, and Wednesday may be over
-    _worker(conn, lender, zone, TRADES[number % 4])
-    desk().enqueue(conn, plan_day.job(zone=zone, instant=now))  # the rest of today
-    search.save_search(conn, user_id=admin, name="Anybody near", criteria={"trade": TRADES[number % 4]})
+        weekly.pay_by_hand(desk, conn, booking, by=admin)  # the week has begun, and Wednesday may be over
+    _worker(desk, conn, lender, zone, TRADES[number % 4])
+    desk.enqueue(conn, plan_day.job(zone=zone, instant=now))  # the rest of today
+    search.save_search(desk, conn, user_id=admin, name="Anybody near", criteria={"trade": TRADES[number % 4]})
 
 
-def _user(conn: Conn, company: int, role: Any, zone: str) -> int:
+def _user(desk: Desk, conn: Conn, company: int, role: Any, zone: str) -> int:
     number = store.value(conn, "how_many_users")
     name = f"{FIRST[number % len(FIRST)]} {number}"
     address, phone = f"user{number}@example.com", f"+1555{number:07}"
-    return bookings.add_user(conn, company_id=company, role=role, name=name, email=address, phone=phone, timezone=zone)
+    return bookings.add_user(
+        desk, conn, company_id=company, role=role, name=name, email=address, phone=phone, timezone=zone
+    )
 
 
-def _worker(conn: Conn, lender: int, zone: str, trade: str) -> int:
-    user = _user(conn, lender, "Worker", zone)
-    return bookings.add_worker(conn, company_id=lender, user_id=user, trade=trade, zip_code=f"{10000 + lender}")
+def _worker(desk: Desk, conn: Conn, lender: int, zone: str, trade: str) -> int:
+    user = _user(desk, conn, lender, "Worker", zone)
+    return bookings.add_worker(desk, conn, company_id=lender, user_id=user, trade=trade, zip_code=f"{10000 + lender}")
 
 
 def _account(lender: int) -> str:

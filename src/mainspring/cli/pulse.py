@@ -1,0 +1,90 @@
+"""The pulse of a worker process, felt from outside: code that holds the interpreter's lock stops all its threads."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import os
+import signal
+import time
+from asyncio.subprocess import Process
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+LOOK = 1.0  # seconds
+MARGIN = 2.0  # seconds beyond its lease that a process may be silent
+LAST_WORDS = 5.0  # seconds to write down where it stands
+
+
+class Pulse:
+    """A pipe into which a process writes, every second or so, for how long it may be silent next."""
+
+    def __init__(self) -> None:
+        self._ear, self.mouth = os.pipe()
+        os.set_blocking(self._ear, False)
+        self._heard, self._lease = time.monotonic(), float("inf")  # until it speaks for the first time
+        asyncio.get_running_loop().add_reader(self._ear, self._listen)
+
+    def given(self) -> None:
+        """The process has its end."""
+        os.close(self.mouth)
+
+    def close(self) -> None:
+        """Listen no more."""
+        asyncio.get_running_loop().remove_reader(self._ear)
+        os.close(self._ear)
+
+    async def end_if_silent(self, process: Process, told: Callable[[float], None]) -> None:
+        """End a process in which nothing runs any more; one that somebody has stopped is let be."""
+        looked = time.monotonic()
+        while True:
+            await asyncio.sleep(LOOK)
+            now = time.monotonic()
+            if now - looked > LOOK + MARGIN or stopped(process.pid):  # we were stopped, or it is
+                self._heard = now
+            looked = now
+            if now - self._heard > self._lease + MARGIN:
+                told(now - self._heard)
+                with suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGABRT)  # which makes it say where it stands
+                    await asyncio.sleep(LAST_WORDS)
+                    process.kill()
+                return
+
+    def _listen(self) -> None:
+        with suppress(OSError, ValueError):
+            said = os.read(self._ear, 65536).split()
+            if not said:  # it has closed its end
+                asyncio.get_running_loop().remove_reader(self._ear)
+                return
+            self._heard, self._lease = time.monotonic(), float(said[-1])
+
+
+def speaker(mouth: int) -> Callable[[float], None]:
+    """For the process itself: says that it lives, and for how long it may be silent."""
+    os.set_inheritable(mouth, False)
+    os.set_blocking(mouth, False)
+
+    def speak(lease: float) -> None:
+        with suppress(OSError):  # nobody listens any more, or not now
+            os.write(mouth, f"{lease:g}\n".encode())
+
+    return speak
+
+
+def fuse(lease: float) -> None:
+    """For a process that must end without help: it says where it stands and does, unless it says in time that it lives.
+
+    By a thread in C, which runs also while something holds the interpreter's lock. Whoever was stopped for so long
+    ends, too: it has lost its jobs.
+    """
+    faulthandler.dump_traceback_later(lease + MARGIN, exit=True)
+
+
+def stopped(pid: int) -> bool:
+    """Whether somebody has stopped it, or traces it; where nobody can tell, yes."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
+        return True

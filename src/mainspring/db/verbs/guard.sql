@@ -1,0 +1,72 @@
+-- What the database refuses, whoever writes.
+
+-- What is done by a function that may: it says so for its own duration (a function's SET clause would need a superuser).
+-- This guards against mistakes, not against somebody who sets the verb.
+create or replace function {schema}.verb() returns text language sql stable
+  return coalesce(current_setting('mainspring.verb', true), '');
+
+create or replace function {schema}.guard_job() returns trigger language plpgsql as $$
+begin
+  if tg_op = 'DELETE' then
+    if {schema}.verb() <> 'prune' then
+      raise exception 'a job is removed by prune only' using errcode = 'MS004';
+    end if;
+    return old;
+  end if;
+  if {schema}.verb() not in ('reset', 'replace') then
+    raise exception 'a job is written once: only reset and replace may change its payload'
+      using errcode = 'MS004';
+  end if;
+  if (to_jsonb(new) - '{payload,scheduled_for,max_attempts}'::text[])
+     is distinct from (to_jsonb(old) - '{payload,scheduled_for,max_attempts}'::text[]) then
+    raise exception 'only the payload, due time and attempt limit of a job may change' using errcode = 'MS004';
+  end if;
+  if exists (select from {schema}.running r where r.id = old.id) then
+    raise exception 'job % is running: its payload cannot change', old.id using errcode = 'MS004';
+  end if;
+  return new;
+end $$;
+
+create or replace trigger job_guard before update or delete on {schema}.job
+  for each row execute function {schema}.guard_job();
+
+create or replace function {schema}.guard_finished() returns trigger language plpgsql as $$
+begin
+  if tg_op = 'DELETE' and ({schema}.verb() = 'prune'
+     or ({schema}.verb() = 'replay' and old.state in ('failed', 'dead'))
+     or ({schema}.verb() = 'reset' and old.state in ('failed', 'dead', 'cancelled'))) then
+    return old;
+  end if;
+  raise exception 'a finished job does not change: % of a % job refused', lower(tg_op), old.state using errcode = 'MS004';
+end $$;
+
+create or replace trigger finished_guard before update or delete on {schema}.finished
+  for each row execute function {schema}.guard_finished();
+
+create or replace function {schema}.guard_append_only() returns trigger language plpgsql as $$
+begin
+  raise exception '% is append-only', tg_table_name using errcode = 'MS004';
+end $$;
+
+create or replace trigger audit_guard before update or delete on {schema}.audit
+  for each row execute function {schema}.guard_append_only();
+
+create or replace trigger audit_guard_truncate before truncate on {schema}.audit
+  for each statement execute function {schema}.guard_append_only();
+
+create or replace trigger seal_guard before update or delete on {schema}.seal
+  for each row execute function {schema}.guard_append_only();
+
+create or replace trigger seal_guard_truncate before truncate on {schema}.seal
+  for each statement execute function {schema}.guard_append_only();
+
+create or replace function {schema}.guard_fire() returns trigger language plpgsql as $$
+begin
+  if tg_op = 'DELETE' and {schema}.verb() = 'prune' then
+    return old;
+  end if;
+  raise exception 'a fire is written once' using errcode = 'MS004';
+end $$;
+
+create or replace trigger fire_guard before update or delete on {schema}.fire
+  for each row execute function {schema}.guard_fire();

@@ -1,0 +1,208 @@
+"""Registries: the tasks of an application, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
+
+from mainspring.declare.context import Context, SyncContext
+from mainspring.declare.schedule import Options as ScheduleOptions
+from mainspring.declare.schedule import Schedule
+from mainspring.declare.sweep import sweeper
+from mainspring.declare.task import Options, Task
+from mainspring.errors import DeclarationError, DuplicateTask, UnknownTask, ValidationError
+from mainspring.job import SYSTEM, NewJob
+from mainspring.text.texts import did_you_mean
+from mainspring.when.rule import Rule
+from mainspring.when.rule import every as rule_every
+
+ENGINE = "mainspring"  # the registry of the engine's own tasks
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Declare(Protocol):
+    """What `@tasks.task(...)` returns: it takes the function. A context parameter is not part of the payload."""
+
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[SyncContext, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class Registry:
+    """The tasks of one application. A name, or an alias, means one task in all registries that are joined.
+
+    >>> tasks = Registry("rental")
+    >>> @tasks.task(queue="q:notifications")
+    ... async def send_invoice(*, booking_id: int) -> None:
+    ...     "Send the invoice of a booking."
+    >>> tasks.get("send_invoice").job(booking_id=7).queue
+    'q:notifications'
+    """
+
+    def __init__(self, name: str) -> None:
+        if name == ENGINE and type(self) is Registry:  # whose tasks nobody authorizes
+            raise DeclarationError(f"registry {name}: this name is the engine's own")
+        self.name = name
+        self._tasks: dict[str, Task[Any, Any]] = {}  # by name and by alias
+        self._schedules: dict[tuple[str, str], Schedule] = {}  # by organisation and name
+        self._joined: list[Registry] = []
+        self._joined_by: list[Registry] = []
+
+    @overload
+    def task(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, fn: Callable[Concatenate[SyncContext, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, /, **options: Unpack[Options]) -> Declare: ...
+    def task(self, fn: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
+        """Declare a function as a task; see `mainspring.declare.task.Options` for what may be said about it."""
+
+        def declare(fn: Callable[..., R]) -> Task[..., R]:
+            task: Task[..., R] = Task(fn, app=self.name, **options)
+            self._add([task])
+            return task
+
+        return declare if fn is None else declare(fn)
+
+    def schedule(
+        self, name: str, rule: Rule, task: Task[..., Any] | str, /, **options: Unpack[ScheduleOptions]
+    ) -> Schedule:
+        """Declare that a task runs by a rule of time; see `mainspring.declare.schedule.Options` for what may be said.
+
+        ::
+
+            tasks.schedule("digest", ms.daily("08:00", zone="Europe/Oslo"), send_digest, catch_up="skip")
+
+        Workers write what is declared to the database when they start. With `zones` the rule fires in each of them,
+        with `entities` each fire makes a job for each of those.
+        """
+        try:
+            schedule = Schedule(name, rule, self.get(task) if isinstance(task, str) else task, app=self.name, **options)
+        except ValidationError as error:
+            raise DeclarationError(f"schedule {name}: {error}") from None
+        self._add_schedules([schedule])
+        return schedule
+
+    def sweep(
+        self,
+        name: str,
+        /,
+        *,
+        every: timedelta,
+        query: str,
+        job: Callable[[Any], NewJob],
+        by: str = "id",
+        limit: int = 1000,
+        queue: str = "q:maintenance",
+    ) -> Task[..., None]:
+        """Declare what should have happened by now, and the job for each row of it that no timer covers.
+
+        ::
+
+            tasks.sweep(
+                "late-approvals",
+                every=timedelta(minutes=5),
+                query="select id from timesheet where status = 'pending' and approve_at <= %(now)s",
+                job=lambda row: approve.job(timesheet_id=row.id).with_key(f"approve:{row.id}"),
+            )
+
+        A row is left alone while a job waits or runs under its key. Rows are read in pages of `limit`, in the order of
+        the column `by`, which is unique. It runs as a task of its name, in the organisation SYSTEM.
+        """
+        task: Task[..., None] | None = None
+
+        def following(after: Any) -> NewJob:
+            assert task is not None
+            return task.job(after=after)
+
+        try:
+            rule = rule_every(every)
+        except ValidationError as error:
+            raise DeclarationError(f"sweep {name}: every: {error}") from None
+        run = sweeper(name, query, job, by=by, limit=limit, following=following)
+        task = Task(run, app=self.name, name=name, category="maintenance", queue=queue)
+        task.sweeps = True
+        self._add([task])
+        self.schedule(name, rule, task, org=SYSTEM, running="skip")
+        return task
+
+    def schedules(self) -> list[Schedule]:
+        """Every schedule that is declared here or in a registry that was joined."""
+        return list(self._schedules.values())
+
+    def origins(self) -> list[str]:
+        """The names of this registry and of those that were joined: where what is found here was declared."""
+        return list(dict.fromkeys([self.name, *(name for other in self._joined for name in other.origins())]))
+
+    def include(self, *others: Registry) -> None:
+        """Join other registries: their tasks, and those they declare later, are found here too."""
+        for other in others:
+            self._add(list(other))
+            self._add_schedules(other.schedules())
+            other._joined_by.append(self)
+            self._joined.append(other)
+
+    def get(self, name: str) -> Task[Any, Any]:
+        """The task with this name or alias.
+
+        >>> Registry("rental").get("send_invoice")
+        Traceback (most recent call last):
+        mainspring.errors.UnknownTask: no task is called 'send_invoice'
+        """
+        try:
+            return self._tasks[name]
+        except KeyError:
+            raise UnknownTask(f"no task is called {name!r}{did_you_mean(name, self._tasks)}") from None
+
+    def names(self) -> list[str]:
+        """Every name that a stored job may have: of the tasks, and their aliases."""
+        return list(self._tasks)
+
+    def __iter__(self) -> Iterator[Task[Any, Any]]:
+        return iter(dict.fromkeys(self._tasks.values()))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tasks
+
+    def __len__(self) -> int:
+        return len(set(self._tasks.values()))
+
+    def __repr__(self) -> str:
+        return f"<Registry {self.name}: {len(self)} tasks>"
+
+    def _add(self, tasks: list[Task[Any, Any]]) -> None:
+        homes = self._above()
+        new = [(name, task) for task in tasks for name in dict.fromkeys((task.name, *task.aliases))]
+        for home in homes:  # all are asked before any is changed
+            for name, task in new:
+                other = home._tasks.get(name, task)
+                if other is not task:
+                    raise DuplicateTask(f"task {name} is declared twice: by {other.app} and by {task.app}")
+        for home in homes:
+            home._tasks.update(new)
+
+    def _add_schedules(self, schedules: list[Schedule]) -> None:
+        homes = self._above()
+        for home in homes:
+            for schedule in schedules:
+                other = home._schedules.get(schedule.place, schedule)
+                if other is not schedule:
+                    by = f"by {other.app} and by {schedule.app}"
+                    raise DeclarationError(f"schedule {schedule.name}: is declared twice: {by}")
+        for home in homes:
+            home._schedules.update((schedule.place, schedule) for schedule in schedules)
+
+    def _above(self) -> list[Registry]:
+        """This registry, and those that have joined it, directly or not."""
+        found = [self]
+        for registry in found:
+            found.extend(other for other in registry._joined_by if other not in found)
+        return found

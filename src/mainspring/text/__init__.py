@@ -1,0 +1,1 @@
+"""Words for people and machines: texts, documents, durations, what is masked, what an exception says."""

@@ -1,0 +1,1 @@
+"""Jobs that belong together: batches, flows, chunks."""

@@ -1,0 +1,1 @@
+"""Jobs of the engine itself: maintenance, and what watches over the rest."""

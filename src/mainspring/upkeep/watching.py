@@ -1,0 +1,125 @@
+"""Watching: an ordinary task, of the organisation SYSTEM, that asks the application's watches and keeps their alerts.
+
+Its name is the application's, so that applications in one database do not ask each other's. There is a schedule for
+each interval that watches have: whatever is due is asked in one run, and what it finds commits with its success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.rows import tuple_row
+
+from mainspring.db import alerts
+from mainspring.db.alerts import Found
+from mainspring.db.maintenance import begin, end
+from mainspring.db.run import async_psycopg_door, run_async
+from mainspring.db.schema import Sql, bounded
+from mainspring.declare.context import Context
+from mainspring.declare.registry import ENGINE, Registry
+from mainspring.declare.task import Task
+from mainspring.events import Event, Observer, tell
+from mainspring.health.alert import MAX_TEXT, AlertRow, check_subject
+from mainspring.health.watch import BROKEN, MOST, Row, Watch
+from mainspring.job import SYSTEM
+from mainspring.text.sanitize import sanitize
+from mainspring.when.rule import every as rule_every
+
+#: A condition only reads, and must answer soon: its alerts and those of the others wait for it.
+GUARD = "set local transaction_read_only = on; set local statement_timeout = '10 s'"
+#: A function that has not answered after so many seconds has failed.
+PATIENCE = 30.0
+
+
+class Watching(Registry):
+    """The task that watches, and its schedules. `told` are the observers that hear of alerts, once they are committed.
+
+    Rows that name no organisation are of `org`.
+    """
+
+    def __init__(self, name: str, watches: Sequence[Watch], *, sql: Sql, org: str, told: Sequence[Observer]) -> None:
+        super().__init__(name)
+        self._watches, self._sql, self._org, self._told = tuple(watches), sql, org, told
+        # The engine's own in that nobody authorizes it, but the application's schedule: it fires in tests as well.
+        watch: Task[..., Any] = Task(
+            self._watch, app=ENGINE, name=f"{name}.watch", category="maintenance", encrypt=False
+        )
+        self._add([watch])
+        for seconds in sorted({one.every.total_seconds() for one in watches}):
+            rule, place = rule_every(seconds=seconds), f"{watch.name}.{seconds:.0f}s"
+            about: dict[str, Any] = {"payload": {"every": int(seconds)}, "org": SYSTEM}
+            self.schedule(place, rule, watch, running="skip", catch_up="skip", **about)
+
+    async def _watch(self, ctx: Context, *, every: int) -> None:
+        """Ask the watches of an interval: what is wrong opens an alert, what is over closes its own."""
+        due = [one for one in self._watches if one.every.total_seconds() == every]
+        events: list[Event] = []
+        async with ctx.transaction() as conn:
+            door = async_psycopg_door(conn)
+            if await run_async(door, begin(self._sql, f"{ctx.job.task} {every}")):
+                events = [alerts.event_of(row) for row in await self._keep(ctx, conn, due)]
+                events += await run_async(door, alerts.untold(self._sql))
+            await run_async(door, end(self._sql, ctx.job.org_id))
+            ctx.result = {"told": len(events)}
+        if events:
+            tell(self._told, events)
+
+    async def _keep(self, ctx: Context, conn: AsyncConnection[Any], due: Sequence[Watch]) -> list[AlertRow]:
+        """Say what each watch found; answers what opened and what closed."""
+        door, changed = async_psycopg_door(conn), list[AlertRow]()
+        names = [one.name for one in due]
+        broken, asked = await self._ask(ctx, conn, due)
+        open_now = await run_async(door, alerts.names_open(self._sql, [*names, BROKEN]))
+        for one, found, whole in asked:
+            if found or one.name in open_now:
+                flow = alerts.keep_watch(self._sql, one.name, found, close=one.close and whole)
+                changed += await run_async(door, flow)
+        if broken or BROKEN in open_now:
+            flow = alerts.keep_watch(self._sql, BROKEN, broken, close=True, among=names)
+            changed += await run_async(door, flow)
+        return changed
+
+    async def _ask(
+        self, ctx: Context, conn: AsyncConnection[Any], due: Sequence[Watch]
+    ) -> tuple[list[Found], list[tuple[Watch, list[Found], bool]]]:
+        """Which cannot be asked, and what the others find, each with whether that is all. What they do is undone."""
+        broken, asked = list[Found](), list[tuple[Watch, list[Found], bool]]()
+        async with conn.transaction(force_rollback=True):
+            await conn.execute(GUARD)
+            for one in due:
+                try:
+                    async with conn.transaction():
+                        rows = await _rows(conn, one, self._sql.schema)
+                    asked.append((one, _found(one, rows[:MOST], self._org), len(rows) <= MOST))
+                except Exception as error:  # whatever the application asked: the other watches go on
+                    if conn.closed:
+                        raise
+                    problem = sanitize(f"{type(error).__name__}: {error}", MAX_TEXT)
+                    ctx.log.warning("watch %s cannot be asked: %s", one.name, problem)
+                    broken.append(Found(self._org, one.name, problem, one.severity))
+        return broken, asked
+
+
+async def _rows(conn: AsyncConnection[Any], one: Watch, schema: str) -> list[Row]:
+    if isinstance(one.condition, str):
+        cursor = await AsyncCursor(conn, row_factory=tuple_row).execute(bounded(one.condition, schema, MOST))
+        return list(await cursor.fetchall())
+    async with asyncio.timeout(PATIENCE):
+        return list(await one.condition(conn))
+
+
+def _found(one: Watch, rows: Iterable[Row], org: str) -> list[Found]:
+    """What is wrong, each thing once."""
+    found: dict[tuple[str, str], Found] = {}
+    for row in rows:
+        if isinstance(row, str | bytes) or not 1 <= len(row) <= 3:
+            raise ValueError("a row is not (subject, text) or (subject, text, organisation)")
+        subject, text, place = (*row, None, None)[:3]
+        where = org if place is None else str(place)
+        about = check_subject("" if subject is None else str(subject))
+        said = sanitize(one.text if text is None else str(text), MAX_TEXT)
+        found.setdefault((where, about), Found(where, about, said, one.severity))
+    return list(found.values())

@@ -1,0 +1,135 @@
+"""What a worker tells its observers: events made from attempts, after the database has accepted them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+from mainspring.codes import CODES
+from mainspring.events import (
+    Bus,
+    Event,
+    JobCancelled,
+    JobDeadlettered,
+    JobDeferred,
+    JobEvent,
+    JobFailed,
+    JobLate,
+    JobLeaseExpired,
+    JobLeaseLost,
+    JobReleased,
+    JobRetried,
+    JobStale,
+    JobStarted,
+    JobSucceeded,
+    LimitLate,
+    SweepFound,
+    TaskQuarantined,
+    TaskReleased,
+    enqueued,
+    subject_of,
+)
+from mainspring.outcome import Move
+from mainspring.worker.attempt import NEVER, LiveAttempt
+
+ON_TIME = 60.0  # seconds after its due time that a start may come
+
+#: What is told of a job: (job_id, task, queue, org_id, project_id, request_id, correlation_id, attempt, subject).
+About = tuple[UUID, str, str, str, UUID | None, str, str, int, dict[str, Any] | None]
+
+
+def about(attempt: LiveAttempt) -> About:
+    """The fields that every event of an attempt begins with."""
+    job, field = attempt.claim, attempt.task.subject
+    subject = subject_of(job.payload, field) if field else None
+    return (
+        job.id, job.task, job.queue, job.org_id, job.project_id, job.request_id, job.correlation_id, job.attempt,
+        subject,
+    )  # fmt: skip
+
+
+class Announcer:
+    """Tells observers what happens to the jobs of this worker. Made only where somebody observes."""
+
+    def __init__(self, bus: Bus, worker: str) -> None:
+        self.bus, self._worker = bus, worker
+
+    def started(self, attempt: LiveAttempt) -> None:
+        """The handler is about to be entered."""
+        late = (attempt.claim.claimed_at - attempt.claim.due_at).total_seconds() + attempt.began - attempt.received_at
+        self.bus.emit(JobStarted(*about(attempt), late))
+        if late > ON_TIME:
+            self.bus.emit(JobLate(*about(attempt), late))
+
+    def succeeded(self, attempts: Iterable[LiveAttempt]) -> None:
+        """These successes are committed, and with them the follow-ups of their own transactions."""
+        events: list[Event] = []
+        for attempt in attempts:
+            events.append(JobSucceeded(*about(attempt), attempt.ended - attempt.began))
+            if attempt.created:
+                events += [enqueued(job, state) for job, state in attempt.created]
+                if attempt.task.sweeps:
+                    found = sum(
+                        job.task != attempt.task.name for job, _ in attempt.created
+                    )  # the other is its next page
+                    events += [SweepFound(attempt.task.name, found, attempt.claim.id)] if found else []
+        self.bus.extend(events)
+
+    def moved(self, attempt: LiveAttempt, move: Move, verb: str) -> None:
+        """This end is committed; `verb` is what the database made of it."""
+        self.bus.extend(_ends(attempt, move, verb))
+
+    def lost(self, attempt: LiveAttempt) -> None:
+        """The lease can no longer be trusted."""
+        self.bus.emit(JobLeaseLost(*about(attempt)))
+
+    def stale(self, attempt: LiveAttempt, outcome: str) -> None:
+        """The database refused the outcome."""
+        self.bus.emit(JobStale(*about(attempt), outcome))
+
+    def rescued(self, rows: Sequence[Sequence[Any]]) -> None:
+        """These jobs were taken back from workers that are gone."""
+        for job_id, worker, state, task, queue, org_id, project_id, request_id, correlation_id, attempt, *rest in rows:
+            job: About = job_id, task, queue, org_id, project_id, request_id, correlation_id, attempt, None
+            shared, quarantined = rest
+            self.bus.emit(JobLeaseExpired(*job, worker, state, shared))
+            if quarantined:
+                self.bus.emit(TaskQuarantined(task))
+            if state == "dead":
+                self.bus.emit(JobDeadlettered(*job, "LEASE_EXPIRED", CODES["LEASE_EXPIRED"].text))
+            elif state == "cancelled":
+                self.bus.emit(JobCancelled(*job))
+
+    def let_go(self, task: str) -> None:
+        """A task is no longer in quarantine."""
+        self.bus.emit(TaskReleased(task, self._worker, "a probe succeeded"))
+
+    def limit_late(self, limit: str) -> None:
+        """Jobs that a limit let in could not be started in time."""
+        self.bus.emit(LimitLate(self._worker, limit))
+
+
+def _ends(attempt: LiveAttempt, move: Move, verb: str) -> list[JobEvent]:
+    job, error = about(attempt), move.error
+    delay = move.delay.total_seconds() if move.delay else 0.0
+    events: list[JobEvent] = []
+    if error is not None and verb in ("fail", "reject", "bury"):
+        duration = attempt.ended - attempt.began
+        events.append(
+            JobFailed(*job, duration, error.code, error.error_class, error.message, error.stack, verb != "fail")
+        )
+    match verb:
+        case "fail":
+            events.append(JobRetried(*job, delay))
+        case "bury":
+            events.append(JobDeadlettered(*job, error.code if error else "", error.message if error else ""))
+        case "snooze":
+            events.append(JobDeferred(*job, delay))
+        case "stop":
+            events.append(JobCancelled(*job))
+        case "release" if move.gate is not None:
+            events.append(JobDeferred(*job, delay))
+        case "release" if attempt.deadline < NEVER:  # it had begun
+            events.append(JobReleased(*job))
+    return events

@@ -1,0 +1,99 @@
+"""Calls handlers: async ones in the loop, plain functions in threads, CPU-bound ones in processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable
+from concurrent.futures import Executor as Threads
+from typing import Any, Final
+
+from mainspring.worker.attempt import LiveAttempt
+from mainspring.worker.context import JobContext
+from mainspring.worker.processes import Children, Late
+from mainspring.worker.rates import Rates
+from mainspring.worker.resources import Resources
+from mainspring.worker.thread_context import ThreadContext
+
+SWITCH: Final = 0.05  # seconds for which a thread may be held up between two lines, and at most this part of a window
+
+
+class Handlers:
+    """Where the functions of an application are entered, and counted by the rates that let them through."""
+
+    def __init__(self, resources: Resources, threads: Threads, children: Children, rates: Rates) -> None:
+        self.resources, self.threads = resources, threads
+        self._children, self._rates = children, rates
+        self._loop = asyncio.get_running_loop()
+
+    def call(self, attempt: LiveAttempt) -> Awaitable[Any]:
+        """Enter the handler; what is awaited is its own coroutine where it wants no context, so that none is added."""
+        task = attempt.task
+        if task.runs == "async":
+            arguments = task.codec.decode(attempt.claim.payload)
+            if attempt.passing:
+                attempt.entered = True
+                self._loop.call_soon(self._rates.entered, attempt)  # when its first lines are done: never too early
+            return self._with_context(attempt, arguments) if task.wants_ctx else task.fn(**arguments)
+        attempt.entered = True
+        if task.runs == "thread":
+            attempt.thread = self._in_thread(attempt)
+            return asyncio.shield(attempt.thread)
+        return self._children.call(task, attempt.claim.payload, attempt.start_by, lambda: self._entered(attempt))
+
+    async def _with_context(self, attempt: LiveAttempt, arguments: dict[str, Any]) -> Any:
+        context = JobContext(attempt, self.resources)
+        try:
+            result = await attempt.task.fn(context, **arguments)
+        finally:
+            if self.resources.reports:
+                await context.write_last_report()
+        if context.unwritten and not attempt.settled:
+            context.result = result if context.result is None else context.result
+            async with context.transaction():
+                pass
+        return context.result if result is None else result
+
+    def _in_thread(self, attempt: LiveAttempt) -> asyncio.Future[Any]:
+        def call() -> Any:
+            try:
+                return self._work(attempt)
+            except StopIteration as error:  # a future cannot carry it, and would never end
+                raise RuntimeError("the handler raised StopIteration") from error
+
+        return self._loop.run_in_executor(self.threads, contextvars.copy_context().run, call)
+
+    def _work(self, attempt: LiveAttempt) -> Any:
+        """In a thread."""
+        arguments = attempt.task.codec.decode(attempt.claim.payload)
+        if attempt.start_by < self._loop.time():  # while it waited for a thread
+            raise Late
+        if attempt.passing:
+            self._loop.call_soon_threadsafe(self._entered, attempt)
+        if not attempt.task.wants_ctx:
+            return attempt.task.fn(**arguments)
+        context = ThreadContext(attempt, self.resources)
+        try:
+            result = attempt.task.fn(context, **arguments)
+        finally:
+            context.write_last_report()
+        if context.unwritten and not attempt.settled:
+            context.result = result if context.result is None else context.result
+            with context.transaction():
+                pass
+        return context.result if result is None else result
+
+    def _entered(self, attempt: LiveAttempt) -> None:
+        """It is entered by a thread or a process that may be held up on its way to the first line.
+
+        So it is counted a moment later, or when it ends: whatever holds up the whole process holds up this timer, too.
+        """
+        if attempt.passing:
+            after = SWITCH * min(1.0, *(share.per for share in attempt.shares))
+            self._loop.call_later(after, self._rates.entered, attempt)
+
+    def close(self) -> None:
+        """Let go of threads, processes and keys."""
+        self.resources.close()
+        self._children.close()
+        self.threads.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,269 @@
+"""Shares of rates: how many handlers this worker may enter in any window, which it counts by its own clock.
+
+The database hands out shares of each rate, never more than the rate in all, each for some seconds. Within its share a
+worker needs nobody's leave, so a slow database costs no rate; it asks for jobs as far ahead as they take to come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import lru_cache
+from heapq import heappop, heappush
+from typing import Any, Final
+
+import msgspec
+
+from mainspring.worker.attempt import LiveAttempt
+from mainspring.worker.share import NEVER, Share
+
+IDLE: Final = 0.5  # a share that finds nothing to do for so long is let go
+SLACK: Final = 0.05  # seconds by which jobs are asked for before they are needed, beside two turns
+OFTEN: Final = 0.005  # between two asks for jobs of one rate
+TOLD: Final = 100  # shares that one claim speaks of
+TRUST: Final = 0.98  # of the time that a share lasts: clocks do not run alike
+
+_json = msgspec.json.Encoder().encode
+
+
+@lru_cache(1024)
+def gates_of(text: str) -> list[str]:
+    """The gates of a claimed job, as the claim says them."""
+    return msgspec.json.decode(text, type=list[str])
+
+
+class Rates:
+    """The shares of one worker: which jobs may be entered now, and what to tell the database."""
+
+    def __init__(
+        self,
+        speed: float = 1.0,
+        *,
+        known: bool = False,
+        wake: Callable[[], None] = lambda: None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.speed = speed  # of the database's clock
+        self.known = known  # a rate has concerned this worker
+        self.leaving = False  # it stops, and has not said so
+        self._wake = wake  # told when there is something to report
+        self._shares: dict[str, Share] = {}
+        self._changed: dict[str, Share] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._turn = 0.0  # how long a turn with the database takes, smoothed
+        self._loop = loop or asyncio.get_running_loop()
+
+    # -- jobs -----------------------------------------------------------------------------------------------------
+
+    def receive(self, attempt: LiveAttempt, gates: Iterable[str]) -> None:
+        """A job came that passes these gates."""
+        self.known = True
+        shares = []
+        for gate in gates:
+            share = self._shares.get(gate)
+            if share is None:
+                share = self._shares[gate] = Share(gate, self._loop.time())
+                self._review(share, share.known_at)
+            share.let_in += 1
+            shares.append(share)
+        attempt.shares = shares
+
+    def take(self, attempt: LiveAttempt) -> float | None:
+        """Let a job through all its gates, or none: then the answer is when that may be."""
+        now = opens = self._loop.time()
+        start_by = NEVER
+        for share in attempt.shares:
+            at = share.opens_at(now)
+            share.shut = at > now
+            if at > opens:
+                opens = at
+            if share.trusted < start_by:
+                start_by = share.trusted
+        if opens > now:
+            return opens
+        for share in attempt.shares:
+            share.taken += 1
+        attempt.passing, attempt.start_by = True, start_by
+        return None
+
+    def entered(self, attempt: LiveAttempt) -> None:
+        """Its handler's first line was reached, at the latest now."""
+        if attempt.passing:
+            attempt.passing = False
+            now = self._loop.time()
+            for share in attempt.shares:
+                share.enter(now)
+                if not share.changed:
+                    self._touch(share, now)
+            attempt.shares = []
+
+    def give_back(self, attempt: LiveAttempt, *, late: bool = False) -> list[Share]:
+        """It ends without having been entered; `late`: because it waited in vain. Answers the shares that now are."""
+        now, found = self._loop.time(), list[Share]()
+        for share in attempt.shares:
+            share.taken -= attempt.passing
+            share.returned += 1
+            if late and share.late_since is None and share.last_entry < attempt.received_at:
+                share.late_since = attempt.received_at
+                found.append(share)
+            self._touch(share, now)
+        attempt.shares, attempt.passing = [], False
+        return found
+
+    def now(self) -> float:
+        """By the clock that counts the windows."""
+        return self._loop.time()
+
+    def call_at(self, instant: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call it then, by the same clock."""
+        return self._loop.call_at(instant, call)
+
+    # -- the database ---------------------------------------------------------------------------------------------
+
+    @property
+    def ahead(self) -> float:
+        """How many seconds before they may start jobs are asked for."""
+        return SLACK + 2 * self._turn
+
+    def due(self, now: float) -> float:
+        """When there is something to tell for its own sake."""
+        heap = self._heap
+        while heap:
+            at, gate = heap[0]
+            share = self._shares.get(gate)
+            if share is not None and share.next_at == at:
+                if at > now or not share.changed:
+                    return at
+                self._review(share, now)
+            else:
+                heappop(heap)
+        return NEVER
+
+    def report(self, now: float, *, alone: bool) -> tuple[str, dict[str, int]]:
+        """What a claim reports about shares, and how many jobs it asks for of each.
+
+        `alone`: no other claim is under way, so that what the database let in and is not here never came.
+        """
+        while self.due(now) <= now:
+            share = self._shares[heappop(self._heap)[1]]
+            share.next_at = NEVER
+            self._changed[share.gate] = share
+        self.leaving = False
+        said, asks = [], {}
+        for share in list(self._changed.values())[:TOLD]:
+            del self._changed[share.gate]
+            if share.version < 0:
+                continue  # the answer says what it is
+            if share.unmet_since is not None and now > share.unmet_since + IDLE and not share.waiting:
+                share.n = 0
+            hold = share.hold(now, self.ahead) if share.trusted > now else share.taken
+            ages, counts = share.ages(now, self.speed)
+            asks[share.gate] = max(0, hold - share.waiting - share.asked)
+            share.asked += asks[share.gate]
+            share.told = share.kept(now)
+            share.asked_at = now
+            said.append({
+                "gate": share.gate, "n": share.told, "version": share.version, "hold": hold,
+                "let_in": share.let_in if alone else None, "entered": share.entered, "returned": share.returned,
+                "ages": ages, "counts": counts,
+                "late": None if share.late_since is None else (now - share.late_since) * self.speed,
+            })  # fmt: skip
+            self._review(share, now)
+        return _json(said).decode(), asks
+
+    def answered(
+        self, rows: Sequence[tuple[Any, ...]], asks: Mapping[str, int], got: Container[str], sent_at: float
+    ) -> list[Share]:
+        """Take in what the database says about every share of this worker, in a turn that began then.
+
+        Answers those whose rate is no more.
+        """
+        now = self._loop.time()
+        self._turn += (now - sent_at - self._turn) * (0.5 if now - sent_at > self._turn else 0.1)
+        self.unasked(asks)
+        for gate, asked in asks.items():
+            if (share := self._shares.get(gate)) is not None:
+                met = gate in got or share.waiting >= asked  # another turn may have brought them
+                share.more = met if asked else share.more or met
+                share.unmet_since = None if met or not asked else share.unmet_since or now
+        present = set()
+        for gate, n, version, aim, per, lasts, entered, returned in rows:
+            present.add(gate)
+            share = self._shares.get(gate)
+            if share is None:
+                if not n:
+                    continue
+                share = self._shares[gate] = Share(gate, now, entered, returned)
+            if version < share.version:
+                continue  # an older answer that came late
+            if version > share.version:
+                share.version, share.n, share.told = version, n, n
+            share.per = per / self.speed
+            lasts /= self.speed
+            share.trusted = max(share.trusted, sent_at + lasts * TRUST) if share.n else share.trusted
+            share.renew_at = sent_at + lasts / 3 if share.n else NEVER
+            if aim < share.n:
+                share.n = max(aim, share.taken)
+                self._changed[gate] = share
+            self._review(share, now)
+        gone: list[Share] = []
+        for gate, share in list(self._shares.items()):
+            if gate not in present and share.known_at < sent_at:
+                del self._shares[gate]
+                self._changed.pop(gate, None)
+                gone.append(share)
+        return gone
+
+    def unasked(self, asks: Mapping[str, int]) -> None:
+        """Nothing more comes of these asks."""
+        for gate, asked in asks.items():
+            if (share := self._shares.get(gate)) is not None:
+                share.asked = max(0, share.asked - asked)
+
+    def distrust(self) -> None:
+        """The database is away: what it granted may be somebody else's when it is back."""
+        for share in self._shares.values():
+            share.trusted = 0.0
+
+    def let_go(self) -> None:
+        """No job will be entered any more, and the database should hear of it."""
+        for share in self._shares.values():
+            if share.n:
+                share.n = share.taken
+                self._changed[share.gate] = share
+                self.leaving = True
+
+    def _touch(self, share: Share, now: float) -> None:
+        """Something about a share has changed, and more may: a moment later it is looked at whether to tell it."""
+        self._changed[share.gate] = share
+        share.changed = True
+        if share.next_at > now + OFTEN:
+            self._at(share, now + OFTEN, now)
+
+    def _review(self, share: Share, now: float) -> None:
+        """When should somebody be told about a share?"""
+        share.changed = False
+        if share.version < 0:
+            self._at(share, 0.0, now)
+            return
+        lowered = share.n < share.told and not share.taken  # what is on its way comes to its handler soon
+        at = now if lowered else share.renew_at if share.n else NEVER
+        if share.n and now < share.trusted:
+            missing = share.hold(now, self.ahead) - share.waiting - share.asked
+            if missing > 0 and share.more:
+                at = min(at, max(now, share.asked_at + max(OFTEN, self.ahead / 8)))
+            elif missing <= 0:
+                at = min(at, max(now + OFTEN, share.grows_at(now, self.ahead)))
+            elif share.unmet_since is not None and not share.waiting:
+                at = min(at, share.unmet_since + IDLE + OFTEN)
+        elif not share.n and not share.waiting:
+            at = max(now, share.last_entry + share.per) + SLACK + self.ahead
+        self._at(share, at, now)
+
+    def _at(self, share: Share, at: float, now: float) -> None:
+        if at != share.next_at:
+            share.next_at = at
+            if at < NEVER:
+                heappush(self._heap, (at, share.gate))
+                if self._heap[0][0] == at:
+                    self._wake()

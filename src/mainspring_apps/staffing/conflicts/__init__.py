@@ -1,0 +1,1 @@
+"""Disputes and incidents: what they stop, and how they end."""

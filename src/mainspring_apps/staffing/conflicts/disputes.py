@@ -1,0 +1,123 @@
+"""Disputes: filed, resolved, or timed out after three hours.
+
+Events of a web application, each in its caller's transaction.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import get_args
+
+import msgspec
+
+from mainspring_apps.staffing import store, timers
+from mainspring_apps.staffing.conflicts import ending, timeouts
+from mainspring_apps.staffing.desk import Desk, acting
+from mainspring_apps.staffing.locking import lock_booking, lock_shift
+from mainspring_apps.staffing.payments import escrow, retries
+from mainspring_apps.staffing.rules import dispute as rules
+from mainspring_apps.staffing.rules.dispute import Ending, Option
+from mainspring_apps.staffing.states import Refused, check
+from mainspring_apps.staffing.store import Conn
+
+__all__ = ["Dispute", "Ending", "Option", "file_dispute", "resolve_dispute"]
+
+
+class Dispute(msgspec.Struct, frozen=True, kw_only=True):
+    """A dispute about one shift."""
+
+    id: int
+    booking_id: int
+    time_log_id: int
+    dispute_option: Option
+    status: str
+    dispute_filed_at: datetime
+    timed_out_at: datetime | None
+
+
+class _Disputable(msgspec.Struct, frozen=True, kw_only=True):
+    verified_by: str | None
+    paid: bool
+    disputed: bool
+
+
+def file_dispute(desk: Desk, conn: Conn, time_log_id: int, *, option: Option, by: int) -> int:
+    """Somebody disputes a timesheet; option B ends the booking at once. Answers the dispute's id."""
+    now = desk.now(conn)  # when it came, however long the row was held by others (G-36)
+    booking, shift = lock_shift(conn, time_log_id)
+    check_filer(conn, booking.id, option, by)
+    known = store.needed(conn, _Disputable, "disputable", time_log_id=time_log_id)
+    why = rules.refusal(
+        status=shift.status, verified_by=known.verified_by, deadline=shift.auto_approval_time, now=now, paid=known.paid,
+        disputed=known.disputed,
+    )  # fmt: skip
+    if why is not None:
+        raise Refused(f"time_log_id: {why}", field="time_log_id")
+    about = {"booking_id": booking.id, "time_log_id": shift.id, "option": option, "at": now, "by": by}
+    dispute_id = int(store.value(conn, "file_dispute", **about))
+    store.do(conn, "dispute_shift", time_log_id=shift.id, at=now)
+    timers.cancel_or_warn(desk, conn, shift.id, *timers.LADDER, timers.AUTO_APPROVAL, reason="disputed")
+    escrow.freeze(conn, shift.id, dispute_id)
+    timeouts.watch_over(desk, conn, dispute_id, booking.id, now)
+    with acting(by):
+        desk.record(
+            conn, "file_dispute", "dispute", dispute_id, booking_id=booking.id, dispute_id=dispute_id,
+            before=shift.status, after="Disputed", reason=f"option {option}",
+        )  # fmt: skip
+        if option == "B":
+            ending.end_booking(desk, conn, booking, now, reason=rules.OPTION_B, dispute_id=dispute_id)
+    return dispute_id
+
+
+def resolve_dispute(
+    desk: Desk, conn: Conn, dispute_id: int, *, status: Ending, lender_minor: int | None = None,
+    borrower_minor: int | None = None, by: int | None = None,
+) -> None:  # fmt: skip
+    """A dispute ends: its timer is cancelled, frozen money goes where the settlement says, payment may go on.
+
+    `Settled` and `Resolved` say how much of what is frozen goes to the lender and how much back; together all of it.
+    `Legal_Hold` says neither: the money stays frozen until one of the others.
+    """
+    booking_id = store.needed(conn, Dispute, "dispute", dispute_id=dispute_id).booking_id
+    lock_booking(conn, booking_id)
+    dispute = store.needed(conn, Dispute, "dispute", dispute_id=dispute_id)
+    lock_shift(conn, dispute.time_log_id)
+    now = desk.now(conn)
+    if status not in get_args(Ending):
+        raise Refused(f"status: a dispute ends as {', '.join(get_args(Ending))}", field="status")
+    check("disputes", dispute.status, status)
+    if min(lender_minor or 0, borrower_minor or 0) < 0:
+        raise Refused("settlement: a part of it is negative", field="settlement")
+    ends = {"status": status, "at": now, "lender": lender_minor, "borrower": borrower_minor}
+    store.do(conn, "end_dispute", dispute_id=dispute_id, **ends)
+    timers.cancel_or_warn(desk, conn, dispute_id, timers.DISPUTE_TIMEOUT, reason=status)
+    with acting(by):
+        if status in rules.PAYING:
+            store.do(conn, "settle_shift", time_log_id=dispute.time_log_id, by=str(by or "SYSTEM"))
+            settle(desk, conn, escrow.frozen(conn, dispute_id=dispute_id), lender_minor, borrower_minor)
+        elif lender_minor is not None or borrower_minor is not None:
+            raise Refused("settlement: a legal hold pays nothing", field="settlement")
+        desk.record(
+            conn, "resolve_dispute", "dispute", dispute_id, booking_id=booking_id, dispute_id=dispute_id,
+            before=dispute.status, after=status,
+        )  # fmt: skip
+    if dispute.dispute_option == "A":
+        retries.after_resolution(desk, conn, booking_id, resolved_at=now)
+
+
+def settle(
+    desk: Desk, conn: Conn, frozen: list[escrow.Hold], lender_minor: int | None, borrower_minor: int | None
+) -> None:
+    """Divide what is frozen; who has frozen something says both parts."""
+    if frozen and (lender_minor is None or borrower_minor is None):
+        raise Refused("settlement: say how much goes to the lender and how much back", field="settlement")
+    escrow.settle(desk, conn, frozen, lender_minor=lender_minor or 0, borrower_minor=borrower_minor or 0)
+
+
+def check_filer(conn: Conn, booking_id: int, option: Option, by: int) -> None:
+    """Refuse an option that does not exist, or who may not take it (STAFF-10.38)."""
+    if option not in get_args(Option):
+        raise Refused("option: is A or B", field="option")
+    part = store.value(conn, "part_in_booking", booking_id=booking_id, user_id=by)
+    if not rules.may_file(option, part):
+        raise Refused(f"by: {part or 'nobody of this booking'} may not file with option {option}", field="by")

@@ -1,0 +1,63 @@
+"""Lenders' accounts at the provider: money waits in escrow for a lender who has none (G-65)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainspring_apps.staffing import store
+from mainspring_apps.staffing.desk import Desk, acting
+from mainspring_apps.staffing.payments import escrow
+from mainspring_apps.staffing.payments.movements import NO_ACCOUNT
+from mainspring_apps.staffing.rules import names
+from mainspring_apps.staffing.states import Refused
+from mainspring_apps.staffing.store import Conn
+
+#: A shift is verified, and nobody has paid for it yet (STAFF-9.35).
+UNFUNDED = "unfunded_work"
+
+
+class _Lender(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    account: str | None
+
+
+class _Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    booking_id: int
+
+
+def payable(desk: Desk, conn: Conn, booking_id: int) -> bool:
+    """Whether the lender of a booking can be paid; if not, the operations team is told and the money stays held."""
+    lender = store.needed(conn, _Lender, "lender_of_booking", booking_id=booking_id)
+    if lender.account is None:
+        words = f"company {lender.id} has no connected account: money of booking {booking_id} stays held"
+        desk.alert(conn, NO_ACCOUNT, f"company {lender.id}", words)
+    return lender.account is not None
+
+
+def pay_out(desk: Desk, conn: Conn, booking_id: int, payment_id: int) -> None:
+    """Send what a payment has funded and the lender has earned: what is verified, or with `on_webhook` all (G-13)."""
+    whole = desk.settings.transfer_timing == "on_webhook"
+    shifts = store.column(conn, "payable_shifts", payment_id=payment_id)
+    for shift in shifts:
+        desk.calm(conn, UNFUNDED, f"time_log {shift}")
+    if not (whole or shifts) or not payable(desk, conn, booking_id):
+        return
+    if whole:
+        escrow.release_whole(desk, conn, payment_id)
+        return
+    for shift in shifts:
+        escrow.release(desk, conn, shift)
+
+
+def connect_account(desk: Desk, conn: Conn, company_id: int, *, account: str, by: int | None = None) -> None:
+    """A lender has opened an account: what waited for it is paid now (STAFF-1.41)."""
+    names.check("account", account)
+    store.do(conn, "lock_bookings_of_lender", company_id=company_id)
+    if not store.do(conn, "connect_account", company_id=company_id, account=account):
+        raise Refused("company_id: is no lender, or has this account already", field="company_id")
+    with acting(by):
+        desk.record(conn, "account_connected", "company", company_id)
+        desk.calm(conn, NO_ACCOUNT, f"company {company_id}")
+        for waiting in store.many(conn, _Waiting, "held_payments_of_lender", company_id=company_id):
+            pay_out(desk, conn, waiting.booking_id, waiting.id)

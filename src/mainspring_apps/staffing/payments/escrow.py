@@ -1,0 +1,220 @@
+"""Escrow: money that was received stands in holds, one for each shift, until it is released or refunded.
+
+Every function joins the caller's transaction, which has locked the booking first (STAFF-19.14: booking, shift,
+dispute, hold). A hold that is released or refunded gets its transfer or refund row and the job that carries it out, in
+the same commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from mainspring.contrib.money import Money
+from mainspring_apps.staffing import store
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.payments import movements
+from mainspring_apps.staffing.payments.movements import Kind
+from mainspring_apps.staffing.rules import penalty
+from mainspring_apps.staffing.states import Refused
+from mainspring_apps.staffing.store import Conn
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """Money of one shift."""
+
+    id: int
+    booking_id: int
+    time_log_id: int
+    payment_id: int
+    kind: str
+    part: int
+    amount_minor: int
+    currency: str
+    status: str
+    dispute_id: int | None
+
+
+class Ledger(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the money of a booking is: charged = held + frozen + released + refunded."""
+
+    booking_id: int
+    currency: str
+    charged: int
+    held: int
+    frozen: int
+    released: int
+    refunded: int
+
+    @property
+    def even(self) -> bool:
+        """Whether it adds up."""
+        parts = (self.held, self.frozen, self.released, self.refunded)
+        return self.charged == sum(parts) and min(parts) >= 0
+
+
+def ledger(conn: Conn, booking_id: int) -> Ledger:
+    """The money of a booking, now."""
+    return store.needed(conn, Ledger, "escrow_of_booking", booking_id=booking_id)
+
+
+def fund(desk: Desk, conn: Conn, payment_id: int) -> list[Hold]:
+    """A payment's money has come: one hold for each shift that it pays; nothing if it was funded before.
+
+    What happened to a shift since the charge happens to its money: disputed ones are frozen (G-64), cancelled ones
+    split as if they had been paid then.
+    """
+    holds = store.many(conn, Hold, "fund_payment", payment_id=payment_id)
+    for hold in holds:
+        shift = store.needed(conn, _Shift, "shift_of_hold", hold_id=hold.id)
+        if shift.dispute_id is not None:
+            freeze(conn, hold.time_log_id, shift.dispute_id)
+        elif shift.status == "Cancelled":
+            assert shift.cancelled_at is not None
+            _split_late(desk, conn, hold.time_log_id, shift.cancelled_at)
+    return holds
+
+
+def freeze(conn: Conn, time_log_id: int, dispute_id: int) -> list[Hold]:
+    """Freeze what is held for a disputed shift (STAFF-10.04)."""
+    return store.many(conn, Hold, "freeze_holds", time_log_id=time_log_id, dispute_id=dispute_id)
+
+
+def release(desk: Desk, conn: Conn, time_log_id: int) -> list[Hold]:
+    """Let the held money of a verified shift go to the lender: transfer rows, `transfer:{hold}`, and their jobs.
+
+    The caller has checked, under the booking's lock, that the shift is not disputed.
+    """
+    holds = store.many(conn, Hold, "release_holds", time_log_id=time_log_id)
+    _send(desk, conn, "transfers", holds)
+    return holds
+
+
+def refund(desk: Desk, conn: Conn, holds: Sequence[int]) -> list[Hold]:
+    """Give held or frozen money back to the borrower: refund rows, `refund:{hold}:{kind}`, and their jobs."""
+    found = store.many(conn, Hold, "refund_holds", ids=list(holds))
+    _send(desk, conn, "refunds", found)
+    return found
+
+
+def split(
+    desk: Desk,
+    conn: Conn,
+    time_log_id: int,
+    cancelled_at: datetime,
+    dispute_id: int | None = None,
+    *,
+    incident_id: int | None = None,
+) -> tuple[int, int]:
+    """The money of a cancelled shift: the penalty of formula P is frozen for who disputes, the rest refunded.
+
+    Where nobody disputes, nothing is frozen: all of it goes back. Answers both sums.
+    """
+    owed = back = 0
+    for hold in store.many(conn, Hold, "held_for_shift", time_log_id=time_log_id):
+        shift = store.needed(conn, _Shift, "shift_of_hold", hold_id=hold.id)
+        fee = penalty.penalty(
+            hold.amount_minor,
+            notice=shift.scheduled_start_time - cancelled_at,
+            long_term=shift.payment_type == "Weekly_Progress",
+        )
+        if dispute_id is None and incident_id is None:
+            fee = 0
+        owed, back = owed + fee, back + hold.amount_minor - fee
+        cause = {"dispute_id": dispute_id, "incident_id": incident_id}
+        if fee == hold.amount_minor:
+            store.needed(conn, Hold, "freeze_penalty", hold_id=hold.id, **cause)
+            continue
+        if fee:
+            store.needed(conn, Hold, "split_penalty", hold_id=hold.id, penalty=fee, **cause)
+        refund(desk, conn, [hold.id])
+    return owed, back
+
+
+def frozen(conn: Conn, *, dispute_id: int | None = None, incident_id: int | None = None) -> list[Hold]:
+    """Everything that a dispute or an incident has frozen."""
+    return store.many(conn, Hold, "frozen_for", dispute_id=dispute_id, incident_id=incident_id)
+
+
+def settle(desk: Desk, conn: Conn, holds: Sequence[Hold], *, lender_minor: int, borrower_minor: int) -> None:
+    """Divide frozen money: so much to the lender, so much back; together exactly all of it (STAFF-10.33)."""
+    total = _sum(holds)
+    if lender_minor < 0 or borrower_minor < 0 or lender_minor + borrower_minor != total:
+        raise Refused(
+            f"settlement: {lender_minor} to the lender and {borrower_minor} back are not the {total} that are frozen",
+            field="settlement",
+        )
+    for hold in holds:
+        to_lender = min(hold.amount_minor, lender_minor)
+        lender_minor -= to_lender
+        if to_lender == 0:
+            refund(desk, conn, [hold.id])
+            continue
+        rest = None
+        if to_lender < hold.amount_minor:
+            rest = store.needed(conn, Hold, "split_settlement", hold_id=hold.id, lender=to_lender)
+        if store.value(conn, "release_frozen", hold_id=hold.id) is not None:
+            _send(desk, conn, "transfers", [hold])
+        if rest is not None:
+            refund(desk, conn, [rest.id])
+
+
+def refund_whole(desk: Desk, conn: Conn, payment_id: int) -> int:
+    """Give a whole payment back that came too late: its holds are refunded by one refund of all of it (STAFF-3.24)."""
+    store.many(conn, Hold, "fund_payment", payment_id=payment_id)
+    store.do(conn, "refund_holds_of_payment", payment_id=payment_id)
+    ids = store.column(conn, "refund_payment", payment_id=payment_id)
+    _enqueue(desk, conn, "refunds", ids)
+    return len(ids)
+
+
+def release_whole(desk: Desk, conn: Conn, payment_id: int) -> int:
+    """Send a whole week to the lender at once, by one transfer: the setting `on_webhook` (G-13)."""
+    store.do(conn, "release_holds_of_payment", payment_id=payment_id)
+    ids = store.column(conn, "transfer_payment", payment_id=payment_id)
+    _enqueue(desk, conn, "transfers", ids)
+    return len(ids)
+
+
+class _Shift(msgspec.Struct, frozen=True, kw_only=True):
+    status: str
+    scheduled_start_time: datetime
+    cancelled_at: datetime | None
+    payment_type: str
+    dispute_id: int | None
+
+
+class _Cause(msgspec.Struct, frozen=True, kw_only=True):
+    dispute_id: int | None
+    incident_id: int | None
+    over: bool
+
+
+def _split_late(desk: Desk, conn: Conn, time_log_id: int, cancelled_at: datetime) -> None:
+    """Money of a shift that was cancelled before it came; where the dispute is over, the lender is owed the penalty."""
+    cause = store.one(conn, _Cause, "cause_of_cancellation", time_log_id=time_log_id)
+    if cause is None:
+        split(desk, conn, time_log_id, cancelled_at)
+        return
+    owed, _ = split(desk, conn, time_log_id, cancelled_at, cause.dispute_id, incident_id=cause.incident_id)
+    if cause.over and owed:
+        holds = frozen(conn, dispute_id=cause.dispute_id, incident_id=cause.incident_id)
+        settle(desk, conn, holds, lender_minor=_sum(holds), borrower_minor=0)
+
+
+def _sum(holds: Sequence[Hold]) -> int:
+    """Their minor units; currencies are never added together."""
+    parts = [Money(hold.amount_minor, hold.currency) for hold in holds]
+    return sum(parts[1:], parts[0]).minor if parts else 0
+
+
+def _send(desk: Desk, conn: Conn, kind: Kind, holds: Sequence[Hold]) -> None:
+    statement = "transfer_hold" if kind == "transfers" else "refund_hold"
+    _enqueue(desk, conn, kind, [id_ for hold in holds for id_ in store.column(conn, statement, hold_id=hold.id)])
+
+
+def _enqueue(desk: Desk, conn: Conn, kind: Kind, ids: Sequence[int]) -> None:
+    if ids:
+        movements.begin(desk, conn, kind, ids)

@@ -1,0 +1,220 @@
+"""Transfers to lenders and refunds to borrowers: each is carried out once, by a job of its own.
+
+A row and its key are committed before the provider is called. What the provider refuses is `Failed`, a dead letter and
+an alert (STAFF-9.30); a replay of the dead letter tries again. What stays `Pending` is asked for at the provider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+import mainspring as ms
+from mainspring.contrib.money import Money
+from mainspring.contrib.stripe import ActionRequired, Declined, Pending, Refund, Refused, Transfer
+from mainspring_apps.staffing import store, timers
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.registry import LENDER_TRANSFERS, RECONCILIATION, REFUNDS, tasks
+from mainspring_apps.staffing.settings import PAGE, RECONCILE_AFTER, RECONCILE_EVERY, RETRY, STALE_AFTER, TIMEOUT
+from mainspring_apps.staffing.states import MovementStatus
+from mainspring_apps.staffing.store import Conn
+
+Kind = Literal["transfers", "refunds"]
+Moved = TypeVar("Moved", Transfer, Refund)
+
+#: A lender without a Connected Account is looked at again so often (G-65).
+ACCOUNT_WAIT: Final = timedelta(hours=1)
+#: What tells that the provider has moved nothing.
+REFUSALS: Final = (Refused, Declined, ActionRequired)
+#: What the provider tells later about refunds.
+EVENTS: Final = ("refund.updated", "refund.failed", "charge.refund.updated")
+#: Where a refund at the provider says which row of ours it is.
+ROW: Final = "staffing_refund"
+_STATUS: Final[dict[str, MovementStatus]] = {
+    "pending": "Pending", "action_required": "Pending", "succeeded": "Succeeded", "failed": "Failed",
+    "canceled": "Failed",
+}  # fmt: skip
+#: Money waits for a lender who has no account at the provider (G-65).
+NO_ACCOUNT: Final = "lender_without_account"
+
+
+class ToMake(msgspec.Struct, frozen=True, kw_only=True):
+    """A transfer or a refund, with what the provider must know."""
+
+    id: int
+    status: MovementStatus
+    amount_minor: int
+    currency: str
+    idempotency_key: str
+    try_: int = msgspec.field(name="try")
+    provider_id: str | None
+    created_at: datetime
+    booking_id: int
+    lender_id: int | None = None
+    destination: str | None = None  # of a transfer
+    charge: str | None = None
+    intent: str | None = None  # of a refund
+
+    @property
+    def amount(self) -> Money:
+        """What moves."""
+        return Money(self.amount_minor, self.currency)
+
+    @property
+    def key(self) -> str:
+        """What is sent: the row's key; after a refusal the next one, since the provider repeats a refusal for a day."""
+        return self.idempotency_key if self.try_ == 1 else f"{self.idempotency_key}:{self.try_}"
+
+
+def carry_out(kind: Kind, row_id: int) -> ms.NewJob:
+    """The job that carries out a row of `transfers` or `refunds`."""
+    job = pay_lender.job(transfer_id=row_id) if kind == "transfers" else refund_borrower.job(refund_id=row_id)
+    return job.with_key(f"{kind}:{row_id}")
+
+
+def begin(desk: Desk, conn: Conn, kind: Kind, ids: Sequence[int]) -> None:
+    """Let rows be carried out, and be asked for after a while if their end is not known by then."""
+    at = desk.now(conn) + RECONCILE_AFTER
+    desk.enqueue(conn, *(carry_out(kind, id_) for id_ in ids), *(_asking(kind, id_, at) for id_ in ids))
+
+
+@tasks.task(
+    queue=LENDER_TRANSFERS, retry=RETRY, timeout=TIMEOUT, needs=("stripe",), snooze_limit=None, subject="transfer_id"
+)
+def pay_lender(desk: Desk, ctx: ms.SyncContext, *, transfer_id: int) -> None:
+    """Transfer released money to the lender's Connected Account."""
+    with ctx.db() as conn:
+        transfer = _to_make(conn, "transfers", transfer_id)
+        if transfer.destination is None and transfer.status != "Succeeded":
+            text = f"company {transfer.lender_id} has no connected account: {transfer.amount} waits for it"
+            desk.alert(conn, NO_ACCOUNT, f"company {transfer.lender_id}", text)
+        store.do(conn, "aim_transfer", id=transfer.id, destination=transfer.destination)
+    if transfer.status == "Succeeded":
+        return
+    if transfer.destination is None:
+        raise ms.Snooze(ACCOUNT_WAIT)
+    destination = transfer.destination
+    made = _moved(desk, ctx, "transfers", transfer, lambda: desk.stripe.sync.transfer(
+        transfer.amount, destination=destination, source=transfer.charge, key=transfer.key, since=transfer.created_at,
+    ))  # fmt: skip
+    with ctx.transaction() as conn:
+        settle(desk, conn, "transfers", transfer, made)
+
+
+@tasks.task(queue=REFUNDS, retry=RETRY, timeout=TIMEOUT, needs=("stripe",), subject="refund_id")
+def refund_borrower(desk: Desk, ctx: ms.SyncContext, *, refund_id: int) -> None:
+    """Give money back to the borrower's payment method."""
+    with ctx.db() as conn:
+        refund = _to_make(conn, "refunds", refund_id)
+    if refund.status == "Succeeded":
+        return
+    made = _moved(desk, ctx, "refunds", refund, lambda: desk.stripe.sync.refund(
+        intent=refund.intent, amount=refund.amount, key=refund.key, since=refund.created_at,
+        metadata={ROW: str(refund.id)},
+    ))  # fmt: skip
+    with ctx.transaction() as conn:
+        settle(desk, conn, "refunds", refund, made)
+
+
+@tasks.task(queue=REFUNDS, retry=RETRY, timeout=TIMEOUT)
+def refund_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: str) -> None:
+    """Write what the provider says later about a refund."""
+    event = desk.stripe.sync.event(ctx, event_id)
+    found, row = event.movement, (event.object.get("metadata") or {}).get(ROW)
+    with ctx.transaction() as conn:
+        if isinstance(found, Refund) and row is not None:
+            settle(desk, conn, "refunds", _to_make(conn, "refunds", int(row)), found)
+        else:
+            desk.alert(conn, "unknown_refund", str(event.object.get("id")), "a refund that is not ours")
+
+
+# What runs is not cancelled: it may be what finds the end, which cancels the timer.
+@tasks.task(
+    queue=RECONCILIATION,
+    retry=RETRY,
+    timeout=TIMEOUT,
+    needs=("stripe",),
+    dedupe=ms.live("{kind}:{row_id}"),
+    cancellable=False,
+)
+def reconcile_movement(desk: Desk, ctx: ms.SyncContext, *, kind: Kind, row_id: int) -> None:
+    """Ask the provider about a transfer or refund until it has an end; if it was never made, its job will make it."""
+    with ctx.db() as conn:
+        row = _to_make(conn, kind, row_id)
+    if row.status != "Pending" or (kind == "transfers" and row.destination is None):
+        return
+    which: Literal["transfer", "refund"] = "transfer" if kind == "transfers" else "refund"
+    of = row.destination if kind == "transfers" else row.intent
+    asked = Pending(kind=which, key=row.key, id=row.provider_id, since=row.created_at, of=of)
+    (finding,) = desk.stripe.sync.reconcile([asked])
+    with ctx.transaction() as conn:
+        if isinstance(finding.found, Transfer | Refund):
+            settle(desk, conn, kind, row, finding.found)
+        if _to_make(conn, kind, row_id).status == "Pending":
+            desk.client.timers.set(_asking(kind, row_id, desk.now(conn) + RECONCILE_AFTER), conn=conn)
+
+
+def _asking(kind: Kind, row_id: int, at: datetime) -> ms.NewJob:
+    return reconcile_movement.job(kind=kind, row_id=row_id).at(at).with_key(timers.key(_timer(kind), row_id))
+
+
+def _timer(kind: Kind) -> str:
+    """The key of its task, so that a sweep leaves alone what has a timer."""
+    return f"reconcile_movement:{kind}"
+
+
+def stale_movements(conn: Conn, zone: str, after: str | None, limit: int) -> list[tuple[str, dict[str, Any]]]:
+    """One page of the transfers and refunds that are under way for too long."""
+    found = store.column(conn, "stale_movements", stale=STALE_AFTER, after=after, limit=limit)
+    return [(key, {"kind": kind, "row_id": int(row)}) for key in found for kind, _, row in [key.partition(":")]]
+
+
+tasks.schedule(
+    "movement-reconciliation", ms.every(RECONCILE_EVERY), reconcile_movement, entities=stale_movements, page=PAGE
+)
+
+
+def settle(desk: Desk, conn: Conn, kind: Kind, row: ToMake, made: Transfer | Refund) -> None:
+    """Apply the provider's word to a row, once; a failure that comes later needs a person."""
+    # A transfer that exists was made: Stripe refuses it, or it is done.
+    status: MovementStatus = "Succeeded" if isinstance(made, Transfer) else _STATUS[made.status]
+    entity = kind.removesuffix("s")
+    if status == "Failed":
+        if made.key not in (None, row.key):  # of an earlier try, told again: it counts once
+            return
+        if row.status == "Succeeded" or store.do(conn, "fail_refund", id=row.id, refused=True, **{"try": row.try_}):
+            text = f"booking {row.booking_id}: the borrower's bank did not take {row.amount}"
+            desk.alert(conn, "refund_returned", f"refund {row.id}", text, critical=True)
+    elif not store.do(conn, f"settle_{entity}", id=row.id, status=status, provider_id=made.id):
+        return
+    if status != "Pending":
+        timers.cancel(desk, conn, row.id, _timer(kind), reason=status)
+        action = f"{entity}_{status.lower()}"
+        desk.record(conn, action, entity, row.id, booking_id=row.booking_id, after={"provider_id": made.id})
+
+
+def again(desk: Desk, conn: Conn, kind: Kind, row_id: int) -> None:
+    """Somebody asks for another try of what failed, such as a refund that came back from the bank."""
+    desk.enqueue(conn, carry_out(kind, row_id))
+
+
+def _to_make(conn: Conn, kind: Kind, row_id: int) -> ToMake:
+    if kind == "transfers":
+        return store.needed(conn, ToMake, "transfer_to_make", transfer_id=row_id)
+    return store.needed(conn, ToMake, "refund_to_make", refund_id=row_id)
+
+
+def _moved(desk: Desk, ctx: ms.SyncContext, kind: Kind, row: ToMake, move: Callable[[], Moved]) -> Moved:
+    """What the provider made of it; what it refuses for good is written down before the job ends."""
+    try:
+        return move()
+    except ms.Permanent as error:
+        entity = kind.removesuffix("s")
+        with ctx.db() as conn:
+            refused = isinstance(error, REFUSALS)
+            store.do(conn, f"fail_{entity}", id=row.id, refused=refused, **{"try": row.try_})
+            desk.record(conn, f"{entity}_failed", entity, row.id, booking_id=row.booking_id, reason=error.code)
+        raise

@@ -1,0 +1,93 @@
+"""Ask the provider about payments whose end nobody told us, and let go of those that come too late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import mainspring as ms
+from mainspring.contrib.stripe import Charge
+from mainspring_apps.staffing import settings, store, timers
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.payments import settle
+from mainspring_apps.staffing.payments.settle import Payment
+from mainspring_apps.staffing.registry import RECONCILIATION, tasks
+from mainspring_apps.staffing.store import Conn
+
+
+# What runs is not cancelled: it may be what finds the end, which cancels the timer.
+@tasks.task(
+    queue=RECONCILIATION,
+    retry=settings.RETRY,
+    timeout=settings.TIMEOUT,
+    needs=("stripe",),
+    dedupe=ms.live("{payment_id}"),
+    cancellable=False,
+    subject="payment_id",
+)
+def reconcile_payment(desk: Desk, ctx: ms.SyncContext, *, payment_id: int) -> None:
+    """Ask about a payment whose end nobody told us, until it has one (STAFF-19.08)."""
+    if ask(desk, ctx, payment_id) == "Pending":
+        with ctx.transaction() as conn:
+            if not store.do(conn, "payment_never_sent", payment_id=payment_id):
+                watch_over(desk, conn, payment_id)
+
+
+def watch_over(desk: Desk, conn: Conn, payment_id: int) -> None:
+    """Ask about a payment after a while, unless its end is known by then."""
+    job = reconcile_payment.job(payment_id=payment_id).at(desk.now(conn) + settings.RECONCILE_AFTER)
+    desk.client.timers.set(job.with_key(timers.key(timers.RECONCILIATION, payment_id)), conn=conn)
+
+
+def stale_payments(conn: Conn, zone: str, after: int | None, limit: int) -> list[tuple[int, Mapping[str, Any]]]:
+    """One page of the payments that were not settled for too long."""
+    found = store.column(conn, "stale_payments", stale=settings.STALE_AFTER, after=after, limit=limit)
+    return [(payment_id, {"payment_id": payment_id}) for payment_id in found]
+
+
+tasks.schedule(
+    "payment-reconciliation",
+    ms.every(settings.RECONCILE_EVERY),
+    reconcile_payment,
+    entities=stale_payments,
+    page=settings.PAGE,
+)
+
+
+def ask(desk: Desk, ctx: ms.SyncContext, payment_id: int) -> str:
+    """Ask the provider about a payment that is still `Pending`, apply the answer, and say its status."""
+    payment, found = _asked(desk, ctx, payment_id)
+    if found is None:
+        return payment.status
+    with ctx.db() as conn:
+        return settle.settle(desk, conn, payment_id, found)
+
+
+def give_up(desk: Desk, ctx: ms.SyncContext, payment_id: int) -> str:
+    """Cancel the intent of a `Pending` payment; if it was paid meanwhile it is funded. Answers its status.
+
+    A payment that the provider never heard of is cancelled here alone. It stays `Pending` where the provider can
+    neither cancel nor end it now.
+    """
+    payment, found = _asked(desk, ctx, payment_id)
+    if payment.status != "Pending":
+        return payment.status
+    if found is not None and found.status not in ("succeeded", "canceled"):
+        # Each try under a key of its own: a refusal would be repeated under the same one.
+        found = desk.stripe.sync.cancel(found.id, key=f"cancel:{payment_id}:{ctx.job.id}:{ctx.attempt}")
+    with ctx.db() as conn:
+        if found is not None:
+            return settle.settle(desk, conn, payment_id, found)
+        return settle.cancel(desk, conn, payment_id)
+
+
+def _asked(desk: Desk, ctx: ms.SyncContext, payment_id: int) -> tuple[Payment, Charge | None]:
+    """A payment, and what the provider has of it: by its id, or by its key where nobody wrote the id down."""
+    with ctx.db() as conn:
+        payment = store.needed(conn, Payment, "payment", payment_id=payment_id)
+    if payment.status != "Pending":
+        return payment, None
+    line = desk.stripe.sync
+    if payment.provider_intent_id is not None:
+        return payment, line.intent(payment.provider_intent_id)
+    return payment, line.find_charge(payment.idempotency_key, payment.created_at, customer=payment.customer)

@@ -1,0 +1,43 @@
+"""The final warning: on Wednesday at 14:00, where the project is, to whoever has not paid for the next week."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import mainspring as ms
+from mainspring_apps.staffing import store
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.payments import reconcile, standing
+from mainspring_apps.staffing.people import people
+from mainspring_apps.staffing.registry import FINAL_WARNING, tasks
+from mainspring_apps.staffing.rules import cutoff as rules
+from mainspring_apps.staffing.rules import weeks
+from mainspring_apps.staffing.settings import PAGE, RETRY, TIMEOUT
+
+
+@tasks.task(queue=FINAL_WARNING, retry=RETRY, timeout=TIMEOUT, subject="booking_id")
+def warn_unpaid(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime) -> None:
+    """Warn the borrower of a booking whose next week is unpaid, unless the provider says that the money has come."""
+    with ctx.db() as conn:
+        week = standing.look(conn, booking_id, instant)
+    if week.payment_id is not None and week.standing.payment == "Pending":
+        try:
+            reconcile.ask(desk, ctx, week.payment_id)
+        except Exception as error:  # a provider that is away says nothing of success: later is useless, so warn
+            ctx.log.warning("the provider did not answer: %s", type(error).__name__)
+    with ctx.transaction() as conn:
+        week = standing.look(conn, booking_id, instant)
+        if rules.unpaid(week.standing, week.due):
+            about = {"ID": booking_id, "booking_id": booking_id}
+            desk.tell(conn, "final_warning", people(conn, booking_id, *rules.WARNED), about, occurrence=instant)
+
+
+tasks.schedule(
+    "weekly-final-warning",
+    ms.weekly(weeks.CHARGE_DAY, weeks.WARN_AT),
+    warn_unpaid,
+    zones=store.sql["project_zones"],
+    entities=store.sql["unpaid_bookings"],
+    page=PAGE,
+    within=timedelta(hours=10),  # then the cutoff comes, and a warning is too late
+)

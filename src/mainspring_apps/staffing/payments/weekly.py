@@ -1,0 +1,116 @@
+"""The weekly payment: Wednesday's charge of each booking, and of whoever else finds a week unfunded.
+
+A charge is reserved, sent and settled, each in a transaction of its own: see the modules of these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import mainspring as ms
+from mainspring_apps.staffing import settings, store, unresolved
+from mainspring_apps.staffing.desk import Desk, acting
+from mainspring_apps.staffing.payments import reserve, send
+from mainspring_apps.staffing.registry import WEEKLY_PAYMENTS, tasks
+from mainspring_apps.staffing.rules import charge, gate, weeks
+from mainspring_apps.staffing.states import Refused
+from mainspring_apps.staffing.store import Conn
+
+#: An outage may last until the cutoff; a later charge is the cutoff's matter (G-04).
+CATCH_UP: Final = timedelta(hours=14)
+
+
+@tasks.task(queue=WEEKLY_PAYMENTS, retry=settings.RETRY, timeout=settings.TIMEOUT, needs=("stripe",))
+def charge_week(
+    desk: Desk,
+    ctx: ms.SyncContext,
+    *,
+    booking_id: int,
+    period_start: datetime,
+    period_end: datetime,
+    occurrence: datetime,
+    source: charge.Source = "weekly",
+) -> None:
+    """Charge a booking for a week, unless it is paused, over, or paid for."""
+    with ctx.db() as conn:
+        booking = store.needed(conn, reserve.Booking, "lock_booking", booking_id=booking_id)
+        found = unresolved.of_booking(conn, booking_id)
+        opened = {"open_a": found.option_a, "open_b": found.option_b}
+        act = charge.decide(booking.status, booking.payment_type, **opened, source=source)
+        if act == "pause":
+            store.do(conn, "pause_booking", booking_id=booking_id)
+            before, after = {"status": booking.status}, {"status": "Payment_Paused_Dispute"}
+            reason = "an option A dispute or incident is open"
+            desk.record(conn, "payment_paused", "booking", booking_id, reason=reason, before=before, after=after)
+        period = weeks.Period(period_start, period_end)
+        payment = reserve.reserve(desk, conn, booking, period, source, reserve.job_of(ctx)) if act == "charge" else None
+    if payment is not None:
+        send.send(desk, ctx, payment)
+
+
+def due_bookings(
+    conn: Conn, zone: str, after: int | None, limit: int, *, instant: datetime
+) -> list[tuple[int, Mapping[str, Any]]]:
+    """One page of the bookings that a Wednesday charges in a zone, and the week that it is about (STAFF-1.13)."""
+    period = weeks.due_week(instant, zone)
+    about = {"period_start": period.start, "period_end": period.end, "occurrence": instant}
+    which = {"payment_type": charge.PAYMENT_TYPE, "status": charge.STATUS}
+    found = store.column(conn, "bookings_to_charge", zone=zone, after=after, limit=limit, **which)
+    return [(booking_id, {"booking_id": booking_id, **about}) for booking_id in found]
+
+
+tasks.schedule(
+    "weekly-payments",
+    ms.weekly(weeks.CHARGE_DAY, weeks.CHARGE_AT),
+    charge_week,
+    zones=store.sql["project_zones"],
+    entities=due_bookings,
+    page=settings.PAGE,
+    within=CATCH_UP,
+)
+
+
+def enqueue_due(desk: Desk, conn: Conn, booking_id: int, *, source: charge.Source) -> bool:
+    """Enqueue the charge of the due week (`weeks.due_week`), if it is unfunded and not in charge."""
+    booking = store.needed(conn, reserve.Booking, "lock_booking", booking_id=booking_id)
+    now = desk.now(conn)
+    period = weeks.due_week(now, booking.zone)
+    if booking.payment_type != charge.PAYMENT_TYPE or charge.funded(booking.funded_period_end, period):
+        return False
+    if reserve.live(conn, booking_id, period):
+        return False
+    job = charge_week.job(
+        booking_id=booking_id, period_start=period.start, period_end=period.end, occurrence=now, source=source
+    )
+    desk.enqueue(conn, job.with_key(f"charge:{source}:{booking_id}", "replace"))
+    return True
+
+
+def pay_by_hand(desk: Desk, conn: Conn, booking_id: int, *, by: int) -> None:
+    """The borrower pays the due week now: after a failure until the cutoff (STAFF-1.36), or before its Wednesday."""
+    booking = store.needed(conn, reserve.Booking, "lock_booking", booking_id=booking_id)
+    gate.check_hand("pay_by_hand", store.value(conn, "part_in_booking", booking_id=booking_id, user_id=by))
+    if booking.status != charge.STATUS or booking.payment_type != charge.PAYMENT_TYPE:
+        words = f"booking: is {booking.status} and {booking.payment_type}, and no week of it can be paid"
+        raise Refused(words, field="booking")
+    if unresolved.of_booking(conn, booking_id).option_a:
+        raise Refused("payment: waits until no dispute and no incident is open", field="payment")
+    now = desk.now(conn)
+    period = weeks.due_week(now, booking.zone)
+    failed_at = store.value(conn, "last_failure", booking_id=booking_id, period_start=period.start)
+    if charge.funded(booking.funded_period_end, period) or reserve.live(conn, booking_id, period):
+        raise Refused("payment: the week is paid, or being paid", field="payment")
+    if failed_at is not None and now >= _cutoff(booking, failed_at):
+        raise Refused("payment: the time to pay is over", field="payment")
+    with acting(by):
+        desk.record(conn, "payment_by_hand", "booking", booking_id)
+        enqueue_due(desk, conn, booking_id, source="manual")
+
+
+def _cutoff(booking: reserve.Booking, failed_at: datetime) -> datetime:
+    """Until when what failed may be paid: a cutoff that was moved since then counts (STAFF-3.26)."""
+    if booking.cutoff_at is not None and booking.cutoff_at > failed_at:
+        return booking.cutoff_at
+    return weeks.cutoff(failed_at, booking.zone)

@@ -1,0 +1,145 @@
+"""The daily digest: at 05:00 where the user lives, one mail with whom each saved search has found since yesterday's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+import mainspring as ms
+from mainspring_apps.staffing import store
+from mainspring_apps.staffing.desk import Desk, log
+from mainspring_apps.staffing.registry import DIGEST, tasks
+from mainspring_apps.staffing.rules import digests
+from mainspring_apps.staffing.rules.matching import asked
+from mainspring_apps.staffing.searches.batches import Batch
+from mainspring_apps.staffing.searches.search import find
+from mainspring_apps.staffing.settings import RETRY, RETRY_THREE, SCAN, SEARCH_BATCH, TIMEOUT
+from mainspring_apps.staffing.store import Conn
+
+SCHEDULE = "saved-search-digest"
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """A search of a slot; `begun` is false where it was told, or is being put together, already."""
+
+    id: int
+    user_id: int
+    begun: bool
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A search that is to be asked; `wanted` is false where its user has switched it off since."""
+
+    id: int
+    user_id: int
+    criteria: Mapping[str, Any]
+    wanted: bool
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A part of a mail: whom a search has found."""
+
+    id: int
+    name: str
+    zero_result_streak: int
+    workers: list[dict[str, Any]]
+
+    def shown(self, url: str) -> dict[str, Any]:
+        """As the text of the mail needs it."""
+        return {"name": self.name, "workers": [w | {"link": f"{url}/workers/{w['id']}"} for w in self.workers]}
+
+
+def zones(conn: Conn) -> list[str]:
+    """Where people live who want a digest; those whose zone is none are read as UTC."""
+    return sorted({digests.zone_of(name) for name in store.column(conn, "digest_zones")})
+
+
+@tasks.task(queue=DIGEST, retry=RETRY, timeout=TIMEOUT)
+def begin_digest(desk: Desk, ctx: ms.SyncContext, *, instant: datetime, zone: str) -> None:
+    """Begin the digest of a zone: its searches, user by user, in batches of 50."""
+    with ctx.transaction() as conn:
+        if not digests.in_time(instant, desk.now(conn), zone):
+            log.warning("the digest of %s in %s comes a day late and is left out", instant, zone)
+            return
+        names = [name for name in store.column(conn, "digest_zones") if digests.zone_of(name) == zone]
+        _warn(conn, [name for name in names if name != zone])
+        for ids in ms.chunks(_begin(conn, instant, names), SEARCH_BATCH):
+            desk.enqueue(conn, put_together.job(slot=instant, zone=zone, search_ids=ids, size=len(ids)))
+
+
+@tasks.task(queue=DIGEST, retry=RETRY_THREE, timeout=TIMEOUT, halve="search_ids")
+def put_together(
+    desk: Desk, ctx: ms.SyncContext, *, slot: datetime, zone: str, search_ids: list[int], size: int
+) -> None:
+    """Ask these searches; who has all parts together gets the mail."""
+    batch = Batch(desk, "digest", slot.isoformat(), search_ids, size)
+    batch.run(
+        ctx,
+        lambda conn: _ask(desk, conn, batch, slot, zone),
+        skipped=lambda conn: _send(desk, conn, batch, slot, _drop(conn, slot, search_ids)),
+    )
+
+
+tasks.schedule(
+    SCHEDULE, ms.daily(digests.AT), begin_digest, zones=zones, within=timedelta(hours=20), catch_up="latest"
+)  # fmt: skip
+
+
+def _warn(conn: Conn, names: Sequence[str]) -> None:
+    for user in store.column(conn, "users_in_zones", zones=list(names)) if names else ():
+        log.error("user %s: has no time zone that exists, so UTC is used", user, extra={"user_id": user})
+
+
+def _begin(conn: Conn, slot: datetime, names: Sequence[str]) -> Iterator[int]:
+    user, search = 0, 0
+    about = {"slot": slot, "slot_name": slot.isoformat(), "zones": list(names), "limit": SCAN}
+    while page := store.many(conn, Begun, "begin_digest", after_user=user, after_search=search, **about):
+        yield from (part.id for part in page if part.begun)
+        user, search = page[-1].user_id, page[-1].id
+
+
+def _drop(conn: Conn, slot: datetime, search_ids: Sequence[int]) -> list[int]:
+    """These have no part in the mail; answers whose they were."""
+    return store.column(conn, "drop_parts", slot=slot, search_ids=list(search_ids))
+
+
+def _ask(desk: Desk, conn: Conn, batch: Batch, slot: datetime, zone: str) -> None:
+    parts = store.many(conn, Part, "parts_to_ask", slot=slot, search_ids=list(batch.searches))
+    users = _drop(conn, slot, [part.id for part in parts if not part.wanted])
+    parts = [part for part in parts if part.wanted]
+    wanted = [asked(part.criteria, zone) for part in parts]
+    found = find(conn, *wanted, listed=digests.window(slot, zone))
+    for part, want, workers in zip(parts, wanted, found, strict=True):
+        about = {"workers": [worker.id for worker in workers], "starts": want.starts, "ends": want.ends}
+        store.do(conn, "save_part", search_id=part.id, slot=slot, **about)
+    _send(desk, conn, batch, slot, [*users, *(part.user_id for part in parts)])
+
+
+def _send(desk: Desk, conn: Conn, batch: Batch, slot: datetime, users: Sequence[int]) -> None:
+    """Ask for the mail of each of these users for whom nothing is missing any more (G-28)."""
+    ids = sorted(set(users))
+    store.column(conn, "lock_users", ids=ids)
+    for user in store.column(conn, "users_complete", slot=slot, user_ids=ids):
+        parts = store.many(conn, Told, "parts_of_user", slot=slot, user_id=user)
+        about = {"parts": [part.shown(desk.settings.app_url) for part in parts], "slot": batch.slot, "user_id": user}
+        desk.tell(conn, "digest", [user], about, occurrence=slot)
+        for part in parts:
+            batch.deliver(conn, part.id)
+            _count_empty(desk, conn, part, user, slot)
+        _drop(conn, slot, [part.id for part in parts])
+
+
+def _count_empty(desk: Desk, conn: Conn, part: Told, user: int, slot: datetime) -> None:
+    """Who finds nobody for a month is switched off, where the marketplace wants that (STAFF-7.14)."""
+    streak = digests.streak(part.zero_result_streak, len(part.workers))
+    if streak != part.zero_result_streak:
+        store.do(conn, "count_empty", search_id=part.id, streak=streak)
+    if not desk.settings.deactivate_empty_searches or not digests.gives_up(streak):
+        return
+    if store.value(conn, "deactivate_search", search_id=part.id) is not None:
+        about = {"Search": part.name, "Days": streak, "saved_search_id": part.id}
+        desk.tell(conn, "search_deactivated", [user], about, occurrence=slot)
+        desk.record(conn, "search_deactivated", "search", part.id, reason="Zero_Results")

@@ -1,0 +1,85 @@
+"""Auto-approval: a timesheet that nobody verified or disputed in time is verified, and its money leaves escrow.
+
+The release is a job of its own, a moment later, which looks again: a dispute that was filed in the same instant wins
+(G-36), and a release that fails leaves the approval as it is.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import mainspring as ms
+from mainspring_apps.staffing import registry, settings, store, timers
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.locking import Shift, lock_shift
+from mainspring_apps.staffing.payments import accounts, escrow
+from mainspring_apps.staffing.people import people
+from mainspring_apps.staffing.registry import tasks
+from mainspring_apps.staffing.rules import ladder as rules
+from mainspring_apps.staffing.rules.ladder import Sheet
+from mainspring_apps.staffing.rules.release import release as decide
+from mainspring_apps.staffing.store import Conn
+
+SYSTEM: Final = "SYSTEM"
+
+
+@tasks.task(
+    queue=registry.TIMESHEET_AUTO_APPROVAL, retry=settings.RETRY, timeout=settings.TIMEOUT, subject="time_log_id"
+)
+def auto_approve(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
+    """Verify a timesheet whose time is over, unless somebody has verified or disputed it."""
+    with ctx.transaction() as conn:
+        _, shift = lock_shift(conn, sheet.time_log_id)
+        now, deadline = desk.now(conn), shift.auto_approval_time or sheet.auto_approval_time
+        if not rules.approves(status=shift.status, disputed=shift.dispute_id is not None, now=now, deadline=deadline):
+            return
+        verify(desk, conn, shift, by=SYSTEM, action="auto_approve", release_at=now + settings.RELEASE_DELAY)
+        about = {"time_log_id": shift.id, "booking_id": shift.booking_id}
+        told = people(conn, shift.booking_id, *rules.APPROVED)
+        desk.tell(conn, "auto_approved", told, about, occurrence=deadline)
+
+
+def _overdue(row: Any) -> ms.NewJob:
+    sheet = rules.sheet(row.id, row.booking_id, row.clock_out_time, deadline=row.auto_approval_time)
+    return auto_approve.job(sheet).with_key(timers.key(timers.AUTO_APPROVAL, row.id))
+
+
+#: Timesheets whose timer could not be set; one with a timer is left to it, and all run the same handler (STAFF-9.32).
+tasks.sweep(
+    "approval-sweep",
+    every=timedelta(hours=1),
+    query=store.sql["overdue_approvals"],
+    job=_overdue,
+    limit=settings.SCAN,
+)
+
+
+def verify(desk: Desk, conn: Conn, shift: Shift, *, by: str, action: str, release_at: datetime | None = None) -> None:
+    """Make a pending timesheet `Verified`, by SYSTEM or a user's id, and let its money go, at once or at an instant."""
+    store.do(conn, "verify_shift", time_log_id=shift.id, by=by)
+    desk.record(
+        conn, action, "time_log", shift.id, booking_id=shift.booking_id,
+        before={"status": shift.status}, after={"status": "Verified"},
+    )  # fmt: skip
+    job = release(shift.id)
+    desk.enqueue(conn, job.at(release_at) if release_at is not None else job)
+
+
+def release(time_log_id: int) -> ms.NewJob:
+    """The job that lets the money of a verified shift go, whoever finds that it can: once, however often it runs."""
+    return release_shift.job(time_log_id=time_log_id).with_key(f"release-shift:{time_log_id}")
+
+
+@tasks.task(queue=registry.LENDER_TRANSFERS, retry=settings.RETRY, timeout=settings.TIMEOUT, subject="time_log_id")
+def release_shift(desk: Desk, ctx: ms.SyncContext, *, time_log_id: int) -> None:
+    """Release what is held for a verified shift, or tell operations why nothing can be."""
+    with ctx.transaction() as conn:
+        _, shift = lock_shift(conn, time_log_id)
+        holds = store.column(conn, "holds_of_shift", time_log_id=time_log_id)
+        match decide(status=shift.status, disputed=shift.dispute_id is not None, holds=holds):
+            case "release" if accounts.payable(desk, conn, shift.booking_id):
+                escrow.release(desk, conn, shift.id)
+            case "unfunded":
+                text = f"shift {shift.id} of booking {shift.booking_id} is verified, and nobody has paid for it"
+                desk.alert(conn, accounts.UNFUNDED, f"time_log {shift.id}", text, booking_id=shift.booking_id)

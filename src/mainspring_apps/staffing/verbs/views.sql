@@ -1,0 +1,44 @@
+-- What people look at: the escrow ledger, and the engine's trail, notifications and webhooks in the source's words.
+
+-- The money of each booking, by currency: charged = held + frozen + released + refunded, at every instant.
+create or replace view staffing.escrow with (security_invoker = true) as
+select b.id as booking_id, b.currency,
+       coalesce(p.charged, 0)::bigint as charged, coalesce(h.held, 0)::bigint as held,
+       coalesce(h.frozen, 0)::bigint as frozen, coalesce(h.released, 0)::bigint as released,
+       coalesce(h.refunded, 0)::bigint as refunded
+from staffing.bookings b
+left join (
+  select booking_id, currency, sum(amount_minor) as charged from staffing.pending_payments
+  where received_at is not null group by booking_id, currency
+) p on p.booking_id = b.id and p.currency = b.currency
+left join (
+  select booking_id, currency,
+         sum(amount_minor) filter (where status = 'Held') as held,
+         sum(amount_minor) filter (where status = 'Frozen') as frozen,
+         sum(amount_minor) filter (where status = 'Released') as released,
+         sum(amount_minor) filter (where status = 'Refunded') as refunded
+  from staffing.escrow_holds group by booking_id, currency
+) h on h.booking_id = b.id and h.currency = b.currency;
+
+-- Every act on a business row, by whom and why; the engine keeps it append-only and sealed (STAFF-19.11).
+create or replace view staffing.audit_log with (security_invoker = true) as
+select a.id, case when a.actor_type = 'system' then 'SYSTEM' else a.actor_id end as actor,
+       substr(a.event, length('staffing.') + 1) as action,
+       a.detail ->> 'entity' as entity, (a.detail ->> 'entity_id')::bigint as entity_id, a.detail ->> 'reason' as reason,
+       (a.detail ->> 'dispute_id')::bigint as dispute_id, a.detail -> 'before' as before, a.detail -> 'after' as after,
+       a.correlation_id, a.at as created_at
+from {schema}.audit a
+where a.event like 'staffing.%';
+
+-- Every message to a person (STAFF-14.02).
+create or replace view staffing.notification_log with (security_invoker = true) as
+select n.id, n.template as kind, n.recipient_id::bigint as recipient_id, n.channel, n.title, n.text as message, n.critical,
+       case n.status when 'sent' then 'Sent' when 'failed' then 'Failed' when 'skipped' then 'Skipped'
+            else case when n.due_at > {schema}.now() and n.attempts = 0 then 'Deferred' else 'Queued' end end as status,
+       n.attempts, n.payload_hash as dedupe_key, n.bucket, n.due_at, n.sent_at, n.created_at,
+       (select j.correlation_id from {schema}.job j where j.id = n.job_id) as correlation_id
+from {schema}.notification_log n;
+
+-- Every event of Stripe that was received, once by its id (STAFF-19.05).
+create or replace view staffing.stripe_events with (security_invoker = true) as
+select i.event_id, i.type, i.received_at from {schema}.inbound i where i.provider = 'stripe';

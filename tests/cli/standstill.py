@@ -1,0 +1,46 @@
+"""An application whose jobs stop the event loop of their worker."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import time
+
+import mainspring as ms
+
+tasks = ms.Registry("standstill")
+
+
+@tasks.task(retry=ms.fixed(seconds=0, attempts=1))
+async def block(*, seconds: float) -> None:
+    """Stand on the event loop."""
+    time.sleep(seconds)
+
+
+@tasks.task(retry=ms.fixed(seconds=0, attempts=1))
+async def seize(*, seconds: int) -> None:
+    """Hold the interpreter's lock, inside of C."""
+    ctypes.PyDLL(None).sleep(seconds)
+
+
+@tasks.task
+async def deadlock() -> None:
+    """Hold the interpreter's lock, inside of C, where no signal reaches."""
+    mutex, lock = ctypes.create_string_buffer(64), ctypes.PyDLL(None).pthread_mutex_lock
+    while True:
+        lock(mutex)
+
+
+@tasks.task
+async def wait(*, seconds: float) -> None:
+    """Wait as one should."""
+    await asyncio.sleep(seconds)
+
+
+@tasks.task
+def work(*, seconds: float) -> None:
+    """Work in a thread."""
+    time.sleep(seconds)
+
+
+app = ms.App(None, tasks)

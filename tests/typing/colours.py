@@ -1,0 +1,47 @@
+"""Read by mypy only: a verb is called in sync code and awaited in async code, and its answer is typed in both.
+
+Each ignored error is the point of its line; were it no error any more, mypy would report the unused ignore.
+"""
+
+from __future__ import annotations
+
+from typing import assert_type
+from uuid import UUID
+
+import mainspring as ms
+from mainspring.client import AsyncTimers, Timers
+from mainspring.db.dead import DeadLetter
+from mainspring.db.timers import Timer
+from mainspring.job import Enqueued, Job
+
+
+def in_sync_code(client: ms.Client, job: ms.NewJob, batch: ms.NewBatch, id: UUID) -> None:
+    assert_type(client.enqueue(job), Enqueued)
+    assert_type(client.enqueue(batch), list[Enqueued])
+    assert_type(client.enqueue_many([job]), list[Enqueued])
+    assert_type(client.get(id), Job)
+    assert_type(client.jobs(queue="q:default"), list[Job])
+    assert_type(client.timers.get("key"), Timer | None)
+    assert_type(client.dead.list(task="t"), list[DeadLetter])
+    client.prioritize(id, "high")  # type: ignore[arg-type]
+    client.replay(id)  # type: ignore[call-arg]
+    client.dead.list(tsak="t")  # type: ignore[call-arg]
+    client.timers.get(key=1)  # type: ignore[arg-type]
+
+
+async def in_async_code(client: ms.AsyncClient, job: ms.NewJob, batch: ms.NewBatch, id: UUID) -> None:
+    assert_type(await client.enqueue(job), Enqueued)
+    assert_type(await client.enqueue(batch), list[Enqueued])
+    assert_type(await client.enqueue_many([job]), list[Enqueued])
+    assert_type(await client.get(id), Job)
+    assert_type(await client.timers.get("key"), Timer | None)
+    assert_type(await client.dead.list(task="t"), list[DeadLetter])
+    client.now()  # type: ignore[unused-coroutine]
+    await client.replay(id)  # type: ignore[call-arg]
+
+
+def colours_do_not_mix(client: ms.Client, async_client: ms.AsyncClient) -> None:
+    Timers(client)
+    AsyncTimers(async_client)
+    Timers(async_client)  # type: ignore[arg-type]
+    AsyncTimers(client)  # type: ignore[arg-type]

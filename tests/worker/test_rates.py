@@ -1,0 +1,219 @@
+"""Rates inside a worker: who is let through when, and what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from typing import Any, cast
+
+import msgspec
+import pytest
+from tests.limits.windows import largest
+from tests.worker.stage import Stage
+from tests.worker.test_crew import Begun, Moment, crew, held
+
+import mainspring as ms
+from mainspring.worker.attempt import LiveAttempt
+from mainspring.worker.crew import Crew
+from mainspring.worker.rates import Rates
+
+
+def rated(size: int, n: int) -> tuple[Crew, Begun, Rates, Moment]:
+    """A crew whose worker holds a share of so many a second."""
+    clock = Moment()
+    rates = Rates(loop=cast(Any, clock))
+    some, begun = crew(size, rates=rates)
+    rates.answered([("l/", n, 1, n, 1.0, 60.0, 0, 0)], {}, (), clock.now)
+    return some, begun, rates, clock
+
+
+def arrive(some: Crew, *epochs: int) -> list[LiveAttempt]:
+    runs = [held(epoch, 10.0) for epoch in epochs]
+    for run in runs:
+        some._rates.receive(run, ["l/"])
+        some.add(run)
+    return runs
+
+
+def test_what_a_rate_lets_through_starts_before_what_waits_for_a_slot() -> None:
+    one, begun, rates, clock = rated(size=1, n=1)
+    (first,) = arrive(one, 1)
+    rates.entered(first)
+    arrive(one, 2)
+    one.add(held(3))
+    one.add(held(4))
+    clock.now += 1.1
+    one.ended(0.1)
+    assert begun == [1, 2]
+    one.ended(0.1)
+    assert begun == [1, 2, 3]
+
+
+def test_what_waits_for_its_rate_needs_no_slot_and_room_for_others_is_asked_for() -> None:
+    ten, begun, rates, _ = rated(size=10, n=2)
+    for run in arrive(ten, *range(1, 8)):
+        rates.entered(run)
+    assert begun == [1, 2]
+    assert ten.load == 7
+    assert ten.want() == 8
+    ten.add(held(9))
+    assert begun == [1, 2, 9]
+
+
+def test_a_job_that_was_cancelled_while_it_waited_ends_without_being_counted() -> None:
+    ten, begun, rates, clock = rated(size=10, n=1)
+    first, second, third = arrive(ten, 1, 2, 3)
+    rates.entered(first)
+    second.cancelled = True
+    clock.now += 0.1
+    ten.opened()
+    assert begun == [1, 2]
+    rates.give_back(second)
+    clock.now += 1.0
+    ten.opened()
+    assert begun == [1, 2, 3]
+    assert third.passing
+
+
+def test_an_entry_counts_until_its_handler_is_known_to_have_been_entered() -> None:
+    ten, begun, rates, clock = rated(size=10, n=1)
+    first, _ = arrive(ten, 1, 2)
+    clock.now += 5.0  # on its way: a decision of the application took so long
+    ten.opened()
+    assert begun == [1]
+    rates.entered(first)
+    clock.now += 0.9
+    ten.opened()
+    assert begun == [1]
+    clock.now += 0.2
+    ten.opened()
+    assert begun == [1, 2]
+
+
+def test_one_that_was_entered_and_one_on_its_way_fill_a_rate_of_two() -> None:
+    ten, begun, rates, clock = rated(size=10, n=2)
+    (first,) = arrive(ten, 1)
+    rates.entered(first)
+    clock.now += 0.5
+    arrive(ten, 2, 3)
+    assert begun == [1, 2]
+    clock.now += 0.6  # the first counts no longer
+    ten.opened()
+    assert begun == [1, 2, 3]
+
+
+def test_one_that_goes_back_on_its_way_makes_room_for_another() -> None:
+    ten, begun, rates, _ = rated(size=10, n=1)
+    first, _ = arrive(ten, 1, 2)
+    rates.give_back(first)
+    ten.opened()
+    assert begun == [1, 2]
+
+
+def said(rates: Rates, clock: Moment) -> int:
+    """How much of its rate the worker says it keeps."""
+    (share,) = msgspec.json.decode(rates.report(clock.now, alone=True)[0])
+    return int(share["n"])
+
+
+def test_what_is_on_its_way_to_its_handler_is_kept_whoever_wants_more_and_when_the_worker_stops() -> None:
+    ten, begun, rates, clock = rated(size=10, n=4)
+    runs = arrive(ten, 1, 2, 3)
+    rates.answered([("l/", 4, 1, 1, 1.0, 60.0, 0, 0)], {}, (), clock.now)  # others need more
+    assert said(rates, clock) == 3
+    rates.answered([("l/", 3, 2, 3, 1.0, 60.0, 0, 0)], {}, (), clock.now)
+    rates.let_go()
+    assert said(rates, clock) == 3
+    for run in runs:
+        rates.entered(run)
+    rates.let_go()
+    assert said(rates, clock) == 0
+    assert begun == [1, 2, 3]
+
+
+def test_what_is_on_its_way_goes_on_counting_beside_what_was_entered_until_it_has_come_to_its_handler() -> None:
+    ten, begun, rates, clock = rated(size=10, n=7)
+    for run in arrive(ten, 1, 2, 3, 4, 5):
+        rates.entered(run)
+    runs = arrive(ten, 6, 7)
+    rates.answered([("l/", 7, 1, 5, 1.0, 60.0, 0, 0)], {}, (), clock.now)  # others need two of them
+    assert said(rates, clock) == 7  # five entered, two that will be: nothing is free yet
+    for run in runs:
+        rates.entered(run)
+    arrive(ten, 8)
+    assert said(rates, clock) == 5  # the seven entries are told beside it
+    assert begun == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_what_is_on_its_way_counts_as_entered_once_the_share_may_be_somebody_elses() -> None:
+    ten, _, rates, clock = rated(size=10, n=3)
+    rates.entered(arrive(ten, 1)[0])
+    arrive(ten, 2)
+    rates.distrust()
+    rates.let_go()
+    told, _ = rates.report(clock.now, alone=True)
+    assert msgspec.json.decode(told)[0]["counts"] == [1, 1]
+
+
+def test_a_share_lasts_from_when_it_was_asked_for_and_not_once_the_database_is_away() -> None:
+    ten, begun, rates, clock = rated(size=10, n=1)
+    rates.distrust()
+    arrive(ten, 1)
+    assert begun == []
+    rates.answered([("l/", 1, 1, 1, 1.0, 3.0, 0, 0)], {}, (), clock.now - 3.0)  # an answer that took three seconds
+    ten.opened()
+    assert begun == []
+    rates.answered([("l/", 1, 1, 1, 1.0, 3.0, 0, 0)], {}, (), clock.now)
+    ten.opened()
+    assert begun == [1]
+
+
+def test_an_answer_to_an_earlier_question_does_not_bring_back_what_is_being_given_up() -> None:
+    ten, begun, rates, clock = rated(size=10, n=4)
+    rates.answered([("l/", 4, 1, 2, 1.0, 60.0, 0, 0)], {}, (), clock.now)  # others need two of them
+    rates.answered([("l/", 4, 1, 4, 1.0, 60.0, 0, 0)], {}, (), clock.now)  # was asked before anybody did
+    arrive(ten, 1, 2, 3)
+    assert begun == [1, 2]
+    assert said(rates, clock) == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_handlers_are_entered_no_more_often_than_the_rate_says(stage: Stage, kind: str) -> None:
+    tasks = ms.Registry("rates")
+    entered: list[float] = []
+
+    if kind == "async":
+
+        @tasks.task(name="work")
+        async def work() -> None:
+            entered.append(time.monotonic())
+    else:
+
+        @tasks.task(name="work")
+        def work_in_thread() -> None:
+            entered.append(time.monotonic())
+
+    await stage.client.limits.set(ms.rate(task="work", most=5, per="200ms"))
+    await stage.enqueue_many([tasks.get("work").job() for _ in range(25)])
+    async with stage.work(tasks):
+        await stage.until(lambda: len(entered) == 25)
+    assert largest(entered, 0.2) <= 5
+    assert stage.rows("select count(*), max(attempt) from mainspring.finished") == [(25, 1)]
+
+
+@pytest.mark.anyio
+async def test_a_worker_that_stops_lets_go_of_its_shares(stage: Stage) -> None:
+    tasks = ms.Registry("rates")
+    entered = asyncio.Event()
+
+    @tasks.task
+    async def work() -> None:
+        entered.set()
+
+    await stage.client.limits.set(ms.rate(task=work.name, most=5, per="1h"))
+    await stage.enqueue(work.job())
+    async with stage.work(tasks, poll_interval=timedelta(seconds=1)):
+        await entered.wait()
+    assert stage.rows("select n, count from mainspring.share") == [(0, [1])]

@@ -1,0 +1,108 @@
+"""The signatures of the engine's verbs, and since which version: what a version has shipped never changes in place.
+
+Workers of the version before go on while verbs are replaced. So a function whose arguments or columns change gets a
+new name beside the old one, which a numbered file drops one version later; a view only grows at its end. `make schema`
+writes the record, and refuses to lose what an earlier version has shipped.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from tools.dump_schema import migrated
+
+from mainspring import __version__
+from mainspring.db.line import Line, engine_line
+
+RECORD = Path(__file__).parent.parent / "tests/migrations/signatures.txt"
+HEAD = "# Since which version each verb of the engine has its signature: `make schema` writes this."
+
+_FUNCTIONS = """
+    select format('%s(%s) returns %s', proname, pg_get_function_arguments(oid), pg_get_function_result(oid))
+    from pg_proc where pronamespace = 'mainspring'::regnamespace
+"""
+_VIEWS = """
+    select format('view %s: %s', c.relname,
+                  string_agg(format('%s %s', a.attname, format_type(a.atttypid, a.atttypmod)), ', ' order by a.attnum))
+    from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
+    where c.relnamespace = 'mainspring'::regnamespace and c.relkind = 'v' group by c.relname
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """What was recorded: a version, the edition and the digest of its verbs, and since when each signature stands."""
+
+    version: str
+    edition: int
+    digest: str
+    since: dict[str, str]
+
+    @classmethod
+    def read(cls, text: str) -> Shipped:
+        """Read the record."""
+        _, head, *lines = text.splitlines()
+        version, edition, digest = head.split()
+        return cls(version, int(edition), digest, {line.partition(" ")[2]: line.partition(" ")[0] for line in lines})
+
+    def write(self) -> str:
+        """The record as text."""
+        lines = sorted(f"{version} {signature}" for signature, version in self.since.items())
+        return "\n".join([HEAD, f"{self.version} {self.edition} {self.digest}", *lines]) + "\n"
+
+    def problems(self, signatures: set[str], line: Line, version: str) -> list[str]:
+        """What a version would break by having these signatures now."""
+        dropped = {
+            name for m in line.tables for name in re.findall(r"drop (?:function|view) \{schema\}\.(\w+)", m.text)
+        }
+        found = [
+            f"{signature}: version {since} has shipped it. Let it stand and write a new name beside it; one version "
+            "later a numbered file may drop it"
+            for signature, since in self.since.items()
+            if since != version and not _stands(signature, signatures) and _name(signature) not in dropped
+        ]
+        if self.version != version and self.digest != line.digest and line.edition <= self.edition:
+            found.append(f"EDITION: the verbs differ from those of version {self.version}: make it {self.edition + 1}")
+        return found
+
+    def renewed(self, signatures: set[str], line: Line, version: str) -> Shipped:
+        """The record of this version."""
+        kept = {
+            signature: since
+            for signature, since in self.since.items()
+            if signature in signatures or (since != version and _stands(signature, signatures))
+        }
+        return Shipped(version, line.edition, line.digest, dict.fromkeys(signatures, version) | kept)
+
+
+def signatures(conn: psycopg.Connection[Any]) -> set[str]:
+    """The signatures that a database has."""
+    return {row[0] for query in (_FUNCTIONS, _VIEWS) for row in conn.execute(query).fetchall()}
+
+
+def _stands(signature: str, now: set[str]) -> bool:
+    """Whether it is there; a view may have grown at its end."""
+    return signature in now or any(one.startswith(f"{signature}, ") for one in now if one.startswith("view "))
+
+
+def _name(signature: str) -> str:
+    return re.split(r"[(:]", signature.removeprefix("view "))[0]
+
+
+def main() -> None:
+    """Write the record anew, unless something would be lost."""
+    with migrated() as dsn, psycopg.connect(dsn) as conn:
+        now, line = signatures(conn), engine_line()
+    shipped = Shipped.read(RECORD.read_text()) if RECORD.exists() else Shipped(__version__, 0, "", {})
+    if problems := shipped.problems(now, line, __version__):
+        raise SystemExit("\n".join(problems))
+    RECORD.write_text(shipped.renewed(now, line, __version__).write())
+    print(f"{RECORD.name}: {len(now)} signatures")
+
+
+if __name__ == "__main__":
+    main()
