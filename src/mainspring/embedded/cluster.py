@@ -100,7 +100,14 @@ class Cluster:
 
     def kill(self) -> None:
         """End the server as a crash would: no checkpoint, no goodbye to its clients."""
-        self._end(signal.SIGKILL, [self.pid, *processes(self.name)])
+
+        def gone() -> bool:
+            # Again and again: a session that was forked meanwhile may wait for ever for what a dead one held.
+            left = [pid for pid in (self.pid, *processes(self.name)) if pid is not None]
+            send(signal.SIGKILL, left)
+            return not left
+
+        wait(gone, 60, "PostgreSQL has not stopped")
 
     def remove(self) -> None:
         """End the server and delete the cluster with its data, wherever they are."""
