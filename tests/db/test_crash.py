@@ -300,3 +300,64 @@ def test_who_crashes_alone_is_dead_at_once_where_its_workers_death_was_seen(engi
     engine.conn.execute(engine.sql["end_leases"], ["cell"])
     engine.rescue(patience=2 * LEASE)
     assert engine.job(job).state == "dead"
+
+
+def watched(engine: Engine, worker: str) -> None:
+    """A process for jobs that run alone has begun, and somebody would see its death."""
+    about = {"id": worker, "host": "h", "pid": 1, "version": "1", "queues": [], "tasks": [], "concurrency": 1}
+    engine.conn.execute(engine.sql["beat"], about | {"running": 0, "stopping": False, "watched": True})
+
+
+def unseen(engine: Engine, worker: str) -> None:
+    """Such a process runs a job, and nobody hears of it again."""
+    watched(engine, worker)
+    assert engine.claim(worker, 1, alone=True), worker
+    engine.clock.advance(3 * LEASE)
+    engine.rescue(patience=2 * LEASE)
+
+
+@pytest.mark.rule("ENG-3.08")
+def test_who_ran_alone_is_not_dead_of_a_death_that_nobody_saw(engine: Engine) -> None:
+    watched(engine, "cell")
+    job = doomed(engine)
+    (attempt, crashes), *_ = engine.rows("select attempt, crashes from mainspring.running")
+    engine.clock.advance(2 * LEASE)
+    engine.rescue(patience=2 * LEASE)
+
+    assert tickets(engine) == [(attempt - 1, crashes)], "neither the attempt nor the crash counts"
+    engine.claim("cell 2", 1, alone=True)
+    assert engine.complete("cell 2", *(epoch for (epoch,) in engine.rows("select epoch from mainspring.running")))
+    assert engine.job(job).state == "succeeded"
+
+
+def test_deaths_that_nobody_saw_are_bounded(engine: Engine) -> None:
+    job = engine.enqueue().id
+    crash(engine, "w1")
+    crash(engine, "w2")
+    for number in range(8):
+        assert engine.job(job).state == "ready", number
+        unseen(engine, f"cell {number}")
+
+    assert engine.job(job).state == "dead"
+    assert len(engine.attempts(job)) == 10
+
+
+def test_a_crash_that_was_not_counted_is_not_taken_back(engine: Engine) -> None:
+    watched(engine, "cell")
+    job = doomed(engine)
+    (org, epoch), *_ = engine.rows("select org_id, epoch from mainspring.running")
+    engine.clock.advance(2 * LEASE)
+    engine.rescue(patience=2 * LEASE)
+    assert engine.value("take_back_crashes", ["cell", [org], [job], [epoch]]) == 1
+
+    assert engine.job(job).crashes == 2
+
+
+def test_who_crashes_alone_is_dead_where_its_death_was_seen_by_who_started_it(engine: Engine) -> None:
+    watched(engine, "cell")
+    job = doomed(engine)
+    engine.conn.execute(engine.sql["farewell"], {"id": "cell"})
+    engine.conn.execute(engine.sql["end_leases"], ["cell"])
+    engine.rescue(patience=2 * LEASE)
+
+    assert engine.job(job).state == "dead"

@@ -225,6 +225,7 @@ class Parts:
             "queues": list(settings.queues),
             "tasks": settings.registry.names(),
             "concurrency": settings.config.concurrency,
+            "watched": self._solitude.only,
         }
         return Heartbeat(self.connection, self._sql, about, lambda: len(attempts))
 

@@ -91,8 +91,9 @@ select {schema}.speed()
 
 -- name: beat
 -- Every heartbeat.
-insert into {schema}.worker (id, host, pid, version, queues, tasks, concurrency, started_at, seen_at, running, stopping)
-values (%(id)s, %(host)s, %(pid)s, %(version)s, %(queues)s, %(tasks)s, %(concurrency)s, {schema}.now(), {schema}.now(), %(running)s, %(stopping)s)
+insert into {schema}.worker (id, host, pid, version, queues, tasks, concurrency, started_at, seen_at, running, stopping, watched)
+values (%(id)s, %(host)s, %(pid)s, %(version)s, %(queues)s, %(tasks)s, %(concurrency)s, {schema}.now(), {schema}.now(), %(running)s, %(stopping)s,
+        %(watched)s)
 on conflict (org_id, id) do update
 set seen_at = excluded.seen_at, running = excluded.running, stopping = excluded.stopping
 

@@ -207,6 +207,7 @@ create table {schema}.worker (
   seen_at     timestamptz not null,
   running     integer not null default 0,
   stopping    boolean not null default false,
+  watched     boolean not null default false,  -- it runs jobs alone, and who started it takes this row away when it dies
   primary key (org_id, id)
 ) with (fillfactor = 50);
 

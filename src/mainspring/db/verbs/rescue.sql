@@ -5,7 +5,9 @@
 -- that crashed twice ran alone: its crash is its own. A job ends that used up its attempts or its crash budget by itself,
 -- that must not be tried twice, or whose cancellation was asked for. Before a job is dead of its last crash its worker has
 -- p_patience to come back and give it back, unless its death was seen: what looks like a crash may have been an outage.
--- Index: running_lease; attempt_ended, for neighbours that were taken back before.
+-- `unseen`: it ran alone in a process whose death is always seen by the one that started it, unless that died as well or
+-- lost its network: an accident of the machine, not the job's crash. Both are given back, three budgets of them at most.
+-- Index: running_lease; attempt_ended, for neighbours that were taken back before; the primary keys of worker and attempt.
 create or replace function {schema}.rescue(p_limit integer, p_crash_budget integer, p_patience interval default '0') returns table (
   job_id uuid, worker text, state text, task text, queue text, org_id text, project_id uuid, request_id text,
   correlation_id text, attempt smallint, shared boolean, quarantined boolean
@@ -18,6 +20,7 @@ declare
   max_attempts smallint;
   problem jsonb;
   asked jsonb;
+  unseen boolean;
 begin
   with t as (
     delete from {schema}.running x where x.id in (
@@ -40,12 +43,17 @@ begin
   foreach r in array taken loop
     select j.max_attempts, j.project_id, j.request_id, j.correlation_id
     into max_attempts, project_id, request_id, correlation_id from {schema}.job j where j.id = r.id;
-    shared := r.crashes < 2 and r.worker = any(crowded);
+    unseen := r.crashes + 1 >= p_crash_budget
+      and exists (select from {schema}.worker w where w.org_id = 'SYSTEM' and w.id = r.worker and w.watched)
+      and (select count(*) from {schema}.attempt a
+           where a.org_id = r.org_id and a.job_id = r.id and a.outcome = 'expired') < 3 * p_crash_budget;
+    shared := unseen or (r.crashes < 2 and r.worker = any(crowded));
     state := case when r.cancel_requested_at is not null then 'cancelled'
-                  when max_attempts = 1 or (not shared and r.attempt >= max_attempts) or r.crashes + 1 >= p_crash_budget
+                  when max_attempts = 1 or (not shared and r.attempt >= max_attempts)
+                    or (not unseen and r.crashes + 1 >= p_crash_budget)
                   then 'dead' else 'ready' end;
     problem := jsonb_build_object('code', 'LEASE_EXPIRED', 'class', 'retryable', 'attempt', r.attempt, 'at', {schema}.now(),
-      'shared', shared, 'message', format('Worker %s stopped renewing its lease%s.', r.worker,
+      'shared', shared, 'counted', not unseen, 'message', format('Worker %s stopped renewing its lease%s.', r.worker,
         case when shared and state = 'dead' then
           ' while it ran other jobs as well. This one may be innocent, but its task allows one attempt only' else '' end));
     insert into {schema}.attempt (org_id, job_id, epoch, attempt, worker, started_at, ended_at, outcome, error)
@@ -54,13 +62,13 @@ begin
     if state <> 'ready' then
       asked := case when state = 'cancelled' then {schema}.cancellation(r.id) end;
       insert into {schema}.finished (id, org_id, state, attempt, crashes, snoozes, worker, epoch, started_at, finished_at, error)
-      values (r.id, r.org_id, state, r.attempt, r.crashes + 1, r.snoozes, r.worker, r.epoch, r.started_at, {schema}.now(),
+      values (r.id, r.org_id, state, r.attempt, r.crashes + (not unseen)::int, r.snoozes, r.worker, r.epoch, r.started_at, {schema}.now(),
               problem || case when state = 'cancelled' then {schema}.cancelled(asked ->> 'reason') else '{}' end);
       perform {schema}.release_behind(r.id);
       perform {schema}.record(case state when 'dead' then 'job.deadlettered' else 'job.cancelled' end, r.id, r.attempt, asked);
     else
       insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, attempt, crashes, snoozes, suspect, strand, tied)
-      values (r.id, r.org_id, r.task, r.queue, r.priority, {schema}.now(), r.attempt - shared::int, r.crashes + 1, r.snoozes,
+      values (r.id, r.org_id, r.task, r.queue, r.priority, {schema}.now(), r.attempt - shared::int, r.crashes + (not unseen)::int, r.snoozes,
               r.suspect, r.strand, r.tied);
     end if;
     if r.tied then
@@ -94,11 +102,12 @@ begin
       where t.job_id = p.job_id and t.event = 'job.crash_taken_back' and (t.detail ->> 'epoch')::bigint = p.epoch)
   loop
     update {schema}.waiting w
-    set crashes = greatest(w.crashes - 1, 0),
+    set crashes = greatest(w.crashes - (a.error ->> 'counted')::boolean::int, 0),
         attempt = greatest(w.attempt - (not (a.error ->> 'shared')::boolean)::int, 0)
     where w.id = a.job_id;
     if not found then
-      update {schema}.running r set crashes = greatest(r.crashes - 1, 0) where r.id = a.job_id;
+      update {schema}.running r set crashes = greatest(r.crashes - (a.error ->> 'counted')::boolean::int, 0)
+      where r.id = a.job_id;
     end if;
     perform {schema}.record('job.crash_taken_back', a.job_id, a.attempt,
                             jsonb_build_object('worker', p_worker, 'epoch', a.epoch));
