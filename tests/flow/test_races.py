@@ -45,7 +45,7 @@ def test_two_last_members_that_end_at_once_finish_their_batch_once(database: Dat
         assert batch(one, id_)["state"] == "finished"
         assert len(claimed(one, "tell")) == 1
         assert len(one.rows("select from mainspring.audit where event = 'batch.finished'")) == 1
-        assert one.rows("select from mainspring.loose_end") == []
+        assert one.rows("select from mainspring.leftover") == []
 
 
 def test_two_last_parents_that_end_at_once_release_their_child_once(database: Database) -> None:

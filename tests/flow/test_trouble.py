@@ -31,7 +31,7 @@ def test_a_child_behind_another_of_its_key_is_not_forgotten_when_its_parent_is_g
         engine.complete("w1", runs.epoch)
         sweep(engine)
         assert engine.state(child) == "cancelled"
-        assert engine.rows("select from mainspring.loose_end") == []
+        assert engine.rows("select from mainspring.leftover") == []
 
 
 def test_a_sweep_neither_waits_for_a_replay_nor_undoes_it(database: Database) -> None:
@@ -80,7 +80,7 @@ def test_members_of_two_batches_are_replayed_at_once(database: Database) -> None
         assert one.rows("select count(*) from mainspring.member where state is null") == [(4,)]
 
 
-def test_a_batch_that_is_held_for_long_leaves_one_loose_end(database: Database) -> None:
+def test_a_batch_that_is_held_for_long_leaves_one_leftover(database: Database) -> None:
     with engines(database, 2) as (one, other):
         id_ = enqueue_batch(one, [job() for _ in range(20)])
         with other.conn.transaction():
@@ -88,7 +88,7 @@ def test_a_batch_that_is_held_for_long_leaves_one_loose_end(database: Database) 
             for claim in claimed(one):
                 one.complete("w1", claim.epoch)
             sweep(one)
-            assert one.rows("select count(*) from mainspring.loose_end") == [(1,)]
+            assert one.rows("select count(*) from mainspring.leftover") == [(1,)]
         sweep(one)
         assert batch(one, id_)["state"] == "finished"
 

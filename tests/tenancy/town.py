@@ -122,15 +122,15 @@ def settle_in(engine: Engine, org: str) -> Org:
 
 
 def gather(engine: Engine, here: Org, secret: str) -> None:
-    """A batch, whose id is that of a job so that calls mean it, a job that waits for another, a loose end."""
+    """A batch, whose id is that of a job so that calls mean it, a job that waits for another, a leftover."""
     fields = {"org_id": here.name, "task": "t", "payload": {"note": secret}, "delay": "1 day"}
     last, member, parent, child = ({"id": str(uuid7()), **fields} for _ in range(4))
     about = {"id": str(here.jobs[0]), "org_id": here.name, "name": secret, "on_finish": last}
     engine.rows("select from mainspring.enqueue_batch(%s, %s)", json.dumps(about), json.dumps([member]))
     links = [{"child": 1, "parents": [0]}]
     engine.rows("select from mainspring.enqueue_flow(%s, %s)", json.dumps([parent, child]), json.dumps(links))
-    loose = "insert into mainspring.loose_end (org_id, kind, what) values (%s, 'job', %s) returning id"
-    engine.rows(loose, here.name, here.jobs[0])
+    leftover = "insert into mainspring.leftover (org_id, kind, what) values (%s, 'job', %s) returning id"
+    engine.rows(leftover, here.name, here.jobs[0])
 
 
 def shut(engine: Engine, here: Org) -> None:

@@ -40,7 +40,7 @@ TABLES: Final[dict[str, tuple[str, str, str]]] = {
     "batch": ("select, insert, update, delete", "select", "select"),
     "member": ("select, insert, update, delete", "select", "select"),
     "dependency": ("select, insert, update, delete", "select", "select"),
-    "loose_end": ("select, insert, update, delete", "", "select"),
+    "leftover": ("select, insert, update, delete", "", "select"),
     "cipher_key": ("select", "select", "select"),  # wrapped: worthless without the master key
     "queue": ("select", "", "select"),
     "limit": ("select, update (counted)", "", "select"),

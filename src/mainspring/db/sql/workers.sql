@@ -72,7 +72,7 @@ select {schema}.release_held()
 
 -- name: tie_up
 -- With each poll: what the ends of batches and flows left open. Nearly always there is nothing, and nothing is called.
-select {schema}.tie_up() where exists (select from {schema}.loose_end)
+select {schema}.tie_up() where exists (select from {schema}.leftover)
 
 -- name: next_due
 -- With each poll: how long until the next timer, and the database's time.

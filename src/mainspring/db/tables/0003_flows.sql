@@ -3,7 +3,7 @@
 -- Nothing is summed up (docs/adr/0020): the end of a job is written to rows of its own, in `member` and `dependency`, and
 -- whoever writes it then asks by one index probe whether it was the last. Two last ones that end in two transactions
 -- cannot see each other; so the question is asked under the lock of the batch, or of the ticket that waits. A worker
--- waits for nobody there: where somebody else has the lock, it leaves a loose end, and the next sweep asks again.
+-- waits for nobody there: where somebody else has the lock, it leaves a leftover, and the next sweep asks again.
 
 -- Jobs that are counted together. Its on-finish job is written with it and held until every member has ended.
 create table {schema}.batch (
@@ -55,7 +55,7 @@ create index dependency_open on {schema}.dependency (org_id, child) where not me
 
 -- What a sweep has to look at: a job that something waits for and that may end unseen, or a ticket or a batch that was
 -- locked by somebody else when its last job ended. Nearly always empty.
-create table {schema}.loose_end (
+create table {schema}.leftover (
   org_id text not null,
   id     bigint not null default nextval('{schema}.epoch'),
   kind   text not null check (kind in ('job', 'child', 'batch')),
@@ -63,4 +63,4 @@ create table {schema}.loose_end (
   primary key (org_id, id)
 );
 
-create index loose_end_age on {schema}.loose_end (id);
+create index leftover_age on {schema}.leftover (id);

@@ -52,7 +52,7 @@ begin
   if exists (select from {schema}.unasked(b))
      or exists (select from {schema}.member m join {schema}.waiting w on w.id = m.job_id
                 where m.org_id = b.org_id and m.batch_id = b.id and m.state is null) then
-    insert into {schema}.loose_end (org_id, kind, what) values (b.org_id, 'batch', b.id);
+    insert into {schema}.leftover (org_id, kind, what) values (b.org_id, 'batch', b.id);
   end if;
   return dropped;
 end $$;
@@ -72,7 +72,7 @@ begin
   select array_agg(x.id) into locked from (
     select y.id from {schema}.batch y where y.id = any(p_batches) and y.finished_at is null
     order by y.id for update skip locked) x;
-  insert into {schema}.loose_end (org_id, kind, what)
+  insert into {schema}.leftover (org_id, kind, what)
   select y.org_id, 'batch', y.id from {schema}.batch y
   where y.id = any(array(select unnest(p_batches) except select unnest(locked))) and y.finished_at is null;
   for b in select * from {schema}.batch y where y.id = any(locked) loop
@@ -93,7 +93,7 @@ begin
       order by m.job_id desc limit 1) is not null;
     perform from {schema}.waiting w where w.id = b.on_finish and w.gate = 'parents' for update skip locked;
     if not found and exists (select from {schema}.waiting w where w.id = b.on_finish and w.gate = 'parents') then
-      insert into {schema}.loose_end (org_id, kind, what) values (b.org_id, 'batch', b.id);
+      insert into {schema}.leftover (org_id, kind, what) values (b.org_id, 'batch', b.id);
       continue;
     end if;
     update {schema}.batch y set finished_at = {schema}.now() where y.org_id = b.org_id and y.id = b.id;
@@ -299,7 +299,7 @@ declare
 begin
   for m in delete from {schema}.member x where x.job_id = p_id returning * loop
     insert into {schema}.member (org_id, batch_id, job_id) select m.org_id, m.batch_id, n from unnest(p_new) n;
-    insert into {schema}.loose_end (org_id, kind, what)  -- stopped meanwhile: they are not to run
+    insert into {schema}.leftover (org_id, kind, what)  -- stopped meanwhile: they are not to run
     select b.org_id, 'batch', b.id from {schema}.batch b
     where b.org_id = m.org_id and b.id = m.batch_id and b.stopped_at is not null and b.finished_at is null;
   end loop;

@@ -42,7 +42,7 @@ begin
   select array_agg(x.id) into locked from (
     select w.id from {schema}.waiting w where w.id = any(p_children) and w.gate = 'parents'
     order by w.id for update skip locked) x;
-  insert into {schema}.loose_end (org_id, kind, what)
+  insert into {schema}.leftover (org_id, kind, what)
   select w.org_id, 'child', w.id from {schema}.waiting w
   where w.id = any(array(select unnest(p_children) except select unnest(locked))) and w.gate = 'parents';
   if locked is null then
@@ -64,7 +64,7 @@ begin
   loop
     dropped := dropped || {schema}.drop_waiting(lost.children, format('Job %s, which it waited for, was %s.', lost.parent, lost.state));
   end loop;
-  insert into {schema}.loose_end (org_id, kind, what)  -- one behind another of its key goes when that has ended
+  insert into {schema}.leftover (org_id, kind, what)  -- one behind another of its key goes when that has ended
   select distinct w.org_id, 'child', w.id from {schema}.waiting w join {schema}.dependency d on d.org_id = w.org_id and d.child = w.id
   where w.id = any(locked) and not d.anyway and d.state in ('cancelled', 'discarded');
   return dropped;
@@ -137,7 +137,7 @@ begin
   select array_agg(locked.id) into sure from locked;
   select sure || array_agg(x.id) into sure from (
     select f.id from {schema}.finished f where f.id = any(p_ids) order by f.id for share) x;
-  insert into {schema}.loose_end (org_id, kind, what)
+  insert into {schema}.leftover (org_id, kind, what)
   select j.org_id, 'job', j.id from {schema}.job j where j.id = any(array(select unnest(p_ids) except select unnest(sure)));
 end $$;
 
@@ -153,8 +153,8 @@ declare
 begin
   for e in
     with gone as (
-      delete from {schema}.loose_end x where x.id in (
-        select y.id from {schema}.loose_end y order by y.id limit 1000 for update skip locked)
+      delete from {schema}.leftover x where x.id in (
+        select y.id from {schema}.leftover y order by y.id limit 1000 for update skip locked)
       returning x.kind, x.what)
     select distinct gone.kind, gone.what from gone
   loop
@@ -173,7 +173,7 @@ begin
         if found then
           perform {schema}.conclude(array[e.what]);
         else
-          insert into {schema}.loose_end (org_id, kind, what)
+          insert into {schema}.leftover (org_id, kind, what)
           select j.org_id, e.kind, j.id from {schema}.job j where j.id = e.what;
         end if;
     end case;
