@@ -253,7 +253,7 @@ CALLS: Final[dict[str, tuple[Role, ...]]] = {
     "drop_waiting": WORKER,
     "open_gate": WORKER,
     "record_batch": WORKER,
-    "tie_up": WORKER,
+    "settle_leftovers": WORKER,
     "tie": WORKER,
     "end_of": WORKER,
     "join_batch": WORKER,

@@ -101,7 +101,7 @@ class Statements:
             # The flag first, then the claim: a job that comes between is seen by one of them.
             statements.append(("raise_idle", [int(request.idle_for * 1200) + 500]))  # until the next poll at the latest
         if request.polling:
-            statements.append(("tie_up", []))  # what it frees is there for the claim
+            statements.append(("settle_leftovers", []))  # what it frees is there for the claim
         statements += self._claims(request, reply)
         if request.shares:
             statements.append(("shares", [self._worker]))

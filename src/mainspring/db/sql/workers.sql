@@ -70,9 +70,9 @@ select {schema}.next_alone(%s, array_fill(1, array[cardinality(%s::text[])]), %s
 -- name: release_held
 select {schema}.release_held()
 
--- name: tie_up
+-- name: settle_leftovers
 -- With each poll: what the ends of batches and flows left open. Nearly always there is nothing, and nothing is called.
-select {schema}.tie_up() where exists (select from {schema}.leftover)
+select {schema}.settle_leftovers() where exists (select from {schema}.leftover)
 
 -- name: next_due
 -- With each poll: how long until the next timer, and the database's time.

@@ -143,7 +143,7 @@ end $$;
 
 -- Who: each poll of a worker that finds something here, and `release_held` every few seconds. Looks at what was left to it,
 -- once however often it was; a job that runs, or that somebody replays just now, is looked at again. Waits for nobody.
-create or replace function {schema}.tie_up() returns void language plpgsql
+create or replace function {schema}.settle_leftovers() returns void language plpgsql
   set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 declare

@@ -190,6 +190,6 @@ begin
     and not exists (select from {schema}.running r where r.id = w.after)
     and not exists (select from {schema}.waiting x where x.id = w.after);
   get diagnostics n = row_count;
-  perform {schema}.tie_up();
+  perform {schema}.settle_leftovers();
   return n;
 end $$;
