@@ -244,7 +244,7 @@ CALLS: Final[dict[str, tuple[Role, ...]]] = {
     "endpoint_at": ("worker", "operator"),
     "conclude": WORKER,
     "note_ends": WORKER,
-    "ripple": WORKER,
+    "propagate": WORKER,
     "look_at_children": WORKER,
     "look_at_batches": WORKER,
     "stop_members": WORKER,

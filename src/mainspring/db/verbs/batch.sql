@@ -57,7 +57,7 @@ begin
   return dropped;
 end $$;
 
--- Who: `ripple`. Of these batches, those without an open member finish, once: their on-finish job is released. One whose
+-- Who: `propagate`. Of these batches, those without an open member finish, once: their on-finish job is released. One whose
 -- policy is to stop is stopped by its first failure. Answers the jobs that were cancelled by that. Index: member_open, from
 -- its end, because jobs end in about the order of their ids. Locks: the batches, by id, and waits for none of them.
 create or replace function {schema}.look_at_batches(p_batches uuid[]) returns uuid[] language plpgsql
@@ -174,7 +174,7 @@ begin
     end if;
   end if;
   perform {schema}.join_batch(org, b.id, ids, answers, states);
-  perform {schema}.ripple(null, array[b.id]);  -- it may be empty, or everything in it has ended before
+  perform {schema}.propagate(null, array[b.id]);  -- it may be empty, or everything in it has ended before
   return query select * from unnest(ids, answers, states);
 end $$;
 
@@ -201,7 +201,7 @@ create or replace function {schema}.close_batch(p_id uuid, p_org text) returns b
 begin
   update {schema}.batch b set closed_at = {schema}.now()
   where b.id = p_id and (p_org is null or b.org_id = p_org) and b.closed_at is null;
-  perform {schema}.ripple(null, array[p_id]);
+  perform {schema}.propagate(null, array[p_id]);
   return exists (select from {schema}.batch b where b.id = p_id and (p_org is null or b.org_id = p_org));
 end $$;
 
@@ -227,7 +227,7 @@ begin
   perform {schema}.record_batch('batch.cancelled', b, p_actor_type, p_actor_id, jsonb_build_object(
     'reason', p_reason, 'before', jsonb_build_object('state', was), 'after', jsonb_build_object('state', 'stopping')));
   perform {schema}.ask_to_stop(b);
-  perform {schema}.ripple(null, array[b.id]);
+  perform {schema}.propagate(null, array[b.id]);
   return true;
 end $$;
 

@@ -27,7 +27,7 @@ begin
   return dropped;
 end $$;
 
--- Who: `ripple`. Of these jobs, those that wait for no parent any more are released, and those that wait for one that is
+-- Who: `propagate`. Of these jobs, those that wait for no parent any more are released, and those that wait for one that is
 -- given up are cancelled; answers the latter. Index: waiting_pkey, dependency_open. Locks: their tickets, by id, and waits
 -- for none of them.
 create or replace function {schema}.look_at_children(p_children uuid[]) returns uuid[] language plpgsql
@@ -88,7 +88,7 @@ begin
 end $$;
 
 -- Let jobs and batches see what they waited for, and whoever waits for those that are cancelled by it, and so on.
-create or replace function {schema}.ripple(p_children uuid[], p_batches uuid[]) returns void language plpgsql as $$
+create or replace function {schema}.propagate(p_children uuid[], p_batches uuid[]) returns void language plpgsql as $$
 declare
   children uuid[] := p_children;
   batches uuid[] := p_batches;
@@ -120,7 +120,7 @@ begin
   select array_agg(distinct b.id) into stopped
   from {schema}.member m join {schema}.batch b on b.org_id = m.org_id and b.id = m.batch_id
   where m.job_id = any(p_ids) and m.state is null and b.stopped_at is not null and b.finished_at is null;
-  perform {schema}.ripple(children, batches || stopped);
+  perform {schema}.propagate(children, batches || stopped);
 end $$;
 
 -- Something will wait for these jobs, which were there before. One that waits cannot start until this commits; one that
@@ -180,7 +180,7 @@ begin
   end loop;
   perform {schema}.ask_to_stop(b) from {schema}.batch b
   where b.id = any(batches) and b.stopped_at is not null and b.finished_at is null;
-  perform {schema}.ripple(children, batches);
+  perform {schema}.propagate(children, batches);
 end $$;
 
 -- How a job that something begins to wait for has ended, if it has; one that was pruned is known by the status of its key.
@@ -289,7 +289,7 @@ begin
   on conflict do nothing;
   perform {schema}.hold(array(select distinct c from unnest(children, waits) x(c, a) where a <> 'existing'));
   if cardinality(older) > 0 then  -- one that it waits for may be given up already
-    perform {schema}.ripple(children, null);
+    perform {schema}.propagate(children, null);
   end if;
   return query select x.id, x.answer, coalesce(s.state, x.state) from unnest(ids, answers, states) with ordinality x(id, answer, state, n)
     left join lateral {schema}.state_of(x.id) s on true order by x.n;
@@ -303,7 +303,7 @@ begin
   with x as (
     update {schema}.dependency d set state = 'discarded' where d.parent = p_id and not d.met returning d.child)
   select array_agg(distinct x.child) into children from x;
-  perform {schema}.ripple(children, null);
+  perform {schema}.propagate(children, null);
 end $$;
 
 -- Who: prune, with the jobs that it removes. What they waited for goes with them; a batch goes when its jobs are gone.
