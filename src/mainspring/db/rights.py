@@ -242,7 +242,7 @@ CALLS: Final[dict[str, tuple[Role, ...]]] = {
     "breaker_gate": ("worker", "operator"),
     "breaker_at": ("worker", "operator"),
     "endpoint_at": ("worker", "operator"),
-    "conclude": WORKER,
+    "report_finished": WORKER,
     "note_ends": WORKER,
     "propagate": WORKER,
     "look_at_children": WORKER,

@@ -108,7 +108,7 @@ end $$;
 
 -- Who: `untie`, for tied jobs that ended or left their worker. Those that have finished are told to their batches and to
 -- whoever waits for them; one that goes back to its queue is cancelled there if its batch was stopped meanwhile.
-create or replace function {schema}.conclude(p_ids uuid[]) returns void language plpgsql
+create or replace function {schema}.report_finished(p_ids uuid[]) returns void language plpgsql
   set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 declare
@@ -171,7 +171,7 @@ begin
         end if;
         perform from {schema}.finished f where f.id = e.what for share skip locked;
         if found then
-          perform {schema}.conclude(array[e.what]);
+          perform {schema}.report_finished(array[e.what]);
         else
           insert into {schema}.leftover (org_id, kind, what)
           select j.org_id, e.kind, j.id from {schema}.job j where j.id = e.what;

@@ -210,5 +210,5 @@ $$;
 create or replace function {schema}.untie(p_ids uuid[]) returns void language plpgsql as $$
 begin
   perform {schema}.leave(p_ids);
-  perform {schema}.conclude(p_ids);
+  perform {schema}.report_finished(p_ids);
 end $$;
