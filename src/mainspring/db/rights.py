@@ -197,7 +197,7 @@ CALLS: Final[dict[str, tuple[Role, ...]]] = {
     "record_quarantine": WORKER,
     "release_held": WORKER,
     "release_behind": WORKER,
-    "untie": WORKER,
+    "release_links": WORKER,
     "leave": WORKER,
     "claim_limited": WORKER,
     "find_fair": WORKER,

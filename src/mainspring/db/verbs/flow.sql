@@ -106,7 +106,7 @@ begin
   end loop;
 end $$;
 
--- Who: `untie`, for tied jobs that ended or left their worker. Those that have finished are told to their batches and to
+-- Who: `release_links`, for tied jobs that ended or left their worker. Those that have finished are told to their batches and to
 -- whoever waits for them; one that goes back to its queue is cancelled there if its batch was stopped meanwhile.
 create or replace function {schema}.report_finished(p_ids uuid[]) returns void language plpgsql
   set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off

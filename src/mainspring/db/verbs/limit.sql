@@ -156,7 +156,7 @@ exception when lock_not_available then
   return 0;  -- they come back by themselves
 end $$;
 
--- Who: `untie`. Gives back the slots of jobs that have left their worker, those in order only once they have finished, and
+-- Who: `release_links`. Gives back the slots of jobs that have left their worker, those in order only once they have finished, and
 -- opens each gate for as many of those that wait at it. Index: slot_job, waiting_gate.
 create or replace function {schema}.leave(p_ids uuid[]) returns void language plpgsql set enable_seqscan = off as $$
 declare
@@ -207,7 +207,7 @@ create or replace function {schema}.next_open(p_queues text[]) returns timestamp
 $$;
 
 -- Who: whatever ends or gives back an attempt of a job that is tied: its slots, its batch, the jobs that wait for it.
-create or replace function {schema}.untie(p_ids uuid[]) returns void language plpgsql as $$
+create or replace function {schema}.release_links(p_ids uuid[]) returns void language plpgsql as $$
 begin
   perform {schema}.leave(p_ids);
   perform {schema}.report_finished(p_ids);

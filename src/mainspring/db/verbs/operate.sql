@@ -48,7 +48,7 @@ begin
               {schema}.cancelled(p_reason) || jsonb_build_object('attempt', w.attempt, 'at', {schema}.now()));
       perform {schema}.release_behind(p_id);
       if w.tied then
-        perform {schema}.untie(array[p_id]);
+        perform {schema}.release_links(array[p_id]);
       end if;
       if w.after is not null then  -- the key goes back to the job that this one waited for
         update {schema}.idempotency i set job_id = b.id, fingerprint = {schema}.fingerprint(b.task, b.payload)

@@ -72,7 +72,7 @@ begin
               r.suspect, r.strand, r.tied);
     end if;
     if r.tied then
-      perform {schema}.untie(array[r.id]);
+      perform {schema}.release_links(array[r.id]);
     end if;
     job_id := r.id;
     worker := r.worker;

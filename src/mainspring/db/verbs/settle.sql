@@ -42,7 +42,7 @@ begin
   )
   select array_agg(g.epoch), array_agg(g.id) filter (where g.tied) into done, tied from g;
   if tied is not null then
-    perform {schema}.untie(tied);
+    perform {schema}.release_links(tied);
   end if;
   return query select unnest(done);
 end $$;
@@ -65,7 +65,7 @@ begin
     perform {schema}.release_behind(r.id);
   end if;
   if r.tied then
-    perform {schema}.untie(array[r.id]);
+    perform {schema}.release_links(array[r.id]);
   end if;
   if r.cancel_requested_at is not null then
     perform {schema}.record('job.cancel_too_late', r.id, r.attempt, null);
@@ -146,7 +146,7 @@ begin
       perform {schema}.release_behind(r.id);
     end if;
     if r.tied then
-      perform {schema}.untie(array[r.id]);
+      perform {schema}.release_links(array[r.id]);
     end if;
     if m.verb in ('fail', 'reject', 'bury', 'stop') then
       insert into {schema}.attempt (org_id, job_id, epoch, attempt, worker, started_at, ended_at, outcome, error)
