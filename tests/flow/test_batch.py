@@ -261,7 +261,7 @@ def test_jobs_that_exist_already_join_as_they_stand(mainspring: Harness, shop: S
     mainspring.drain()
     assert shop.finished == []
     mainspring.expire_leases()
-    mainspring.drain()  # it was not tied when it started: a sweep has to see its end
+    mainspring.drain()  # it was not linked when it started: a sweep has to see its end
     mainspring.drain()
     assert [counts(seen) for seen in shop.finished] == [{"succeeded": 4}]
 

@@ -254,7 +254,7 @@ CALLS: Final[dict[str, tuple[Role, ...]]] = {
     "open_gate": WORKER,
     "record_batch": WORKER,
     "settle_leftovers": WORKER,
-    "tie": WORKER,
+    "mark_linked": WORKER,
     "end_of": WORKER,
     "join_batch": WORKER,
     "add_members": WORKER,

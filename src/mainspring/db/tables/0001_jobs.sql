@@ -58,7 +58,7 @@ create table {schema}.waiting (
   gate     text collate "C",                -- put off or held by this; one kind of gate is one range
   due_then timestamptz,                     -- due_at once it is no longer held
   strand   text,
-  tied     boolean not null default false,  -- something waits for how it ends: a batch, other jobs, a place in order
+  linked   boolean not null default false,  -- something waits for how it ends: a batch, other jobs, a place in order
   check ((after is null and gate is null) = (due_then is null)),
   constraint due_at check (due_at > '0001-01-02Z')
 ) with (autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
@@ -86,7 +86,7 @@ create table {schema}.running (
   snoozes             smallint not null,
   suspect             boolean not null,
   strand              text,
-  tied                boolean not null default false,  -- or it holds a slot of a limit
+  linked              boolean not null default false,  -- or it holds a slot of a limit
   started_at          timestamptz not null,
   lease_expires_at    timestamptz not null,
   cancel_requested_at timestamptz

@@ -108,14 +108,14 @@ begin
   return dropped;
 end $$;
 
--- Jobs become members of a batch. p_answers and p_states: what enqueue said of them; the new ones are tied already.
+-- Jobs become members of a batch. p_answers and p_states: what enqueue said of them; the new ones are linked already.
 create or replace function {schema}.join_batch(p_org text, p_id uuid, p_ids uuid[], p_answers text[], p_states text[]) returns void
 language plpgsql as $$
 begin
   if exists (select from {schema}.job j where j.id = any(p_ids) and j.org_id <> p_org) then
     perform {schema}.refuse('org_id', 'is not that of the batch');
   end if;
-  perform {schema}.tie(array(select i from unnest(p_ids, p_answers) x(i, a) where a <> 'created'));
+  perform {schema}.mark_linked(array(select i from unnest(p_ids, p_answers) x(i, a) where a <> 'created'));
   insert into {schema}.member (org_id, batch_id, job_id, state)
   select distinct on (x.id) p_org, p_id, x.id, case when x.answer <> 'created' then
     replace({schema}.end_of(x.id, x.state), 'discarded', 'failed') end
@@ -270,22 +270,22 @@ create or replace function {schema}.reopen(p_id uuid) returns void language plpg
 as $$
 declare
   b record;
-  tied boolean := false;
+  linked boolean := false;
 begin
   -- By id, so that two jobs of the same batches can be reopened at once.
   perform from {schema}.batch x where x.id in (select m.batch_id from {schema}.member m where m.job_id = p_id) order by x.id for update;
   for b in update {schema}.member m set state = null where m.job_id = p_id returning m.org_id, m.batch_id loop
-    tied := true;
+    linked := true;
     perform {schema}.reopen_batch(b.org_id, b.batch_id);
   end loop;
   update {schema}.dependency d set state = null where d.parent = p_id;
   if found then
-    tied := true;  -- what would run anyway and has not started waits again
+    linked := true;  -- what would run anyway and has not started waits again
     update {schema}.waiting w set gate = 'parents', due_then = coalesce(w.due_then, w.due_at), due_at = 'infinity'
     from {schema}.dependency d where d.parent = p_id and w.id = d.child and w.attempt = 0 and w.gate is distinct from 'parents';
   end if;
-  if tied then
-    update {schema}.waiting w set tied = true where w.id = p_id;
+  if linked then
+    update {schema}.waiting w set linked = true where w.id = p_id;
   end if;
 end $$;
 
@@ -309,8 +309,8 @@ begin
   insert into {schema}.dependency (org_id, child, parent, place, anyway, state)  -- what it asks of its parents, they may ask
   select d.org_id, n, d.parent, d.place, d.anyway, d.state from {schema}.dependency d, unnest(p_new) n where d.child = p_id;
   update {schema}.batch b set on_finish = p_new[1] where b.on_finish = p_id;
-  update {schema}.waiting w set tied = true
-  where w.id = any(p_new) and not w.tied and (exists (select from {schema}.member x where x.job_id = w.id)
+  update {schema}.waiting w set linked = true
+  where w.id = any(p_new) and not w.linked and (exists (select from {schema}.member x where x.job_id = w.id)
                                               or exists (select from {schema}.dependency d where d.parent = w.id));
 end $$;
 

@@ -71,12 +71,12 @@ begin
     delete from {schema}.waiting w
     where w.ctid = any(array(select tid from ready union all select tid from rescued))
     returning w.id, w.org_id, w.task, w.queue, w.priority, w.due_at, (w.attempt + 1)::smallint as attempt, w.crashes,
-              w.snoozes, w.suspect, w.strand, w.tied, nextval('{schema}.epoch') as epoch
+              w.snoozes, w.suspect, w.strand, w.linked, nextval('{schema}.epoch') as epoch
   ), r as (
     insert into {schema}.running (id, epoch, worker, org_id, task, queue, priority, due_at, attempt, crashes, snoozes,
-                                  suspect, strand, tied, started_at, lease_expires_at)
+                                  suspect, strand, linked, started_at, lease_expires_at)
     select d.id, d.epoch, p_worker, d.org_id, d.task, d.queue, d.priority, d.due_at, d.attempt, d.crashes, d.snoozes,
-           d.suspect, d.strand, d.tied, {schema}.now(), {schema}.now() + p_lease
+           d.suspect, d.strand, d.linked, {schema}.now(), {schema}.now() + p_lease
     from d
   )
   select d.id, d.task, j.payload::text, d.org_id, j.project_id, j.actor_type, j.actor_id, j.request_id, j.correlation_id,

@@ -255,8 +255,8 @@ begin
 end $$;
 
 -- Who: every client, every enqueue, in the caller's transaction where there is one. Answers one row a job, in order.
--- p_checked: by the client, so that a batch is not checked twice. p_tied: something will wait for how the new ones end.
-create or replace function {schema}.enqueue_many(p_jobs json, p_checked boolean default false, p_tied boolean default false)
+-- p_checked: by the client, so that a batch is not checked twice. p_linked: something will wait for how the new ones end.
+create or replace function {schema}.enqueue_many(p_jobs json, p_checked boolean default false, p_linked boolean default false)
 returns table (job_id uuid, answer text, state text) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -282,8 +282,8 @@ begin
              request_id, correlation_id, parent_id, traceparent, null, strand, created_at, scheduled_for
       from x
     ), ticketed as (
-      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, strand, tied)
-      select id, org_id, task, queue, priority, due_at, strand, p_tied from x
+      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, strand, linked)
+      select id, org_id, task, queue, priority, due_at, strand, p_linked from x
     )
     select id, 'created', case when due_at > {schema}.now() then 'scheduled' else 'ready' end from x;
   else
@@ -302,8 +302,8 @@ begin
              request_id, correlation_id, parent_id, traceparent, key, strand, created_at, scheduled_for
       from fresh
     ), ticketed as (
-      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, strand, tied)
-      select id, org_id, task, queue, priority, due_at, strand, p_tied from fresh returning id, due_at
+      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, strand, linked)
+      select id, org_id, task, queue, priority, due_at, strand, p_linked from fresh returning id, due_at
     )
     select array_agg(x.id order by x.ord), array_agg(case when t.id is not null then 'created' end order by x.ord),
            array_agg(case when t.due_at > {schema}.now() then 'scheduled' else 'ready' end order by x.ord)
@@ -318,8 +318,8 @@ begin
         ids[e.ord] := again.job_id;
         answers[e.ord] := again.answer;
         states[e.ord] := again.state;
-        if p_tied and again.answer = 'created' then
-          update {schema}.waiting w set tied = true where w.id = again.job_id;
+        if p_linked and again.answer = 'created' then
+          update {schema}.waiting w set linked = true where w.id = again.job_id;
         end if;
       end loop;
     end if;

@@ -106,8 +106,8 @@ begin
   end loop;
 end $$;
 
--- Who: `release_links`, for tied jobs that ended or left their worker. Those that have finished are told to their batches and to
--- whoever waits for them; one that goes back to its queue is cancelled there if its batch was stopped meanwhile.
+-- Who: `release_links`, for linked jobs that ended or left their worker. Those that have finished are told to their batches
+-- and to whoever waits for them; one that goes back to its queue is cancelled there if its batch was stopped meanwhile.
 create or replace function {schema}.report_finished(p_ids uuid[]) returns void language plpgsql
   set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
@@ -125,14 +125,14 @@ end $$;
 
 -- Something will wait for these jobs, which were there before. One that waits cannot start until this commits; one that
 -- failed cannot be replayed until then. Any other may end meanwhile without seeing it: that is for the sweep.
-create or replace function {schema}.tie(p_ids uuid[]) returns void language plpgsql set enable_seqscan = off as $$
+create or replace function {schema}.mark_linked(p_ids uuid[]) returns void language plpgsql set enable_seqscan = off as $$
 declare
   sure uuid[];
 begin
   with locked as (
     select w.id from {schema}.waiting w where w.id = any(p_ids) order by w.id for update
   ), marked as (
-    update {schema}.waiting w set tied = true where w.id in (select id from locked) and not w.tied
+    update {schema}.waiting w set linked = true where w.id in (select id from locked) and not w.linked
   )
   select array_agg(locked.id) into sure from locked;
   select sure || array_agg(x.id) into sure from (
@@ -166,7 +166,7 @@ begin
       else
         perform from {schema}.waiting w where w.id = e.what for update skip locked;
         if found then
-          update {schema}.waiting w set tied = true where w.id = e.what;
+          update {schema}.waiting w set linked = true where w.id = e.what;
           continue;
         end if;
         perform from {schema}.finished f where f.id = e.what for share skip locked;
@@ -271,7 +271,7 @@ begin
     perform {schema}.refuse('org_id', 'is not the same for all jobs of the flow');
   end if;
   older := array(select i from unnest(ids, answers) x(i, a) where a <> 'created');
-  perform {schema}.tie(older);
+  perform {schema}.mark_linked(older);
   select array_agg(l.child), array_agg(l.answer), array_agg(l.parent), array_agg(l.parent_state), array_agg(l.place),
          array_agg(l.anyway)
   into children, waits, parents, ends, places, anyways

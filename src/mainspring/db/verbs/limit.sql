@@ -206,7 +206,7 @@ create or replace function {schema}.next_open(p_queues text[]) returns timestamp
                            and w.due_at <= {schema}.now() limit 1) x)
 $$;
 
--- Who: whatever ends or gives back an attempt of a job that is tied: its slots, its batch, the jobs that wait for it.
+-- Who: whatever ends or gives back an attempt of a job that is linked: its slots, its batch, the jobs that wait for it.
 create or replace function {schema}.release_links(p_ids uuid[]) returns void language plpgsql as $$
 begin
   perform {schema}.leave(p_ids);

@@ -82,15 +82,15 @@ declare
 begin
   for l in select * from {schema}.limit x where not x.counted order by x.name for update skip locked loop
     delete from {schema}.slot s where s.org_id = 'SYSTEM' and starts_with(s.gate, l.name || '/');  -- of a limit that had this name before
-    with tied as (
-      update {schema}.running r set tied = true
+    with linked as (
+      update {schema}.running r set linked = true
       where r.id = any(array(
         select x.id from {schema}.running x
         where (x.queue = l.queue or x.task = l.task) and {schema}.gate_of(l, x.org_id, x.strand) is not null
         for update skip locked))
       returning r.id, {schema}.gate_of(l, r.org_id, r.strand) as gate
     )
-    insert into {schema}.slot (gate, job_id, in_order) select t.gate, t.id, l.in_order from tied t;
+    insert into {schema}.slot (gate, job_id, in_order) select t.gate, t.id, l.in_order from linked t;
     update {schema}.limit x set counted = true
     where x.org_id = 'SYSTEM' and x.name = l.name and not exists (
       select from {schema}.running r

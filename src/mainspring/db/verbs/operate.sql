@@ -47,7 +47,7 @@ begin
       values (w.id, w.org_id, 'cancelled', w.attempt, w.crashes, w.snoozes, {schema}.now(),
               {schema}.cancelled(p_reason) || jsonb_build_object('attempt', w.attempt, 'at', {schema}.now()));
       perform {schema}.release_behind(p_id);
-      if w.tied then
+      if w.linked then
         perform {schema}.release_links(array[p_id]);
       end if;
       if w.after is not null then  -- the key goes back to the job that this one waited for

@@ -67,11 +67,11 @@ begin
       perform {schema}.release_behind(r.id);
       perform {schema}.record(case state when 'dead' then 'job.deadlettered' else 'job.cancelled' end, r.id, r.attempt, asked);
     else
-      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, attempt, crashes, snoozes, suspect, strand, tied)
+      insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, attempt, crashes, snoozes, suspect, strand, linked)
       values (r.id, r.org_id, r.task, r.queue, r.priority, {schema}.now(), r.attempt - shared::int, r.crashes + (not unseen)::int, r.snoozes,
-              r.suspect, r.strand, r.tied);
+              r.suspect, r.strand, r.linked);
     end if;
-    if r.tied then
+    if r.linked then
       perform {schema}.release_links(array[r.id]);
     end if;
     job_id := r.id;

@@ -17,7 +17,7 @@ language plpgsql
 as $$
 declare
   done bigint[];
-  tied uuid[];
+  linked uuid[];
 begin
   with g as (
     delete from {schema}.running r where r.epoch = any(p_epochs) and r.worker = p_worker returning r.*
@@ -40,9 +40,9 @@ begin
     from g cross join lateral (select * from {schema}.job j where j.id = g.id limit 1) j
     where g.cancel_requested_at is not null
   )
-  select array_agg(g.epoch), array_agg(g.id) filter (where g.tied) into done, tied from g;
-  if tied is not null then
-    perform {schema}.release_links(tied);
+  select array_agg(g.epoch), array_agg(g.id) filter (where g.linked) into done, linked from g;
+  if linked is not null then
+    perform {schema}.release_links(linked);
   end if;
   return query select unnest(done);
 end $$;
@@ -64,7 +64,7 @@ begin
   if exists (select from {schema}.waiting w where w.after = r.id and w.after is not null) then
     perform {schema}.release_behind(r.id);
   end if;
-  if r.tied then
+  if r.linked then
     perform {schema}.release_links(array[r.id]);
   end if;
   if r.cancel_requested_at is not null then
@@ -132,12 +132,12 @@ begin
         place := case when m.gate is not null then {schema}.stopped_at(r.org_id, m.gate) end;
       end if;
       insert into {schema}.waiting (id, org_id, task, queue, priority, due_at, attempt, crashes, snoozes, retrying, suspect,
-                                    strand, tied, gate, due_then)
+                                    strand, linked, gate, due_then)
       values (r.id, r.org_id, r.task, r.queue, r.priority,
               case when place is not null then 'infinity'  -- whoever opens the gate says when
                    else {schema}.now() + case when m.gate is null then coalesce(m.delay, '0') else least(m.delay, '250 ms') end end,
               case when m.verb = 'fail' then r.attempt else r.attempt - 1 end, r.crashes,
-              r.snoozes + (m.verb = 'snooze')::int, m.verb = 'fail', r.suspect, r.strand, r.tied, place,
+              r.snoozes + (m.verb = 'snooze')::int, m.verb = 'fail', r.suspect, r.strand, r.linked, place,
               case when place is not null then r.due_at end);
     else
       insert into {schema}.finished (id, org_id, state, attempt, crashes, snoozes, worker, epoch, started_at, finished_at, error)
@@ -145,7 +145,7 @@ begin
               r.attempt, r.crashes, r.snoozes, r.worker, r.epoch, r.started_at, {schema}.now(), m.error);
       perform {schema}.release_behind(r.id);
     end if;
-    if r.tied then
+    if r.linked then
       perform {schema}.release_links(array[r.id]);
     end if;
     if m.verb in ('fail', 'reject', 'bury', 'stop') then
