@@ -186,7 +186,7 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
-class PutOff:
+class Deferred:
     """What the job needs is not available: it waits at this gate until that opens, and was not attempted."""
 
     after: timedelta  # as far as is known now
@@ -194,7 +194,7 @@ class PutOff:
     started: bool = False  # the handler was entered before it asked
 
 
-Outcome = Succeeded | Failed | Snoozed | Stopped | Interrupted | PutOff
+Outcome = Succeeded | Failed | Snoozed | Stopped | Interrupted | Deferred
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +211,8 @@ class Move:
     verb: str
     delay: timedelta | None = None
     error: Error | None = None
-    started: bool = False  # of a release: the handler was entered, so the trail shows it
-    gate: str | None = None  # of a release: what the job waits for
+    started: bool = False  # of a release or a deferral: the handler was entered, so the trail shows it
+    gate: str | None = None  # of a deferral: what the job waits for
 
 
 class Attempted(Protocol):
@@ -256,8 +256,8 @@ def decide(
             return Move("stop")
         case Interrupted(started):
             return Move("release", started=started)
-        case PutOff(after, gate, started):
-            return Move("release", after, started=started, gate=gate)
+        case Deferred(after, gate, started):
+            return Move("defer", after, started=started, gate=gate)
         case Failed(error) if error.error_class == "permanent":
             return Move("bury" if job.suspect else "reject", error=error)
         case Failed(error) if job.attempt >= job.max_attempts:

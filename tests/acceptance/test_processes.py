@@ -27,7 +27,7 @@ def test_another_worker_completes_the_job_of_a_killed_one(database: Database) ->
         ended = client.get(job)
         attempts = client.attempts(job)
     assert (ended.attempt, ended.crashes) == (2, 1)
-    assert [attempt.outcome for attempt in attempts] == ["expired", "succeeded"]
+    assert [attempt.outcome for attempt in attempts] == ["rescued", "succeeded"]
     assert attempts[0].error is not None
     assert attempts[0].error["code"] == "LEASE_EXPIRED"
     assert attempts[0].worker != attempts[1].worker

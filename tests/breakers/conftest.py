@@ -116,8 +116,7 @@ class Breaker:
         ours, queue = {job.id for job in jobs}, about.get("queue", "q:default")
         claims = [c for c in self.engine.claim(n=5000, queues=[queue], tasks=[about.get("task", "t")]) if c.id in ours]
         moves = [
-            {"epoch": claim.epoch, "verb": "release", "delay": "60 s", "started": False, "gate": gate}
-            for claim in claims
+            {"epoch": claim.epoch, "verb": "defer", "delay": "60 s", "started": False, "gate": gate} for claim in claims
         ]
         assert len(self.engine.settle("w1", *moves)) == count
         return [job.id for job in jobs]

@@ -240,7 +240,7 @@ def test_a_breaker_around_one_call_gives_the_attempt_back(
 
     found = mainspring.client.get(job)
     assert (dependency.taken(), found.state, found.attempt) == ([], "scheduled", 0)
-    assert [event.event for event in mainspring.client.audit.trail(job)][-1] == "job.released"  # it had begun
+    assert [event.event for event in mainspring.client.audit.trail(job)][-1] == "job.deferred"  # it had begun
 
     dependency.up = True
     mainspring.advance(PAUSE)

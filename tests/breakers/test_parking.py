@@ -38,7 +38,7 @@ def reopen(stripe: Breaker) -> None:
     assert stripe.release() == 1
     (claim,) = stripe.engine.claim()
     assert stripe.probe(claim.epoch) == ("probe", 0)
-    stripe.engine.settle("w1", {"epoch": claim.epoch, "verb": "release", "started": True, "gate": "breaker:stripe"})
+    stripe.engine.settle("w1", {"epoch": claim.epoch, "verb": "defer", "started": True, "gate": "breaker:stripe"})
     assert stripe.report(0, probe=claim.epoch) == ["opened"]
 
 
@@ -174,7 +174,7 @@ def test_of_several_that_are_stopped_together_each_waits_for_the_key_of_its_own_
     stripe.report(0, 0, 0, org_id="acme", key="7")
     stripe.engine.enqueue_many([{"org_id": org} for org in ("acme", "zeta", "acme", "zeta")])
     claims = stripe.engine.claim()
-    moves = [{"epoch": claim.epoch, "verb": "release", "gate": "breaker:stripe:7"} for claim in claims]
+    moves = [{"epoch": claim.epoch, "verb": "defer", "gate": "breaker:stripe:7"} for claim in claims]
     assert len(stripe.engine.settle("w1", *moves)) == 4
 
     assert stripe.waiting() == {claim.id: "breaker:stripe:7@acme" for claim in claims if claim.org_id == "acme"}
@@ -305,7 +305,7 @@ def test_a_job_that_waits_for_a_breaker_can_be_cancelled_rescheduled_and_replace
     assert {claim.id for claim in claims} == {moved, changed}
     assert {claim.payload for claim in claims} == {"{}", '{"n": 2}'}
     for claim in claims:  # the breaker looks at them again
-        opened.engine.settle("w1", {"epoch": claim.epoch, "verb": "release", "gate": "breaker:stripe", "delay": "60 s"})
+        opened.engine.settle("w1", {"epoch": claim.epoch, "verb": "defer", "gate": "breaker:stripe", "delay": "60 s"})
     assert set(opened.waiting()) == {moved, changed}
 
 
@@ -328,7 +328,7 @@ def test_who_is_stopped_has_waited_since_it_was_due_and_not_since_it_was_claimed
     due, job = opened.clock.now(), opened.engine.enqueue().id
     opened.clock.advance(seconds=30)
     (claim,) = opened.engine.claim()
-    opened.engine.settle("w1", {"epoch": claim.epoch, "verb": "release", "gate": "breaker:stripe"})
+    opened.engine.settle("w1", {"epoch": claim.epoch, "verb": "defer", "gate": "breaker:stripe"})
 
     assert opened.engine.rows(STATE, job) == [("scheduled", due, "breaker:stripe")]
 

@@ -148,7 +148,7 @@ def breaker_forgotten(database: Database) -> str | None:
         engine = Engine(conn)
         engine.rows("select mainspring.declare_breakers(%s::json)", rule)
         engine.rows("select mainspring.open_breaker('depot', 'user', 'ada', 'away')")
-        engine.end(engine.started(), "release", gate="breaker:depot", delay="00:01:00")
+        engine.end(engine.started(), "defer", gate="breaker:depot", delay="00:01:00")
         conn.execute("delete from mainspring.breaker")
         engine.rows("select mainspring.release_gates(null, '{q:default}', '{t}', 100)")
         (due,) = engine.rows("select count(*) from mainspring.waiting where due_at <= mainspring.now()")[0]

@@ -31,7 +31,7 @@ WRITES: dict[str, Callable[[Engine, str, int], bool]] = {
     "complete": lambda engine, worker, epoch: bool(engine.complete(worker, epoch)),
     "complete_with": lambda engine, worker, epoch: bool(engine.complete_with(worker, {epoch: 1})),
     "renew": lambda engine, worker, epoch: bool(engine.renew(worker, epoch)),
-    **{verb: settle(verb) for verb in ("fail", "reject", "bury", "snooze", "release", "stop")},
+    **{verb: settle(verb) for verb in ("fail", "reject", "bury", "snooze", "defer", "release", "stop")},
 }
 
 
@@ -110,7 +110,7 @@ def test_a_lease_is_taken_back_when_it_expires_not_before(engine: Engine) -> Non
     job = engine.job(claim.id)
     assert (job.state, job.attempt, job.crashes, job.due_at) == ("ready", 1, 1, engine.clock.now())
     (attempt,) = engine.attempts(claim.id)
-    assert (attempt.attempt, attempt.worker, attempt.outcome) == (1, "w1", "expired")
+    assert (attempt.attempt, attempt.worker, attempt.outcome) == (1, "w1", "rescued")
     assert attempt.error is not None
     assert attempt.error["code"] == "LEASE_EXPIRED"
     assert "job.lease_expired" in engine.events(claim.id)
@@ -133,7 +133,7 @@ def test_a_job_that_kills_its_workers_is_dead_after_its_attempts_or_three_crashe
     assert (count, job.state, job.attempt, job.crashes, job.queue) == (claims, "dead", claims, claims, "q:deadletter")
     assert job.error is not None
     assert job.error["code"] == "LEASE_EXPIRED"
-    assert [attempt.outcome for attempt in engine.attempts(id_)] == ["expired"] * claims
+    assert [attempt.outcome for attempt in engine.attempts(id_)] == ["rescued"] * claims
     assert engine.events(id_).count("job.deadlettered") == 1
 
 

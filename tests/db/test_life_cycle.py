@@ -50,7 +50,8 @@ def put(engine: Engine, state: State | None) -> Target:
 
 
 def settle(verb: str) -> Callable[[Engine, Target], object]:
-    return lambda engine, job: engine.settle("w1", {"epoch": job.epoch, "verb": verb, "delay": "PT5S", "error": ERROR})
+    move = {"verb": verb, "delay": "PT5S", "error": ERROR, "started": True}
+    return lambda engine, job: engine.settle("w1", {"epoch": job.epoch, **move})
 
 
 def enqueue(engine: Engine, job: Target) -> None:
@@ -71,7 +72,8 @@ VERBS: dict[str, Callable[[Engine, Target], object]] = {
     "reject": settle("reject"),
     "bury": settle("bury"),
     "snooze": settle("snooze"),
-    "release": lambda engine, job: engine.settle("w1", {"epoch": job.epoch, "verb": "release"}),
+    "defer": settle("defer"),
+    "release": lambda engine, job: engine.settle("w1", {"epoch": job.epoch, "verb": "release", "started": True}),
     "stop": settle("stop"),
     "rescue": lambda engine, job: engine.rescue(),
     "cancel": lambda engine, job: engine.cancel(job.id),
@@ -89,7 +91,7 @@ def test_every_verb_of_the_table_is_tried_here() -> None:
 @pytest.mark.rule("ENG-3.12", "ENG-3.13")
 @pytest.mark.parametrize("verb", TRANSITIONS)
 def test_a_verb_moves_a_job_if_and_only_if_the_table_says_so(engine: Engine, verb: str) -> None:
-    sources, results = TRANSITIONS[verb]
+    sources, results = TRANSITIONS[verb].before, TRANSITIONS[verb].after
     for state in (None, *State):
         engine.clear()
         engine.clock.set(NOON)
@@ -126,7 +128,7 @@ def test_a_job_whose_time_has_come_is_ready_and_is_claimed_by_the_clock_alone(en
     assert now.lease_expires_at == engine.clock.now() + timedelta(seconds=60)
 
 
-@pytest.mark.parametrize("verb", ["fail", "snooze", "release"])
+@pytest.mark.parametrize("verb", ["fail", "snooze", "defer", "release"])
 def test_an_attempt_whose_cancellation_was_asked_for_is_not_repeated(engine: Engine, verb: str) -> None:
     claim = engine.started()
     assert engine.cancel(claim.id, reason="typo") == "cancel_requested"
@@ -134,7 +136,7 @@ def test_an_attempt_whose_cancellation_was_asked_for_is_not_repeated(engine: Eng
     assert engine.end(claim, verb)
 
     assert engine.state(claim.id) == State.CANCELLED
-    assert State.CANCELLED in TRANSITIONS[verb][1]
+    assert State.CANCELLED in TRANSITIONS[verb].after
     assert engine.claim() == []
 
 

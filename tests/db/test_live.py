@@ -72,7 +72,7 @@ def test_it_starts_after_the_one_before_was_completed_in_its_transaction_died_or
     assert [found.id for found in engine.claim()] == [behind]
 
 
-@pytest.mark.parametrize("verb", ["fail", "snooze", "release", "rescue"])
+@pytest.mark.parametrize("verb", ["fail", "snooze", "defer", "release", "rescue"])
 def test_it_goes_on_waiting_while_the_one_before_is_tried_again(engine: Engine, verb: str) -> None:
     claim, behind = pair(engine)
     if verb == "rescue":

@@ -43,7 +43,7 @@ def live_through(conn: psycopg.Connection[Any], schema: str = DEFAULT_SCHEMA) ->
     def state(job: Any) -> str:
         return engine.job(job).state
 
-    for verb in ("complete", "fail", "reject", "bury", "snooze", "release", "stop"):
+    for verb in ("complete", "fail", "reject", "bury", "snooze", "defer", "release", "stop"):
         claim = engine.started(task=verb)
         assert engine.end(claim, verb, delay="PT1H")
         ended[verb] = state(claim.id)
@@ -65,6 +65,7 @@ LIFE = {
     "reject": "failed",
     "bury": "dead",
     "snooze": "scheduled",
+    "defer": "scheduled",
     "release": "scheduled",
     "stop": "cancelled",
     "rescue": "ready",

@@ -273,12 +273,12 @@ class Model:
     def settle(self, job: Job, verb: str, delay: timedelta | None = None) -> None:
         """End an attempt."""
         assert job.epoch is not None
-        if job.cancel_asked and verb in ("fail", "snooze", "release"):
+        if job.cancel_asked and verb in ("fail", "snooze", "defer", "release"):
             verb = "stop"
         outcome = {"complete": "succeeded", "fail": "retried", "reject": "failed", "bury": "dead", "stop": "cancelled"}
         if verb in outcome:
             job.history.append((job.epoch, outcome[verb]))
-        if verb in ("fail", "snooze", "release"):
+        if verb in ("fail", "snooze", "defer", "release"):
             job.attempt -= verb != "fail"
             job.snoozes += verb == "snooze"
             self._wait(job, self.now + (delay or timedelta(0)), retrying=verb == "fail")
@@ -295,7 +295,7 @@ class Model:
         for job in taken:
             assert job.epoch is not None
             assert job.worker is not None
-            job.history.append((job.epoch, "expired"))
+            job.history.append((job.epoch, "rescued"))
             self.expired.append((job.worker, self.now))
             shared = job.crashes < 2 and job.worker in crowded
             if not shared:

@@ -394,7 +394,7 @@ def test_messages_wait_for_a_dead_provider_once_and_one_of_them_tries(
     assert len([call for call in mail.calls if call.startswith("send")]) == 5 + probes
     trail = mainspring.conn.execute("select event, count(*) from mainspring.audit where job_id is not null group by 1")
     events: dict[str, int] = dict(trail.fetchall())
-    assert events["job.released"] == messages + probes  # each is stopped once, or goes on waiting after it has tried
+    assert events["job.deferred"] == messages + probes  # each is stopped once, or goes on waiting after it has tried
     assert "job.started" not in events
     mainspring.advance(minutes=2)
     assert len(mail.taken) == messages

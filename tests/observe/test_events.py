@@ -171,7 +171,7 @@ async def test_an_outcome_that_the_database_refuses_is_stale_and_counts_as_nothi
         go.set()
         await stage.until(lambda: stage.heard.of(JobStale))
 
-    assert stage.heard.of(JobStale)[0].outcome == "complete"
+    assert stage.heard.of(JobStale)[0].outcome == "succeeded"
     assert (worker.counts["succeeded"], worker.counts["stale"]) == (0, 1)
     assert stage.heard.of(JobSucceeded) == []
 

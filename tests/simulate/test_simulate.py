@@ -200,9 +200,9 @@ def test_errors_of_handlers_are_part_of_the_time_line(move: Move, tasks: Registr
 
     attempts = [(e.task, e.state, e.attempt, (e.at - START).seconds) for e in told if isinstance(e, Ran)]
     assert attempts == [
-        ("away", "retrying", 1, 0),
+        ("away", "retried", 1, 0),
         ("wrong", "failed", 1, 0),
-        ("later", "snoozed", 1, 0),
+        ("later", "deferred", 1, 0),
         ("die", "crashed", 1, 0),
         ("away", "dead", 2, 60),
         ("die", "succeeded", 2, 60),
@@ -312,7 +312,7 @@ def test_a_job_that_an_open_breaker_puts_off_says_so_until_it_answers(move: Move
     told, done = move(timedelta(hours=1), app=App(None, tasks, prepare=[fill], breakers=[stripe]))
 
     ran = [entry for entry in told if isinstance(entry, Ran)]
-    assert {entry.error for entry in ran if entry.state == "put off"} == {"breaker stripe"}
+    assert {entry.error for entry in ran if entry.state == "deferred"} == {"breaker stripe"}
     assert [entry.state for entry in ran].count("succeeded") == 2
     assert (len(calls), done.totals.waiting) == (5, 0)
 

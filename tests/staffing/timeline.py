@@ -252,7 +252,7 @@ def _runs(made: Recorded) -> Iterator[str]:
             and entry.at not in instants(entry.zone, *LOCAL[str(entry.schedule)], made.start, made.end)
         ):
             yield f"{entry.task} by {entry.schedule} in {entry.zone} at {entry.at}"
-        if entry.state not in ("succeeded", "snoozed"):
+        if entry.state not in ("succeeded", "deferred"):
             yield f"{entry.task} at {entry.at}: {entry.state}, {entry.error}"
 
 

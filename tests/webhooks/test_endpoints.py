@@ -137,7 +137,7 @@ async def test_deliveries_of_a_paused_endpoint_wait_and_lose_no_attempt(world: W
     assert (await world.client.explain(delivery)).verdict.startswith(
         f"Its endpoint {endpoint.id} is paused, since 12 d"
     )
-    assert world.stage.events(delivery) == ["job.released"]  # once, however long it waits
+    assert world.stage.events(delivery) == ["job.deferred"]  # once, however long it waits
 
     assert await world.endpoints.resume(endpoint.id)
     await world.drain()  # at once

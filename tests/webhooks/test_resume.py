@@ -30,7 +30,7 @@ class Held:
         (self.claim,) = (claim for claim in engine.claim(queues=[job.queue], tasks=[job.task]) if claim.id == job.id)
 
     def settle(self) -> None:
-        move = {"epoch": self.claim.epoch, "verb": "release", "started": True, "gate": f"endpoint:{self.endpoint}"}
+        move = {"epoch": self.claim.epoch, "verb": "defer", "started": True, "gate": f"endpoint:{self.endpoint}"}
         assert self.engine.settle("w1", {**move, "delay": "0 s"}) == [self.claim.epoch]
 
 

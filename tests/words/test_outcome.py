@@ -12,6 +12,7 @@ from mainspring.category import CATEGORIES
 from mainspring.codes import CODES, ErrorClass
 from mainspring.outcome import (
     Complete,
+    Deferred,
     Error,
     Failed,
     Failure,
@@ -114,6 +115,13 @@ def test_snoozing_is_free_until_its_limit() -> None:
 def test_a_stopped_job_is_cancelled_and_an_interrupted_one_given_back() -> None:
     assert decide(Attempt(5, 5), Stopped(), MINUTE) == Move("stop")
     assert decide(Attempt(5, 5), Interrupted(), MINUTE) == Move("release")
+
+
+def test_a_job_that_a_gate_stops_is_deferred_and_not_attempted() -> None:
+    stopped = Deferred(timedelta(minutes=1), "breaker:stripe", started=True)
+
+    move = Move("defer", timedelta(minutes=1), started=True, gate="breaker:stripe")
+    assert decide(Attempt(5, 5), stopped, MINUTE) == move
 
 
 @pytest.mark.rule("ENG-8.01", "ENG-8.02", "ENG-8.03", "ENG-8.04", "ENG-8.05")

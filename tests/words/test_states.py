@@ -6,8 +6,8 @@ from mainspring.states import FINISHED, TRANSITIONS, WAITING, State, allowed
 
 
 def test_every_state_can_be_reached_and_left() -> None:
-    reached = {state for _, after in TRANSITIONS.values() for state in after}
-    left = {state for before, _ in TRANSITIONS.values() for state in before}
+    reached = {state for verb in TRANSITIONS.values() for state in verb.after}
+    left = {state for verb in TRANSITIONS.values() for state in verb.before}
 
     assert reached >= set(State)
     assert left >= set(State)

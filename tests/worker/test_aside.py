@@ -72,7 +72,7 @@ async def test_an_exception_that_takes_long_to_be_read_does_not_stand_on_the_eve
     async with stage.work(tasks) as worker:
         await stage.until(lambda: any(_aside()))
         await stage.enqueue(afterwards.job())
-        await stage.until(lambda: worker.counts["bury"])
+        await stage.until(lambda: worker.counts["dead"])
 
     assert error_of(stage) == "Slow: the loop was free"
 

@@ -26,7 +26,7 @@ Money: TypeAlias = "Callable[[], Iterable[Entry]]"  # what has moved since the l
 MOST = 12  # lines a second; what goes wrong comes on top
 QUIET = 10  # seconds without a line, where nobody can see one that is written over
 #: How lines look in a terminal, by where they left their job.
-STYLES = {"succeeded": "", "retrying": "yellow", "rescued": "yellow", "failed": "bold red", "dead": "bold red"}
+STYLES = {"succeeded": "", "retried": "yellow", "rescued": "yellow", "failed": "bold red", "dead": "bold red"}
 #: What the sandbox calls money that moved, or did not.
 MOVED = ("charge", "transfer", "refund", "decline", "payout", "top_up")
 

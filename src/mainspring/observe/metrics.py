@@ -121,7 +121,7 @@ COUNTERS: dict[type[Event], tuple[str, str]] = {
     JobSucceeded: ("jobs_succeeded", "Jobs succeeded"),
     JobDeadlettered: ("deadletter", "Entries into the dead letter, by the queue that the job came from"),
     JobRetried: ("mainspring_jobs_retried", "Failed attempts that are tried again"),
-    JobDeferred: ("mainspring_jobs_deferred", "Attempts that snoozed"),
+    JobDeferred: ("mainspring_jobs_deferred", "Claimed jobs that were put off"),
     JobCancelled: ("mainspring_jobs_cancelled", "Claimed jobs that were cancelled"),
     JobLeaseExpired: ("mainspring_lease_rescues", "Jobs taken back from workers that stopped renewing their leases"),
     JobLeaseLost: ("mainspring_lease_losses", "Attempts stopped because this worker could not trust its lease"),

@@ -22,6 +22,7 @@ from mainspring.simulate.messages import Messages
 from mainspring.simulate.providers import Watch
 from mainspring.simulate.scratch import MOVE, TIDY
 from mainspring.simulate.timeline import Entry, Fired, Ran, ids_of
+from mainspring.states import WORDS
 from mainspring.virtual.ran import Crash
 from mainspring.virtual.runner import WORKER, Runner
 from mainspring.worker.bounds import BEGINNING
@@ -41,11 +42,6 @@ MOST: Final = 100_000
 ZONES_EVERY: Final = timedelta(hours=1)
 #: Statements that are asked with the same parameters at every instant.
 SAME: Final = ("claim", "take_schedules", "next_simulated")
-#: What a verb leaves a job in, as the time line calls it.
-STATES: Final = {
-    "fail": "retrying", "reject": "failed", "bury": "dead", "snooze": "snoozed", "stop": "cancelled",
-    "release": "released",
-}  # fmt: skip
 
 
 class Clockwork(Runner):
@@ -213,9 +209,9 @@ class Clockwork(Runner):
         schedule, zone = self._cause(claim, sealed=sealed)
         said = move.error if move is not None else None
         why = f"{said.code}: {said.message}" if said else None
-        state = "crashed" if isinstance(error, Crash) else STATES[move.verb] if move is not None else "succeeded"
+        state = "crashed" if isinstance(error, Crash) else WORDS[move.verb if move is not None else "complete"]
         if move is not None and move.gate is not None:  # such as breaker:stripe
-            state, why = "put off", move.gate.replace(":", " ", 1)
+            why = move.gate.replace(":", " ", 1)
         return Ran(
             at=self._now, zone=zone, task=claim.task, org=claim.org_id, job_id=claim.id, attempt=claim.attempt,
             state=state, schedule=schedule, follows=schedule is not None and self._begins.get(schedule) != claim.task,

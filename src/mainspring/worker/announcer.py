@@ -31,6 +31,7 @@ from mainspring.events import (
     subject_of,
 )
 from mainspring.outcome import Move
+from mainspring.states import WORDS
 from mainspring.worker.attempt import NEVER, LiveAttempt
 
 ON_TIME = 60.0  # seconds after its due time that a start may come
@@ -84,9 +85,9 @@ class Announcer:
         """The lease can no longer be trusted."""
         self.bus.emit(JobLeaseLost(*about(attempt)))
 
-    def stale(self, attempt: LiveAttempt, outcome: str) -> None:
+    def stale(self, attempt: LiveAttempt, verb: str) -> None:
         """The database refused the outcome."""
-        self.bus.emit(JobStale(*about(attempt), outcome))
+        self.bus.emit(JobStale(*about(attempt), WORDS[verb]))
 
     def rescued(self, rows: Sequence[Sequence[Any]]) -> None:
         """These jobs were taken back from workers that are gone."""
@@ -124,12 +125,10 @@ def _ends(attempt: LiveAttempt, move: Move, verb: str) -> list[JobEvent]:
             events.append(JobRetried(*job, delay))
         case "bury":
             events.append(JobDeadlettered(*job, error.code if error else "", error.message if error else ""))
-        case "snooze":
+        case "snooze" | "defer":
             events.append(JobDeferred(*job, delay))
         case "stop":
             events.append(JobCancelled(*job))
-        case "release" if move.gate is not None:
-            events.append(JobDeferred(*job, delay))
         case "release" if attempt.deadline < NEVER:  # it had begun
             events.append(JobReleased(*job))
     return events

@@ -19,7 +19,7 @@ from mainspring.db.statement import Flow
 from mainspring.errors import DeclarationError
 from mainspring.events import BreakerClosed, BreakerOpened, Bus
 from mainspring.job import Claim
-from mainspring.outcome import BreakerOpen, Failed, Outcome, PutOff
+from mainspring.outcome import BreakerOpen, Deferred, Failed, Outcome
 from mainspring.text.sanitize import sanitize
 from mainspring.text.texts import did_you_mean
 from mainspring.worker.aside import judge
@@ -59,7 +59,7 @@ class Breakers(Service):
 
     # -- at the entry
 
-    async def enter(self, attempt: LiveAttempt) -> PutOff | None:
+    async def enter(self, attempt: LiveAttempt) -> Deferred | None:
         """Let a job through whose task needs something, or say until when it waits. Asks nobody while all is well."""
         needs, job = attempt.task.needs, attempt.claim
         payload = _fields(job.payload) if any(need.template is not None for need in needs) else {}
@@ -70,7 +70,7 @@ class Breakers(Service):
         except BreakerOpen as error:
             if error.need in self._rules:  # the dependency itself: whoever needs it is stopped
                 self._stopped.setdefault(error.need, set()).add(attempt.task.name)
-            return PutOff(error.after, f"breaker:{error.need}")
+            return Deferred(error.after, f"breaker:{error.need}")
         return None
 
     async def _let(self, job: Claim, name: str, key: str) -> list[Pass]:
@@ -280,7 +280,7 @@ def _blamed(attempt: LiveAttempt, passes: list[Pass], error: BaseException, outc
     return True
 
 
-def _spared(passes: list[Pass], outcome: Outcome) -> PutOff | None:
+def _spared(passes: list[Pass], outcome: Outcome) -> Deferred | None:
     """What becomes of a job that failed while the breaker was open: as a probe, or as one that was under way then.
 
     It lost nothing: the failure tells about what it called. A probe was due when it was let go, which is later than
@@ -290,7 +290,7 @@ def _spared(passes: list[Pass], outcome: Outcome) -> PutOff | None:
     if local is None or not isinstance(outcome, Failed) or outcome.error.error_class == "permanent":
         return None
     job_log.warning("put off, as %s does not answer: %s: %s", local.id.need, outcome.error.code, outcome.error.message)
-    return PutOff(local.rule.pause, f"breaker:{local.id.need}", started=True)
+    return Deferred(local.rule.pause, f"breaker:{local.id.need}", started=True)
 
 
 def _fields(payload: str) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from mainspring.errors import MainspringError
 from mainspring.outcome import (
     BreakerOpen,
     Cancelled,
+    Deferred,
     Error,
     Failed,
     Failure,
     Outcome,
     Permanent,
-    PutOff,
     RetryAfter,
     Snooze,
     Snoozed,
@@ -54,9 +54,9 @@ def _classify(error: BaseException, ask: Ask) -> Outcome:
     if issubclass(kind, Cancelled):
         return Stopped()
     if issubclass(kind, BreakerOpen) and after is not None and (need := text(ask(error, "need"))):
-        return PutOff(after, f"breaker:{need}", started=True)
+        return Deferred(after, f"breaker:{need}", started=True)
     if issubclass(kind, Withheld) and (gate := text(ask(error, "gate"))):
-        return PutOff(timedelta(0), gate, started=True)
+        return Deferred(timedelta(0), gate, started=True)
     if issubclass(kind, RetryAfter) and after is not None:
         known = _describe(error, _code(error, ask), "retryable", ask)
         return Failed(known, after, _span(error, "longest", ask) or LONGEST_HINT)

@@ -16,6 +16,7 @@ from mainspring.declare.registry import ENGINE
 from mainspring.errors import MainspringError
 from mainspring.job import Claim
 from mainspring.outcome import Cancelled, Complete, Error, Failed, Interrupted, Outcome, Permanent, decide
+from mainspring.states import WORDS
 from mainspring.worker.aside import judge
 from mainspring.worker.attempt import LiveAttempt, Trace
 from mainspring.worker.base_context import encode_result
@@ -182,11 +183,11 @@ class Executor:
         move = decide(claim, outcome, task.retry, snooze_limit=task.snooze_limit)
         if isinstance(move, Complete):
             raise AssertionError("a success is recorded by _succeed")
-        self._counts[move.verb] += 1
+        self._counts[word := WORDS[move.verb]] += 1
         if (known := move.error) is not None:
             if attempt.span is not None and self._trace is not None:
                 self._trace.failed(attempt.span, known)
-            job_log.warning("job %s of %s: %s %s: %s", claim.id, claim.task, move.verb, known.code, known.message)
+            job_log.warning("job %s of %s: %s %s: %s", claim.id, claim.task, word, known.code, known.message)
         attempt.ended = self._loop.time()
         return self._outbox.move(attempt, move)
 

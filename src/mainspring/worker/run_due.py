@@ -7,6 +7,7 @@ within a bounded time, and then ends. So calls may overlap with each other and w
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -21,6 +22,7 @@ from mainspring.db.schema import Sql
 from mainspring.db.translate import unavailable
 from mainspring.declare.registry import Registry
 from mainspring.errors import ValidationError
+from mainspring.states import SETTLES, WORDS
 from mainspring.worker.worker import Worker
 
 LIMIT: Final = 10
@@ -30,16 +32,16 @@ TOLERANCE: Final = timedelta(seconds=60)
 ENDLESS: Final = timedelta(days=1)  # what runs may end: its own time limit bounds it
 POLL: Final = timedelta(milliseconds=50)
 
-#: The verb that ended an attempt, and where it is counted.
-ENDS: Final = {"fail": "retried", "reject": "failed", "bury": "dead", "snooze": "deferred", "stop": "cancelled"}
+#: The verbs that end an attempt, each counted under its word; a release is skipped.
+ENDS: Final = tuple(verb for verb in SETTLES if verb != "release")
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What one call did.
 
-    `processed` counts attempts that ran, whatever came of them; `skipped` those that were claimed and given back, or
-    whose job was no longer ours when they ended. `remaining` is what else is ready or to be tried again in the same
-    queues and tasks, counted up to 10,000, at `as_of`, by the database's clock.
+    `processed` counts jobs that were run or deferred, whatever came of them; `skipped` those that were claimed and
+    given back, or whose job was no longer ours when they ended. `remaining` is what else is ready or to be tried again
+    in the same queues and tasks, counted up to 10,000, at `as_of`, by the database's clock.
     """
 
     claimed: int
@@ -149,8 +151,9 @@ class RunDue(Worker):
     def _summary(self) -> Summary:
         assert self._left is not None
         accepted = self._parts.tracker.ends
-        ends: dict[str, Any] = {end: accepted[verb] for verb, end in ENDS.items()}
-        ends["succeeded"] = self.counts["succeeded"]
+        ends: Counter[str] = Counter(succeeded=self.counts["succeeded"])
+        for verb in ENDS:
+            ends[WORDS[verb]] += accepted[verb]
         claimed, processed = self.counts["claimed"], sum(ends.values())
         as_of, remaining = self._left
         return Summary(

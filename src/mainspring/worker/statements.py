@@ -15,12 +15,13 @@ from psycopg.rows import tuple_row
 from mainspring.config import WorkerConfig
 from mainspring.db.schema import Sql
 from mainspring.job import Claim
+from mainspring.states import LEAVES_ATTEMPT, SETTLES, WORDS
 from mainspring.worker.bounds import BEGINNING
 from mainspring.worker.crew import Crew
 from mainspring.worker.outbox import Outcomes, settle_row
 
-#: What a verb leaves in the history of an attempt; None is success.
-VERBS = {"succeeded": None, "retried": "fail", "failed": "reject", "dead": "bury", "cancelled": "stop"}
+#: The verb by what it leaves in the history of an attempt, where that was ours; None is success.
+VERBS = {WORDS[verb]: verb if verb in SETTLES else None for verb in LEAVES_ATTEMPT if verb != "rescue"}
 EVERY_OLDEST = 8  # every eighth claim takes the oldest job whatever its priority
 
 #: When the next timer is due, if there is one, and the database's time at which that was asked.

@@ -26,7 +26,7 @@ with recursive span as materialized (
   union all
   select a.job_id, a.attempt, a.started_at from {schema}.attempt a
   where a.ended_at > (select since from span) and a.started_at > (select since from span)
-    and a.started_at <= (select until from span) and a.outcome in ('retried', 'expired')
+    and a.started_at <= (select until from span) and a.outcome in ('retried', 'rescued')
 ), ended as materialized (
   select f.state from {schema}.finished f
   where f.finished_at > (select since from span) and f.finished_at <= (select until from span)
@@ -48,7 +48,7 @@ select json_build_object(
   'started', (select count(*) from begun),
   'succeeded', (select count(*) from ended where state = 'succeeded'),
   'retried', (select count(*) from again where outcome = 'retried'),
-  'rescued', (select count(*) from again where outcome = 'expired'),
+  'rescued', (select count(*) from again where outcome = 'rescued'),
   'failed', (select count(*) from ended where state = 'failed'),
   'dead', (select count(*) from ended where state = 'dead'),
   'ready', (select count(*) from (
@@ -87,11 +87,10 @@ with recursive lane(name) as (
   where f.finished_at > %(since)s::text::timestamptz and f.finished_at <= %(until)s::text::timestamptz
     and (f.state = 'succeeded' and f.org_id <> 'SYSTEM' or f.state in ('succeeded', 'cancelled') and %(own)s::boolean)
   union all
-  select a.job_id, a.org_id, case a.outcome when 'retried' then 'retrying' when 'expired' then 'rescued' else a.outcome end,
-         a.attempt, a.ended_at, a.error, a.outcome <> 'retried'
+  select a.job_id, a.org_id, a.outcome, a.attempt, a.ended_at, a.error, a.outcome <> 'retried'
   from {schema}.attempt a
   where a.ended_at > %(since)s::text::timestamptz and a.ended_at <= %(until)s::text::timestamptz
-    and a.outcome in ('retried', 'failed', 'dead', 'expired')
+    and a.outcome in ('retried', 'failed', 'dead', 'rescued')
 ), shown as materialized (
   select e.* from (select e.*, row_number() over (partition by e.wrong order by e.at desc) as place from ended e) e
   where e.place <= case when e.wrong then 50 else %(most)s end
@@ -109,7 +108,7 @@ select json_build_object(
           where p.key = s.field or (p.key like '%%\_id' and jsonb_typeof(p.value) = 'number')) p
         where p.place <= 2) end,
       'key', j.key, 'error', (e.error ->> 'code') || ': ' || (e.error ->> 'message'),
-      'due_at', case when e.state = 'retrying' then (
+      'due_at', case when e.state = 'retried' then (
         select w.due_at from {schema}.waiting w where w.id = e.id and w.due_at < 'infinity') end)) order by e.at, e.id), '[]')
     from shown e
     cross join (select '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' as pattern) i

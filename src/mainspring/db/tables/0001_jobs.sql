@@ -123,7 +123,7 @@ create table {schema}.attempt (
   worker     text not null,
   started_at timestamptz not null,
   ended_at   timestamptz not null,
-  outcome    text not null check (outcome in ('retried', 'failed', 'dead', 'cancelled', 'expired', 'succeeded')),
+  outcome    text not null check (outcome in ('retried', 'failed', 'dead', 'cancelled', 'rescued', 'succeeded')),
   error      jsonb,
   primary key (org_id, job_id, epoch)
 );

@@ -39,7 +39,7 @@ begin
     group by t.worker
     having count(*) > 1 or exists (select from {schema}.running x where x.worker = t.worker)
       or exists (select from {schema}.attempt a
-                 where a.ended_at > min(t.started_at) and a.worker = t.worker and a.outcome = 'expired'));
+                 where a.ended_at > min(t.started_at) and a.worker = t.worker and a.outcome = 'rescued'));
   foreach r in array taken loop
     select j.max_attempts, j.project_id, j.request_id, j.correlation_id
     into max_attempts, project_id, request_id, correlation_id from {schema}.job j where j.id = r.id;
@@ -57,7 +57,7 @@ begin
         case when shared and state = 'dead' then
           ' while it ran other jobs as well. This one may be innocent, but its task allows one attempt only' else '' end));
     insert into {schema}.attempt (org_id, job_id, epoch, attempt, worker, started_at, ended_at, outcome, error)
-    values (r.org_id, r.id, r.epoch, r.attempt, r.worker, r.started_at, {schema}.now(), 'expired', problem);
+    values (r.org_id, r.id, r.epoch, r.attempt, r.worker, r.started_at, {schema}.now(), 'rescued', problem);
     perform {schema}.record('job.lease_expired', r.id, r.attempt, jsonb_build_object('worker', r.worker, 'shared', shared));
     if state <> 'ready' then
       asked := case when state = 'cancelled' then {schema}.cancellation(r.id) end;
@@ -97,7 +97,7 @@ begin
   for a in
     select x.* from unnest(p_orgs, p_jobs, p_epochs) p(org_id, job_id, epoch)
     join {schema}.attempt x on x.org_id = p.org_id and x.job_id = p.job_id and x.epoch = p.epoch
-    where x.worker = p_worker and x.outcome = 'expired' and not exists (
+    where x.worker = p_worker and x.outcome = 'rescued' and not exists (
       select from {schema}.audit t
       where t.job_id = p.job_id and t.event = 'job.crash_taken_back' and (t.detail ->> 'epoch')::bigint = p.epoch)
   loop

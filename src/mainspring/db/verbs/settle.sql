@@ -102,8 +102,8 @@ create or replace function {schema}.cancelled(p_reason text) returns jsonb langu
                             'message', coalesce(p_reason, 'The job was cancelled.'));
 
 -- Who: the exchange, for attempts that ended otherwise. p_moves: [{epoch, verb, delay, error, started, gate}], the verbs of
--- mainspring.states. Fenced like complete; answers the epochs that were ours, each with the verb that was done: an attempt
--- whose cancellation was asked for is not tried again, and `fail`, `snooze` and `release` of it become `stop`.
+-- mainspring.states; a `defer` names its gate. Fenced like complete; answers the epochs that were ours, each with the verb that
+-- was done: an attempt whose cancellation was asked for is not tried again, and what would repeat it becomes `stop`.
 create or replace function {schema}.settle(p_worker text, p_moves json) returns table (epoch bigint, verb text) language plpgsql
   set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
@@ -117,16 +117,16 @@ begin
   for m in select * from json_to_recordset(p_moves) as (epoch bigint, verb text, delay interval, error jsonb, started boolean, gate text) loop
     delete from {schema}.running x where x.epoch = m.epoch and x.worker = p_worker returning * into r;
     continue when not found;
-    if m.verb not in ('fail', 'reject', 'bury', 'snooze', 'release', 'stop') then
+    if m.verb not in ('fail', 'snooze', 'defer', 'release', 'reject', 'bury', 'stop') then
       raise exception 'verb: % does not settle an attempt', m.verb using errcode = 'MS001', detail = 'verb';
     end if;
-    if r.cancel_requested_at is not null and m.verb in ('fail', 'snooze', 'release') then
+    if r.cancel_requested_at is not null and m.verb in ('fail', 'snooze', 'defer', 'release') then
       m.verb := 'stop';
     end if;
     asked := case when m.verb = 'stop' then {schema}.cancellation(r.id) end;
     m.error := case when m.verb = 'stop' then coalesce(m.error, {schema}.cancelled(asked ->> 'reason')) else m.error end
                || jsonb_build_object('attempt', r.attempt, 'at', {schema}.now());
-    if m.verb in ('fail', 'snooze', 'release') then
+    if m.verb in ('fail', 'snooze', 'defer', 'release') then
       if m.gate || ' ' || r.org_id is distinct from stop then
         stop := m.gate || ' ' || r.org_id;
         place := case when m.gate is not null then {schema}.stopped_at(r.org_id, m.gate) end;
@@ -160,14 +160,14 @@ begin
     end if;
     -- A job that was claimed and given back before its handler was entered leaves no trace: nothing happened. One that a
     -- gate stopped inside its handler leaves one line for both its start and its end.
-    if m.verb = 'snooze' or (m.verb = 'release' and m.started and m.gate is null) then
+    if m.verb = 'snooze' or (m.verb = 'release' and m.started) then
       perform {schema}.record_start(r);
     end if;
-    if m.verb in ('fail', 'bury', 'snooze', 'stop') or (m.verb = 'release' and m.started) then
+    if m.verb in ('fail', 'bury', 'snooze', 'stop') or (m.verb in ('defer', 'release') and m.started) then
       perform {schema}.record(case m.verb when 'fail' then 'job.retried' when 'bury' then 'job.deadlettered'
-                                          when 'snooze' then 'job.deferred' when 'release' then 'job.released'
-                                          else 'job.cancelled' end,
-                              r.id, r.attempt, coalesce(asked, case when m.verb = 'release' and m.gate is not null
+                                          when 'snooze' then 'job.deferred' when 'defer' then 'job.deferred'
+                                          when 'release' then 'job.released' else 'job.cancelled' end,
+                              r.id, r.attempt, coalesce(asked, case when m.verb = 'defer'
                                 then jsonb_build_object('gate', m.gate, 'started_at', r.started_at)
                                 else jsonb_build_object('delay', m.delay) end));
     end if;
