@@ -24,7 +24,7 @@ from mainspring.db import jobs, translate
 from mainspring.db.answer import Answered, AsyncAnswered
 from mainspring.db.line import engine_line
 from mainspring.db.schema import Sql, render
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.job import Claim, Enqueued, NewJob
 from mainspring.text import raised
 from mainspring.uuid7 import uuid7
@@ -230,7 +230,7 @@ def no_rescan(_: str) -> None:
 def new_id_on_retry(_: str) -> None:
     """An enqueue whose answer was lost is sent again as another job."""
 
-    def tries(seam: ClientSeam, wanted: list[NewJob]) -> Iterator[tuple[Flow[list[Enqueued]], float | None]]:
+    def tries(seam: ClientSeam, wanted: list[NewJob]) -> Iterator[tuple[Dialogue[list[Enqueued]], float | None]]:
         for pause in (0.1, 0.1, 0.1, 0.1, None):
             yield jobs.enqueue_many(seam.sql, wanted), pause
             wanted = [replace(job, id=uuid7()) for job in wanted]

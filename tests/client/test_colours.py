@@ -15,7 +15,7 @@ from mainspring.client import Async, AsyncClient, Blocking, Client, Sync, Verbs,
 from mainspring.client.colour import Query, Wait
 from mainspring.contrib.webhooks.deliveries import AsyncDeliveries, Deliveries
 from mainspring.contrib.webhooks.endpoints import AsyncEndpoints, Endpoints
-from mainspring.db.statement import Flow, Statement, ask, scalar
+from mainspring.db.statement import Dialogue, Statement, ask, scalar
 
 ROOMS = ["alerts", "audit", "batches", "breakers", "dead", "limits", "quarantine", "schedules", "timers"]
 
@@ -63,7 +63,7 @@ def test_help_shows_a_verb_as_a_plain_method() -> None:
     assert pydoc.plain(pydoc.render_doc(ms.Client.enqueue)).splitlines()[-1].strip().startswith("Enqueue one job;")
 
 
-def _add(a: int, b: int) -> Flow[Any]:
+def _add(a: int, b: int) -> Dialogue[Any]:
     return (yield from ask(Statement("select %(a)s::int + %(b)s::int", {"a": a, "b": b}, scalar)))
 
 

@@ -124,12 +124,12 @@ def test_an_act_that_was_broken_off_is_run_again_for_the_rest(
     jobs = bury(engine, 10)
     run, calls = client.seam.run, 0
 
-    def broken(flow: Any, conn: Any = None, **options: Any) -> Any:
+    def broken(dialogue: Any, conn: Any = None, **options: Any) -> Any:
         def cut() -> Any:
             nonlocal calls
             answer = None
             while True:
-                statement = flow.send(answer)
+                statement = dialogue.send(answer)
                 calls += "replay_many" in statement.sql
                 if calls > 2:
                     raise ConnectionError("cut off")
@@ -157,12 +157,12 @@ def test_jobs_that_die_again_meanwhile_are_not_taken_twice(client: Client, engin
     jobs = bury(engine, 6)
     run = client.seam.run
 
-    def killing(flow: Any, conn: Any = None, **options: Any) -> Any:
+    def killing(dialogue: Any, conn: Any = None, **options: Any) -> Any:
         def slow() -> Any:
             answer = None
             while True:
                 try:
-                    statement = flow.send(answer)
+                    statement = dialogue.send(answer)
                 except StopIteration as done:
                     return done.value
                 answer = yield statement

@@ -18,7 +18,7 @@ from mainspring.db.gauges import Dead, Gauges, Holder, gauges
 from mainspring.db.maintenance import SWEEPS
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.events import Alert, Event
 from mainspring.health.doctor import Finding
 from mainspring.health.doctor.engine import heartbeat
@@ -167,7 +167,7 @@ def test_what_holds_dead_rows_is_told_once_and_when_it_is_over(
     told: list[Event] = []
     held = [Holder(holder="session", seconds=700, transactions=1)]
 
-    def found(sql: Sql, *, cap: int) -> Flow[Gauges]:
+    def found(sql: Sql, *, cap: int) -> Dialogue[Gauges]:
         yield from ()
         return Gauges(
             lanes=[], workers=0, dead=Dead(open=9, oldest_s=1e9), horizon=list(held), tables=[], heartbeat_s=9999

@@ -52,8 +52,8 @@ def list_notifications(
 
     with connection.client() as client:
         only: dict[str, Any] = {"status": status, "channel": channel, "template": template, "recipient": recipient}
-        flow = notify.listing(client.seam.sql, client.seam.who(org), limit=limit, **only)
-        found, now = client.seam.run(flow), client.now()
+        dialogue = notify.listing(client.seam.sql, client.seam.who(org), limit=limit, **only)
+        found, now = client.seam.run(dialogue), client.now()
     if connection.json:
         return output.as_json([_document(row) for row in found])
     return output.table(COLUMNS, map(_row, found), "There are no such notifications.", now=now)

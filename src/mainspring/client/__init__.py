@@ -1,4 +1,4 @@
-"""`Client` and `AsyncClient`: the same verbs in both colours, each written once over a flow of `mainspring.db`.
+"""`Client` and `AsyncClient`: the same verbs in both colours, each written once over a dialogue of `mainspring.db`.
 
 Without `conn` a verb uses the client's own pool; with it, it joins the caller's transaction: a psycopg, psycopg2,
 SQLAlchemy or Django connection, and for the async client an async psycopg, SQLAlchemy or asyncpg one.

@@ -30,7 +30,7 @@ from mainspring.db.batches import Together
 from mainspring.db.bound import async_bound_door
 from mainspring.db.connect import PATIENCE, AsyncConnection, async_pool, why_not
 from mainspring.db.run import AsyncDoor, async_psycopg_door, run_async
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.db.translate import is_read_only, unavailable
 from mainspring.declare.caller import NOBODY, Caller
 from mainspring.errors import DatabaseUnavailable
@@ -118,11 +118,11 @@ class AsyncSeam(ClientSeam):
         """Do a verb's work."""
         return do_async(work, self)
 
-    async def run(self, flow: Flow[T], conn: Any = None, *, atomic: bool = False) -> T:
-        """Run a flow: in the caller's transaction, or on a connection of the client's."""
+    async def run(self, dialogue: Dialogue[T], conn: Any = None, *, atomic: bool = False) -> T:
+        """Run a dialogue: in the caller's transaction, or on a connection of the client's."""
         if conn is not None:
             with unavailable():
-                return await run_async(await adopt_async(conn, self.sql["wake"]), flow, joined=True)
+                return await run_async(await adopt_async(conn, self.sql["wake"]), dialogue, joined=True)
         # One connection is kept at hand, with its door: a pool's bookkeeping would cost a third of an enqueue.
         kept, self._kept = self._kept, None
         if kept and kept[0].stale:  # its server was replaced
@@ -132,10 +132,10 @@ class AsyncSeam(ClientSeam):
         own, door = kept or await self._connection()
         try:
             if not atomic:
-                return await run_async(door, flow)
+                return await run_async(door, dialogue)
             with unavailable():
                 async with own.transaction():
-                    return await run_async(door, flow)
+                    return await run_async(door, dialogue)
         except DatabaseUnavailable as error:
             if is_read_only(error):
                 await own.close()

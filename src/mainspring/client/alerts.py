@@ -52,8 +52,8 @@ class AlertVerbs(Verbs):
     ) -> Work[bool]:
         """Say that it is over: False when nothing was open. A reason, of a person, goes to the audit trail."""
         told, who = _tells(self.seam, conn), self.seam.who(org)
-        flow = alerts.close_alert(self.seam.sql, name, subject, who, told=told, reason=reason)
-        closed = yield from self.seam.ask(flow, conn)
+        dialogue = alerts.close_alert(self.seam.sql, name, subject, who, told=told, reason=reason)
+        closed = yield from self.seam.ask(dialogue, conn)
         if closed is not None and told:
             self.seam.tell(None, alerts.event_of(closed))
         return closed is not None
@@ -69,8 +69,8 @@ class AlertVerbs(Verbs):
         conn: Any = None,
     ) -> Work[builtins.list[AlertRow]]:
         """Alerts, newest first: open ones, with `open=False` those that are over, with `open=None` both."""
-        flow = alerts.listing(self.seam.sql, self.seam.who(org), is_open=open, name=name, limit=limit)
-        return self.seam.ask(flow, conn)
+        dialogue = alerts.listing(self.seam.sql, self.seam.who(org), is_open=open, name=name, limit=limit)
+        return self.seam.ask(dialogue, conn)
 
 
 class Alerts(AlertVerbs, Sync):

@@ -1,4 +1,4 @@
-"""`client.batches`: each verb is written once, over a flow of `mainspring.db`."""
+"""`client.batches`: each verb is written once, over a dialogue of `mainspring.db`."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class BatchVerbs(Verbs):
     ) -> Work[Jobs]:
         """The jobs of a batch with their results and errors, newest first; `before` continues after the last one."""
         seam = self.seam
-        flow = batches.members(seam.sql, batch, seam.who(org), state=state, before=before, limit=limit)
-        found = yield from seam.ask(flow, conn)
+        dialogue = batches.members(seam.sql, batch, seam.who(org), state=state, before=before, limit=limit)
+        found = yield from seam.ask(dialogue, conn)
         return (yield from seam.all_shown(found))
 
     @verb
@@ -68,8 +68,8 @@ class BatchVerbs(Verbs):
         """Enqueue more jobs into a batch that has not finished, all or none."""
         seam = self.seam
         wanted = yield from seam.sealed(seam.complete(jobs))
-        flow = batches.add(seam.sql, batch, batches.org_of(wanted, seam.who(org).org_id), wanted)
-        return seam.tell_created(wanted, (yield from seam.ask(flow, conn)), conn)
+        dialogue = batches.add(seam.sql, batch, batches.org_of(wanted, seam.who(org).org_id), wanted)
+        return seam.tell_created(wanted, (yield from seam.ask(dialogue, conn)), conn)
 
     @verb
     def close(self, batch: UUID, *, org: str | None = None, conn: Any = None) -> Work[None]:

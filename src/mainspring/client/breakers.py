@@ -39,8 +39,8 @@ class BreakerVerbs(Verbs):
         self, name: str, *, key: str | None = None, org: str | None = None, limit: int = 100, conn: Any = None
     ) -> Work[Rows]:
         """One breaker and the keys of it that are or were in trouble of late, or one of these keys."""
-        flow = breakers.listing(self.seam.sql, self.seam.who(org), name=name, key=key, limit=limit)
-        return self.seam.ask(flow, conn)
+        dialogue = breakers.listing(self.seam.sql, self.seam.who(org), name=name, key=key, limit=limit)
+        return self.seam.ask(dialogue, conn)
 
     @verb
     def open(

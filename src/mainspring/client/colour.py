@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.job import NewJob
 
 if TYPE_CHECKING:
@@ -44,15 +44,15 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class Query:
-    """Run a flow: on the caller's connection, or on one of the client's; `atomic`: there in one transaction."""
+    """Run a dialogue: on the caller's connection, or on one of the client's; `atomic`: there in one transaction."""
 
-    flow: Flow[Any]
+    dialogue: Dialogue[Any]
     conn: Any = None
     atomic: bool = False
 
     def perform(self, seam: Any) -> Any:
-        """As the seam runs flows, in either colour."""
-        return seam.run(self.flow, self.conn, atomic=self.atomic)
+        """As the seam runs dialogues, in either colour."""
+        return seam.run(self.dialogue, self.conn, atomic=self.atomic)
 
     perform_async = perform
 

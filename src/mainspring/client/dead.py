@@ -1,4 +1,4 @@
-"""`client.dead`: each verb is written once, over a flow of `mainspring.db`."""
+"""`client.dead`: each verb is written once, over a dialogue of `mainspring.db`."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class DeadLetterVerbs(Verbs):
         seam = self.seam
         how: dict[str, Any] = {"payload": payload, "set": set, "unset": unset, "task": task, "dry_run": dry_run}
         how["ring"] = seam.keyring
-        if seam.keyring.cipher is not None:  # take its keys first: the flow must not wait for them
+        if seam.keyring.cipher is not None:  # take its keys first: the dialogue must not wait for them
             yield from seam.shown((yield from seam.ask(jobs.get(seam.sql, job, seam.who(org)), conn)))
         return (yield from seam.ask(decisions.fix(seam.sql, job, seam.who(org), reason, **how), conn))
 

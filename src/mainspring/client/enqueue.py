@@ -10,7 +10,7 @@ from mainspring.client.colour import Single, Verbs, Wait, Work, verb
 from mainspring.client.seam import ClientSeam
 from mainspring.db import batches, jobs
 from mainspring.db.batches import Together, jobs_of
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.errors import DatabaseUnavailable, JobExists
 from mainspring.job import Enqueued, NewJob
 
@@ -29,8 +29,8 @@ class EnqueueVerbs(Verbs):
         wanted = yield from self.seam.sealed(self.seam.complete(jobs_))
         if conn is None:
             return (yield from send(self.seam, wanted)) if wanted else []
-        flow = jobs.enqueue_many(self.seam.sql, wanted, batch=len(wanted) or 1)
-        return (yield from _joined(self.seam, flow, wanted, conn))
+        dialogue = jobs.enqueue_many(self.seam.sql, wanted, batch=len(wanted) or 1)
+        return (yield from _joined(self.seam, dialogue, wanted, conn))
 
 
 def enqueue_job(seam: ClientSeam, job: NewJob, conn: Any) -> Work[Enqueued]:
@@ -47,8 +47,8 @@ def enqueue_together(seam: ClientSeam, what: Together, conn: Any) -> Work[list[E
     wanted = yield from seam.sealed(seam.complete(jobs_of(what)))
     if conn is None:
         return (yield from send(seam, wanted, what))
-    flow = batches.enqueue(seam.sql, what, wanted, batches.org_of(wanted, seam.org()))
-    return (yield from _joined(seam, flow, wanted, conn))
+    dialogue = batches.enqueue(seam.sql, what, wanted, batches.org_of(wanted, seam.org()))
+    return (yield from _joined(seam, dialogue, wanted, conn))
 
 
 def enqueue(seam: ClientSeam, job: NewJob | Together, conn: Any) -> Work[Enqueued | list[Enqueued]]:
@@ -61,9 +61,9 @@ def send(seam: ClientSeam, wanted: list[NewJob], what: Together | None = None) -
     lost = False
     last = time.monotonic() + seam.answered_within
     atomic = len(wanted) > jobs.BATCH or (seam.secured and len({job.org_id for job in wanted}) > 1)
-    for flow, pause in _tries(seam, wanted) if what is None else _tries_together(seam, what, wanted):
+    for dialogue, pause in _tries(seam, wanted) if what is None else _tries_together(seam, what, wanted):
         try:
-            return seam.tell_created(wanted, (yield from seam.ask(flow, atomic=atomic)))
+            return seam.tell_created(wanted, (yield from seam.ask(dialogue, atomic=atomic)))
         except (DatabaseUnavailable, JobExists) as error:
             if _is_final(error, pause if time.monotonic() < last else None, lost):
                 raise
@@ -72,12 +72,14 @@ def send(seam: ClientSeam, wanted: list[NewJob], what: Together | None = None) -
     raise AssertionError
 
 
-def _joined(seam: ClientSeam, flow: Flow[list[Enqueued]], wanted: list[NewJob], conn: Any) -> Work[list[Enqueued]]:
+def _joined(
+    seam: ClientSeam, dialogue: Dialogue[list[Enqueued]], wanted: list[NewJob], conn: Any
+) -> Work[list[Enqueued]]:
     """In a caller's hands: one statement, because their connection may commit each by itself."""
-    return seam.tell_created(wanted, (yield from seam.ask(flow, conn)), conn)
+    return seam.tell_created(wanted, (yield from seam.ask(dialogue, conn)), conn)
 
 
-def _tries(seam: ClientSeam, wanted: Sequence[NewJob]) -> Iterator[tuple[Flow[list[Enqueued]], float | None]]:
+def _tries(seam: ClientSeam, wanted: Sequence[NewJob]) -> Iterator[tuple[Dialogue[list[Enqueued]], float | None]]:
     """An enqueue and its repetitions after the connection was lost, each with the pause that follows, if any."""
     if len(wanted) == 1 and not seam.secured:  # there, nobody but the verbs writes to tables
         yield jobs.enqueue_one(seam.sql, wanted[0]), TRIES[0]
@@ -89,7 +91,7 @@ def _tries(seam: ClientSeam, wanted: Sequence[NewJob]) -> Iterator[tuple[Flow[li
 
 def _tries_together(
     seam: ClientSeam, what: Together, wanted: Sequence[NewJob]
-) -> Iterator[tuple[Flow[list[Enqueued]], float | None]]:
+) -> Iterator[tuple[Dialogue[list[Enqueued]], float | None]]:
     """The same for a batch or a flow."""
     org = batches.org_of(wanted, seam.org())
     yield batches.enqueue(seam.sql, what, wanted, org, portion=jobs.BATCH), TRIES[0]

@@ -32,8 +32,8 @@ class JobVerbs(Verbs):
         self, job: UUID | None = None, *, key: str | None = None, org: str | None = None, conn: Any = None
     ) -> Work[Job]:
         """One job, by its id, or the last one under a key, or JobNotFound."""
-        flow = jobs.get_by(self.seam.sql, self.seam.who(org), job, key)
-        return (yield from self.seam.shown((yield from self.seam.ask(flow, conn))))
+        dialogue = jobs.get_by(self.seam.sql, self.seam.who(org), job, key)
+        return (yield from self.seam.shown((yield from self.seam.ask(dialogue, conn))))
 
     @verb
     def jobs(

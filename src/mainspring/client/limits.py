@@ -53,8 +53,8 @@ class LimitVerbs(Verbs):
         self, queue: str, *, weights: Mapping[str, int] | None = None, reason: str | None = None, conn: Any = None
     ) -> Work[None]:
         """Let the organisations of a queue take turns."""
-        flow = limits.take_turns(self.seam.sql, queue, weights, self.seam.who(), reason)
-        return self.seam.ask(flow, conn)
+        dialogue = limits.take_turns(self.seam.sql, queue, weights, self.seam.who(), reason)
+        return self.seam.ask(dialogue, conn)
 
     @verb
     def unfair(self, queue: str, *, reason: str | None = None, conn: Any = None) -> Work[bool]:

@@ -1,4 +1,4 @@
-"""`client.schedules`: each verb is written once, over a flow of `mainspring.db`."""
+"""`client.schedules`: each verb is written once, over a dialogue of `mainspring.db`."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ class ScheduleVerbs(Verbs):
     def sync(self, registry: Registry, *, reason: str | None = None, conn: Any = None) -> Work[Synced]:
         """Write what a registry declares to the database, as a worker does when it starts."""
         seam = self.seam
-        flow = schedules.sync(seam.sql, registry.origins(), schedules.checked(registry), seam.who(), reason)
-        return seam.ask(flow, conn)
+        dialogue = schedules.sync(seam.sql, registry.origins(), schedules.checked(registry), seam.who(), reason)
+        return seam.ask(dialogue, conn)
 
 
 class Schedules(ScheduleVerbs, Sync):

@@ -21,7 +21,7 @@ from mainspring.db.commits import after_commit
 from mainspring.db.jobs import Who
 from mainspring.db.readable import key_in, readable_job
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.declare.caller import NOBODY, Caller, current
 from mainspring.declare.envelope import complete, merged
 from mainspring.errors import ConfigurationError
@@ -37,7 +37,7 @@ class Seam:
     ::
 
         (job,) = client.seam.complete([remind.job(order_id=7)])
-        client.seam.run(flow, conn)
+        client.seam.run(dialogue, conn)
         client.seam.tell_created([job], answers, conn)
     """
 
@@ -62,9 +62,9 @@ class Seam:
         caller = merged(current(), self._caller)
         return caller if org is None else replace(caller, org_id=org)
 
-    def ask(self, flow: Flow[T], conn: Any = None, *, atomic: bool = False) -> Work[T]:
-        """Run a flow as a part of a verb's work, and return its answer, typed."""
-        answer: T = yield Query(flow, conn, atomic)
+    def ask(self, dialogue: Dialogue[T], conn: Any = None, *, atomic: bool = False) -> Work[T]:
+        """Run a dialogue as a part of a verb's work, and return its answer, typed."""
+        answer: T = yield Query(dialogue, conn, atomic)
         return answer
 
     # -- jobs

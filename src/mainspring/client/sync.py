@@ -29,7 +29,7 @@ from mainspring.db.batches import Together
 from mainspring.db.bound import bound_door
 from mainspring.db.connect import PATIENCE, pool, why_not
 from mainspring.db.run import psycopg_door, run
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.db.translate import is_read_only, unavailable
 from mainspring.declare.caller import NOBODY, Caller
 from mainspring.errors import DatabaseUnavailable
@@ -113,13 +113,13 @@ class SyncSeam(ClientSeam):
         """Do a verb's work, here and now."""
         return do(work, self)
 
-    def run(self, flow: Flow[T], conn: Any = None, *, atomic: bool = False) -> T:
-        """Run a flow: in the caller's transaction, or on a connection of the client's."""
+    def run(self, dialogue: Dialogue[T], conn: Any = None, *, atomic: bool = False) -> T:
+        """Run a dialogue: in the caller's transaction, or on a connection of the client's."""
         if conn is not None:
             with unavailable():
-                return run(adopt(conn, self.sql["wake"]), flow, joined=True)
+                return run(adopt(conn, self.sql["wake"]), dialogue, joined=True)
         with self.connection() as own, own.transaction() if atomic else nullcontext():
-            return run(bound_door(own, self.org) if self.secured else psycopg_door(own), flow)
+            return run(bound_door(own, self.org) if self.secured else psycopg_door(own), dialogue)
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[Any]]:

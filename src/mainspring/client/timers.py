@@ -1,4 +1,4 @@
-"""`client.timers`: each verb is written once, over a flow of `mainspring.db`."""
+"""`client.timers`: each verb is written once, over a dialogue of `mainspring.db`."""
 
 from __future__ import annotations
 

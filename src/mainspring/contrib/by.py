@@ -14,7 +14,7 @@ from mainspring.db import jobs
 from mainspring.db.cipher import Keyring
 from mainspring.db.run import async_psycopg_door, psycopg_door, run, run_async
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.declare.context import Context, SyncContext
 from mainspring.errors import ConfigurationError
 from mainspring.job import Enqueued, NewJob
@@ -46,8 +46,8 @@ class HandlerSeam(Seam):
         completed: list[NewJob] = self._ctx.completed(tuple(jobs))
         return completed
 
-    def with_success(self, jobs: list[NewJob], write: Callable[[Sequence[NewJob]], Flow[list[Enqueued]]]) -> None:
-        """Write follow-ups by a flow of the block's, in the transaction of the job's success."""
+    def with_success(self, jobs: list[NewJob], write: Callable[[Sequence[NewJob]], Dialogue[list[Enqueued]]]) -> None:
+        """Write follow-ups by a dialogue of the block's, in the transaction of the job's success."""
         self._ctx.groups.append((jobs, write))
 
     def tell_created(self, jobs: Sequence[NewJob], answers: list[Enqueued], conn: Any = None) -> list[Enqueued]:
@@ -64,12 +64,12 @@ class AsyncHandlerSeam(HandlerSeam):
         """Do a verb's work in the event loop; without a connection under the job's lease."""
         return do_async(work, self)
 
-    async def run(self, flow: Flow[T], conn: Any = None, *, atomic: bool = True) -> T:
-        """Run a flow: in the transaction of `conn`, or in one of its own, under the job's lease."""
+    async def run(self, dialogue: Dialogue[T], conn: Any = None, *, atomic: bool = True) -> T:
+        """Run a dialogue: in the transaction of `conn`, or in one of its own, under the job's lease."""
         if conn is not None:
-            return await run_async(async_psycopg_door(conn), flow)
+            return await run_async(async_psycopg_door(conn), dialogue)
         async with self._ctx.db() as own:
-            return await run_async(async_psycopg_door(own), flow)
+            return await run_async(async_psycopg_door(own), dialogue)
 
     async def enqueue(self, job: NewJob) -> Enqueued:
         """Enqueue one completed job at once."""
@@ -83,12 +83,12 @@ class SyncHandlerSeam(HandlerSeam):
         """Do a verb's work here and now; without a connection under the job's lease."""
         return do(work, self)
 
-    def run(self, flow: Flow[T], conn: Any = None, *, atomic: bool = True) -> T:
-        """Run a flow: in the transaction of `conn`, or in one of its own, under the job's lease."""
+    def run(self, dialogue: Dialogue[T], conn: Any = None, *, atomic: bool = True) -> T:
+        """Run a dialogue: in the transaction of `conn`, or in one of its own, under the job's lease."""
         if conn is not None:
-            return run(psycopg_door(conn), flow)
+            return run(psycopg_door(conn), dialogue)
         with self._ctx.db() as own:
-            return run(psycopg_door(own), flow)
+            return run(psycopg_door(own), dialogue)
 
     def enqueue(self, job: NewJob) -> Enqueued:
         """Enqueue one completed job at once."""

@@ -1,4 +1,4 @@
-"""Alerts that last, as flows: opened, closed, watched, told and listed; one guarded statement a verb."""
+"""Alerts that last, as dialogues: opened, closed, watched, told and listed; one guarded statement a verb."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from mainspring.db.jobs import Who, check_limit, check_texts, why
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Row, Statement, ask, scalar
+from mainspring.db.statement import Dialogue, Row, Statement, ask, scalar
 from mainspring.events import Alert
 from mainspring.health.alert import RUNBOOK, AlertRow, Severity, Wrong, check_name, check_subject
 from mainspring.health.watch import BROKEN
@@ -32,7 +32,7 @@ class Found(NamedTuple):
     severity: Severity
 
 
-def open_alert(sql: Sql, wrong: Wrong, org: str | None, *, told: bool) -> Flow[bool]:
+def open_alert(sql: Sql, wrong: Wrong, org: str | None, *, told: bool) -> Dialogue[bool]:
     """Open an alert; False: it was open already, and is counted."""
     check_texts(MAX_NAME, org=org)
     params: dict[str, str | int | None] = {
@@ -50,7 +50,7 @@ def open_alert(sql: Sql, wrong: Wrong, org: str | None, *, told: bool) -> Flow[b
 
 def close_alert(
     sql: Sql, name: str, subject: str, who: Who, *, told: bool, reason: str | None = None
-) -> Flow[AlertRow | None]:
+) -> Dialogue[AlertRow | None]:
     """Close an alert and answer it; None: it was not open."""
     params: dict[str, str | int | None] = {
         "org": DEFAULT_ORG if who.org_id is None else who.org_id,
@@ -65,7 +65,7 @@ def close_alert(
     return None if text is None else _decode(text)
 
 
-def names_open(sql: Sql, names: Sequence[str]) -> Flow[set[str]]:
+def names_open(sql: Sql, names: Sequence[str]) -> Dialogue[set[str]]:
     """The names among these of which something is open."""
     params: dict[str, str | int | None] = {"names": msgspec.json.encode(names).decode()}
     found: set[str] = yield from ask(Statement(sql["names_open"], params, lambda rows: {row[0] for row in rows}))
@@ -74,7 +74,7 @@ def names_open(sql: Sql, names: Sequence[str]) -> Flow[set[str]]:
 
 def keep_watch(
     sql: Sql, name: str, found: Iterable[Found], *, close: bool, among: Sequence[str] | None = None
-) -> Flow[list[AlertRow]]:
+) -> Dialogue[list[AlertRow]]:
     """Say what is wrong now, each thing once; answers what opened and what closed by it."""
     rows = [{"id": uuid7(), **one._asdict()} for one in found]
     params: dict[str, str | int | None] = {
@@ -87,7 +87,7 @@ def keep_watch(
     return changed
 
 
-def untold(sql: Sql) -> Flow[list[Alert]]:
+def untold(sql: Sql) -> Dialogue[list[Alert]]:
     """What observers have not heard yet, to be told once this has committed."""
     statement = Statement(sql["tell_alerts"], {"limit": TOLD_AT_ONCE}, lambda rows: [(_decode(a), h) for a, h in rows])
     found: list[tuple[AlertRow, bool]] = yield from ask(statement)
@@ -100,7 +100,7 @@ def untold(sql: Sql) -> Flow[list[Alert]]:
 
 def listing(
     sql: Sql, who: Who, *, is_open: bool | None = True, name: str | None = None, limit: int = 100
-) -> Flow[list[AlertRow]]:
+) -> Dialogue[list[AlertRow]]:
     """Alerts, newest first; `is_open` None: also those that are over."""
     check_limit(limit, 10_000)
     check_texts(MAX_NAME, name=name)

@@ -1,4 +1,4 @@
-"""The audit trail: reading it, writing to it, sealing it and checking the seals, as flows."""
+"""The audit trail: reading it, writing to it, sealing it and checking the seals, as dialogues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from mainspring.audit import MAX_EVENT, AuditEvent, Finding, Head, Verified
 from mainspring.db.jobs import check_limit, check_texts
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Row, Statement, ask, scalar
+from mainspring.db.statement import Dialogue, Row, Statement, ask, scalar
 from mainspring.declare.caller import Caller
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG, SYSTEM
@@ -51,7 +51,7 @@ def _reader(kind: type[Any]) -> Callable[[Sequence[Row]], Any]:
 _events, _heads, _checked, _unnamed = map(_reader, (AuditEvent, Head, _Checked, _Unnamed))
 
 
-def trail(sql: Sql, job: UUID, *, org: str | None = None, event: str | None = None) -> Flow[list[AuditEvent]]:
+def trail(sql: Sql, job: UUID, *, org: str | None = None, event: str | None = None) -> Dialogue[list[AuditEvent]]:
     """Everything that happened to a job, in order."""
     check_texts(MAX_NAME, org=org, event=event)
     params: dict[str, str | int | None] = {"job": str(job), "org": org, "event": event, "limit": 10_000}
@@ -69,7 +69,7 @@ def listing(
     until: datetime | None = None,
     before: int | None = None,
     limit: int = 50,
-) -> Flow[list[AuditEvent]]:
+) -> Dialogue[list[AuditEvent]]:
     """Stored events by filter, newest first; `before` continues after the last one seen."""
     check_limit(limit, 1000)
     check_texts(MAX_NAME, org=org, actor=actor)
@@ -86,7 +86,7 @@ def _instant(field: str, at: datetime | None) -> str | None:
     return at.astimezone(UTC).isoformat() if at else None
 
 
-def record(sql: Sql, event: str, detail: str, caller: Caller, *, attempt: int | None = None) -> Flow[int]:
+def record(sql: Sql, event: str, detail: str, caller: Caller, *, attempt: int | None = None) -> Dialogue[int]:
     """Write a business event that is checked already. What a job changes is changed by SYSTEM."""
     of_job = caller.parent_id is not None
     params: dict[str, str | int | None] = {
@@ -107,20 +107,20 @@ def record(sql: Sql, event: str, detail: str, caller: Caller, *, attempt: int | 
     return new_id
 
 
-def top(sql: Sql) -> Flow[int]:
+def top(sql: Sql) -> Dialogue[int]:
     """The highest id so far."""
     highest: int = yield from ask(Statement(sql["audit_top"], {}, scalar))
     return highest
 
 
-def unsealed(sql: Sql, *, since: int = 0) -> Flow[list[str]]:
+def unsealed(sql: Sql, *, since: int = 0) -> Dialogue[list[str]]:
     """The organisations that have events above an id; without one, those that have events in no seal."""
     if since:
         return (yield from ask(Statement(sql["organisations_since"], {"since": since}, _column)))
     return (yield from ask(Statement(sql["organisations_unsealed"], {}, _column)))
 
 
-def seal(sql: Sql, org: str | None = None) -> Flow[int]:
+def seal(sql: Sql, org: str | None = None) -> Dialogue[int]:
     """Seal what can be sealed now, of one organisation or of all, and answer how many rows were."""
     check_texts(MAX_NAME, org=org)
     total = 0
@@ -132,13 +132,13 @@ def seal(sql: Sql, org: str | None = None) -> Flow[int]:
     return total
 
 
-def seal_some(sql: Sql, org: str) -> Flow[int]:
+def seal_some(sql: Sql, org: str) -> Dialogue[int]:
     """One seal, in a transaction of its own; answers how many rows it covers."""
     rows: int = yield from ask(Statement(sql["seal"], {"org": org, "limit": BATCH}, scalar, alone=True, long=True))
     return rows
 
 
-def heads(sql: Sql, org: str | None = None) -> Flow[list[Head]]:
+def heads(sql: Sql, org: str | None = None) -> Dialogue[list[Head]]:
     """The end of each chain."""
     check_texts(MAX_NAME, org=org)
     found: list[Head] = yield from ask(Statement(sql["seal_heads"], {"org": org}, _heads))
@@ -147,7 +147,7 @@ def heads(sql: Sql, org: str | None = None) -> Flow[list[Head]]:
 
 def verify(
     sql: Sql, *, org: str | None = None, head: str | None = None, progress: Progress = lambda org, seals, rows: None
-) -> Flow[list[Verified]]:
+) -> Dialogue[list[Verified]]:
     """Recompute every seal. `head` is a hash that was kept elsewhere: the chain must hold it."""
     check_texts(MAX_NAME, org=org, head=head)
     orgs = [org] if org else (yield from ask(Statement(sql["audit_organisations"], {}, _column, long=True)))
@@ -166,7 +166,7 @@ def verify(
     return found
 
 
-def _verify_one(sql: Sql, org: str, head: str | None, progress: Progress) -> Flow[tuple[Verified, bool]]:
+def _verify_one(sql: Sql, org: str, head: str | None, progress: Progress) -> Dialogue[tuple[Verified, bool]]:
     findings: list[Finding] = []
     number, rows, floor, has_head = 0, 0, 0, False
     last: str | None = None

@@ -1,4 +1,4 @@
-"""One function a verb: what clients and handlers do with batches and flows, as statements and flows."""
+"""One function a verb: what clients and handlers do with batches and flows, as statements and dialogues."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mainspring.db import jobs
 from mainspring.db.decisions import check_reason
 from mainspring.db.jobs import Who, check_id, check_limit, named, read_job, why
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Row, Statement, ask, nothing, scalar
 from mainspring.declare.envelope import encode
 from mainspring.errors import BatchNotFound, TransitionRefused, ValidationError
 from mainspring.job import DEFAULT_ORG, Claim, Enqueued, Job, NewJob
 from mainspring.outcome import Cancelled
 from mainspring.states import State
 from mainspring.together.batch import Batch, NewBatch
-from mainspring.together.flow import Flow as JobFlow
+from mainspring.together.flow import Flow
 
 #: What is enqueued in one piece.
-Together: TypeAlias = NewBatch | JobFlow
+Together: TypeAlias = NewBatch | Flow
 STATES = ("open", "running", "stopping", "finished")
 _decode = msgspec.json.Decoder(Batch).decode
 _encode = msgspec.json.Encoder().encode
@@ -45,12 +45,12 @@ def org_of(wanted: Sequence[NewJob], default: str | None) -> str:
 
 def enqueue(
     sql: Sql, what: Together, wanted: Sequence[NewJob], org: str, *, portion: int | None = None
-) -> Flow[list[Enqueued]]:
+) -> Dialogue[list[Enqueued]]:
     """Insert a batch or a flow whose jobs are completed and checked: `jobs_of` it. In one statement, or in portions.
 
     Answers one row a job, without the on-finish job.
     """
-    if isinstance(what, JobFlow):
+    if isinstance(what, Flow):
         params = {"jobs": encode(wanted), "links": _encode(what.links).decode()}
         return (yield from ask(Statement(sql["enqueue_flow"], params, jobs.answers_of, org=org)))
     on_finish = wanted[-1] if what.on_finish is not None else None
@@ -68,7 +68,9 @@ def enqueue(
     return answers
 
 
-def enqueue_again(sql: Sql, what: Together, wanted: Sequence[NewJob], org: str, portion: int) -> Flow[list[Enqueued]]:
+def enqueue_again(
+    sql: Sql, what: Together, wanted: Sequence[NewJob], org: str, portion: int
+) -> Dialogue[list[Enqueued]]:
     """The same after a connection was lost on the way: it committed whole, or not at all."""
     members = wanted[: len(what.jobs)]
     states = (yield from jobs.known(sql, wanted)) if wanted else {}
@@ -92,21 +94,21 @@ def enqueue_again(sql: Sql, what: Together, wanted: Sequence[NewJob], org: str, 
 
 def add(
     sql: Sql, batch_id: UUID, org: str, wanted: Sequence[NewJob], new: dict[str, Any] | None = None
-) -> Flow[list[Enqueued]]:
+) -> Dialogue[list[Enqueued]]:
     """Add jobs to a batch, or begin one: then `new` says how."""
     about = {"id": check_id(batch_id, "batch"), "org_id": org} | (new or {})
     params = {"batch": _encode(about).decode(), "jobs": encode(wanted)}
     return (yield from ask(Statement(sql["enqueue_batch"], params, jobs.answers_of, org=org)))
 
 
-def close(sql: Sql, batch_id: UUID, who: Who) -> Flow[None]:
+def close(sql: Sql, batch_id: UUID, who: Who) -> Dialogue[None]:
     """Say that no more will be added."""
     params = {"id": str(check_id(batch_id, "batch")), "org": who.org_id}
     if not (yield from ask(Statement(sql["close_batch"], params, scalar))):
         raise _missing(batch_id)
 
 
-def get(sql: Sql, batch_id: UUID, who: Who) -> Flow[Batch]:
+def get(sql: Sql, batch_id: UUID, who: Who) -> Dialogue[Batch]:
     """One batch with its counts, or BatchNotFound."""
     params = {"id": str(check_id(batch_id, "batch")), "org": who.org_id}
     text = yield from ask(Statement(sql["get_batch"], params, scalar))
@@ -117,7 +119,7 @@ def get(sql: Sql, batch_id: UUID, who: Who) -> Flow[Batch]:
 
 def listing(
     sql: Sql, who: Who, *, state: str | None = None, before: UUID | None = None, limit: int = 50
-) -> Flow[list[Batch]]:
+) -> Dialogue[list[Batch]]:
     """Batches, newest first; `before` continues after the last one seen."""
     check_limit(limit, 1000)
     if state is not None and state not in STATES:
@@ -129,7 +131,7 @@ def listing(
 
 def members(
     sql: Sql, batch_id: UUID, who: Who, *, state: str | None = None, before: UUID | None = None, limit: int = 50
-) -> Flow[list[Job]]:
+) -> Dialogue[list[Job]]:
     """The jobs of a batch that were not pruned, newest first; `before` continues after the last one seen."""
     check_limit(limit, 1000)
     if state is not None and state not in State.__members__.values():
@@ -140,7 +142,7 @@ def members(
     return (yield from ask(Statement(sql["list_members"], params, _jobs)))
 
 
-def retry_failed(sql: Sql, batch_id: UUID, who: Who, reason: str) -> Flow[int]:
+def retry_failed(sql: Sql, batch_id: UUID, who: Who, reason: str) -> Dialogue[int]:
     """Replay the failed and dead members that nobody has decided about; says how many."""
     reason = check_reason(reason)
     params = named(check_id(batch_id, "batch"), who) | {"reason": reason}
@@ -150,7 +152,7 @@ def retry_failed(sql: Sql, batch_id: UUID, who: Who, reason: str) -> Flow[int]:
     return count
 
 
-def cancel(sql: Sql, batch_id: UUID, who: Who, reason: str | None) -> Flow[None]:
+def cancel(sql: Sql, batch_id: UUID, who: Who, reason: str | None) -> Dialogue[None]:
     """Cancel what has not started, and ask what runs to stop."""
     reason = why(reason)
     params = named(check_id(batch_id, "batch"), who) | {"reason": reason}
@@ -160,18 +162,18 @@ def cancel(sql: Sql, batch_id: UUID, who: Who, reason: str | None) -> Flow[None]
         raise TransitionRefused(text, verb="cancel", state=found.state, job_id=None)
 
 
-def of_job(sql: Sql, job: Claim) -> Flow[Batch | None]:
+def of_job(sql: Sql, job: Claim) -> Dialogue[Batch | None]:
     """The batch that a job belongs to, or that it finishes."""
     text = yield from ask(Statement(sql["batch_of_job"], {"org": job.org_id, "id": str(job.id)}, scalar))
     return None if text is None else _decode(text)
 
 
-def parents(sql: Sql, job: Claim) -> Flow[list[Job]]:
+def parents(sql: Sql, job: Claim) -> Dialogue[list[Job]]:
     """The jobs that a job has waited for, in the order in which they were named."""
     return (yield from ask(Statement(sql["parents"], {"org": job.org_id, "id": str(job.id)}, _jobs)))
 
 
-def join(sql: Sql, job: Claim, wanted: Sequence[NewJob]) -> Flow[list[Enqueued]]:
+def join(sql: Sql, job: Claim, wanted: Sequence[NewJob]) -> Dialogue[list[Enqueued]]:
     """Insert follow-ups of a job as members of its batch; without a batch they are follow-ups like any."""
     answers = yield from jobs.enqueue_many(sql, wanted, batch=len(wanted) or 1)
     params = {"id": str(job.id), "ids": _ids(answers)}
@@ -179,7 +181,9 @@ def join(sql: Sql, job: Claim, wanted: Sequence[NewJob]) -> Flow[list[Enqueued]]
     return answers
 
 
-def split(sql: Sql, worker: str, job: Claim, wanted: Sequence[NewJob], detail: dict[str, Any]) -> Flow[list[Enqueued]]:
+def split(
+    sql: Sql, worker: str, job: Claim, wanted: Sequence[NewJob], detail: dict[str, Any]
+) -> Dialogue[list[Enqueued]]:
     """Insert the halves of a chunk, which take its place in its batch and among what others wait for.
 
     Refused when the chunk's cancellation was asked for.

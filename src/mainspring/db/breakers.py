@@ -1,4 +1,4 @@
-"""What workers say and hear of breakers, and what people do with them, as flows."""
+"""What workers say and hear of breakers, and what people do with them, as dialogues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from mainspring.breaker import MAX_BREAKER, Breaker
 from mainspring.db.jobs import Who, check_limit, check_texts, why
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Row, Statement, ask, nothing, scalar
 from mainspring.errors import UnknownName, ValidationError
 from mainspring.job import DEFAULT_ORG
 from mainspring.text.texts import MAX_NAME, did_you_mean
@@ -84,7 +84,7 @@ class Call(msgspec.Struct, omit_defaults=True):
     probe: int | None = None
 
 
-def declare(sql: Sql, breakers: Iterable[Breaker]) -> Flow[None]:
+def declare(sql: Sql, breakers: Iterable[Breaker]) -> Dialogue[None]:
     """Write down what an application declares."""
     rules = [
         {
@@ -102,7 +102,7 @@ def declare(sql: Sql, breakers: Iterable[Breaker]) -> Flow[None]:
     yield from ask(Statement(sql["declare_breakers"], {"rules": _json(rules).decode()}, nothing))
 
 
-def look(sql: Sql, names: Sequence[str]) -> Flow[list[Seen]]:
+def look(sql: Sql, names: Sequence[str]) -> Dialogue[list[Seen]]:
     """The breakers of these dependencies, and those of their keys that are not simply closed."""
     params = {"names": _json(names).decode()}
     read = lambda rows: [Seen(*row) for row in rows]  # noqa: E731 (used once)
@@ -110,7 +110,7 @@ def look(sql: Sql, names: Sequence[str]) -> Flow[list[Seen]]:
     return seen
 
 
-def report(sql: Sql, calls: Sequence[Call]) -> Flow[list[Change]]:
+def report(sql: Sql, calls: Sequence[Call]) -> Dialogue[list[Change]]:
     """Say how calls ended; answers what opened or closed by it."""
     params = {"calls": _json(calls).decode()}
     read = lambda rows: [Change(*row) for row in rows]  # noqa: E731 (used once)
@@ -118,28 +118,28 @@ def report(sql: Sql, calls: Sequence[Call]) -> Flow[list[Change]]:
     return changes
 
 
-def probe(sql: Sql, org: str, name: str, key: str, epoch: int) -> Flow[tuple[str, float, datetime]]:
+def probe(sql: Sql, org: str, name: str, key: str, epoch: int) -> Dialogue[tuple[str, float, datetime]]:
     """Ask to be let through to see: `probe`, `closed`, or `open` and in how many seconds to ask again, from when on."""
     params: dict[str, str | int | None] = {"org": org, "name": name, "key": key, "epoch": epoch}
     answer: Row = yield from ask(Statement(sql["ask_probe"], params, lambda rows: rows[0]))
     return answer[0], answer[1], answer[2]
 
 
-def park(sql: Sql, name: str, serves: Serves, limit: int) -> Flow[int]:
+def park(sql: Sql, name: str, serves: Serves, limit: int) -> Dialogue[int]:
     """Let jobs wait that are due and need a dependency whose breaker is open; answers how many."""
     params: dict[str, Any] = {"name": name, "queues": serves[0], "tasks": serves[1], "limit": limit}
     count: int = yield from ask(Statement(sql["park_due"], params, scalar))
     return count
 
 
-def release(sql: Sql, gates: Sequence[str] | None, serves: Serves, limit: int) -> Flow[int]:
+def release(sql: Sql, gates: Sequence[str] | None, serves: Serves, limit: int) -> Dialogue[int]:
     """Let go of jobs at these gates, or at all, whom nothing stops any more or who may be a probe; answers how many."""
     params: dict[str, Any] = {"gates": gates, "queues": serves[0], "tasks": serves[1], "limit": limit}
     count: int = yield from ask(Statement(sql["release_gates"], params, scalar))
     return count
 
 
-def forget(sql: Sql, limit: int = 1000) -> Flow[int]:
+def forget(sql: Sql, limit: int = 1000) -> Dialogue[int]:
     """Forget keys that nobody calls any more."""
     count: int = yield from ask(Statement(sql["forget_breakers"], {"limit": limit}, scalar))
     return count
@@ -150,7 +150,7 @@ _decode = msgspec.json.Decoder(BreakerRow).decode
 
 def listing(
     sql: Sql, who: Who, *, name: str | None = None, key: str | None = None, limit: int = 100
-) -> Flow[list[BreakerRow]]:
+) -> Dialogue[list[BreakerRow]]:
     """Every breaker that is declared, and the keys that are open or forced; of one that is named, all its keys."""
     check_texts(MAX_BREAKER, name=name)
     check_texts(MAX_NAME, key=key)
@@ -167,7 +167,7 @@ def listing(
 
 def force(
     sql: Sql, verb: Verb, name: str, who: Who, *, reason: str, key: str | None = None, org: str | None = None
-) -> Flow[bool]:
+) -> Dialogue[bool]:
     """Hold a breaker open or closed, or let the calls decide again; False: so it was already."""
     check_texts(MAX_BREAKER, name=name)
     check_texts(MAX_NAME, key=key, org=org)
@@ -186,7 +186,7 @@ def force(
     return changed
 
 
-def _unknown(sql: Sql, name: str) -> Flow[None]:
+def _unknown(sql: Sql, name: str) -> Dialogue[None]:
     """Refuse a name that no worker has declared."""
     known: list[str] = yield from ask(Statement(sql["breaker_names"], {}, lambda rows: [row[0] for row in rows]))
     if name not in known:

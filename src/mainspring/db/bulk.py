@@ -1,4 +1,4 @@
-"""Decisions about many dead letters, as a flow: counted first, then replayed or discarded batch by batch.
+"""Decisions about many dead letters, as a dialogue: counted first, then replayed or discarded batch by batch.
 
 A batch is a transaction of its own, and waits for nobody: what somebody else works on is left alone. So an act that was
 broken off is run again to take the rest, and two at once share the work.
@@ -16,7 +16,7 @@ from mainspring.db.dead import OPEN, Only, filters
 from mainspring.db.decisions import check_reason
 from mainspring.db.jobs import Who, check_limit
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Statement, ask, nothing, scalar
 from mainspring.errors import ValidationError
 from mainspring.uuid7 import uuid7
 
@@ -45,7 +45,7 @@ def act(
     rate: float | None = None,
     limit: int | None = None,
     dry_run: bool = False,
-) -> Flow[Bulk]:
+) -> Dialogue[Bulk]:
     """Replay or discard the dead letters that are meant, the oldest first; what dies meanwhile is not taken again.
 
     `rate` spreads the due times of replayed jobs: so many a second. `limit` stops after so many.

@@ -19,7 +19,7 @@ from mainspring.db.connect import pool, why_not
 from mainspring.db.jobs import Who, why
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Row, Statement, ask, nothing, scalar
 from mainspring.db.translate import unavailable
 from mainspring.errors import ConfigurationError, DatabaseUnavailable, ValidationError
 from mainspring.job import DEFAULT_ORG, Job, NewJob
@@ -125,7 +125,7 @@ class Keyring:
     def _unwrapped(self, org: str, row: Row) -> bytes | None:
         return None if self.cipher is None else self.cipher.unwrap(org, row[0], base64.b64decode(row[1]))
 
-    def _do(self, org: str, flow: Flow[T]) -> T:
+    def _do(self, org: str, dialogue: Dialogue[T]) -> T:
         with self._making:  # its callers are threads
             if self._pool is None:
                 self._pool = pool(self._dsn, size=1, name="mainspring keys", answered_within=self._limit)
@@ -134,12 +134,12 @@ class Keyring:
             with unavailable(), self._pool.connection() as conn, conn.transaction():
                 if self._secured:
                     conn.execute("select set_config('mainspring.org', %s, true)", [org])
-                return run(psycopg_door(conn), flow)
+                return run(psycopg_door(conn), dialogue)
         except PoolTimeout:
             raise DatabaseUnavailable(f"the database is unavailable: {why_not(self._dsn)}", sent=False) from None
 
 
-def erase(sql: Sql, who: Who, reason: str) -> Flow[int]:
+def erase(sql: Sql, who: Who, reason: str) -> Dialogue[int]:
     """Delete the keys of an organisation: what they encrypted is unreadable from now on. Says how many there were."""
     count: int = yield from ask(Statement(sql["erase"], _named(who, reason), scalar))
     return count
@@ -151,16 +151,16 @@ def _named(who: Who, reason: str) -> dict[str, str | int | None]:
     return {"org": who.org_id, "actor_type": who.actor_type, "actor_id": who.actor_id, "reason": why(reason)}
 
 
-def _rows(sql: Sql, org: str) -> Flow[list[Row]]:
+def _rows(sql: Sql, org: str) -> Dialogue[list[Row]]:
     return (yield from ask(Statement(sql["keys"], {"org": org}, list)))
 
 
-def _add(sql: Sql, org: str, key_id: str, wrapped: bytes) -> Flow[list[Row]]:
+def _add(sql: Sql, org: str, key_id: str, wrapped: bytes) -> Dialogue[list[Row]]:
     params = {"org": org, "id": key_id, "wrapped": base64.b64encode(wrapped).decode()}
     yield from ask(Statement(sql["add_key"], params, nothing))
     return (yield from _rows(sql, org))
 
 
-def _rotate(sql: Sql, params: dict[str, str | int | None], key_id: str, wrapped: bytes) -> Flow[None]:
+def _rotate(sql: Sql, params: dict[str, str | int | None], key_id: str, wrapped: bytes) -> Dialogue[None]:
     params = params | {"id": key_id, "wrapped": base64.b64encode(wrapped).decode()}
     yield from ask(Statement(sql["rotate_key"], params, nothing))

@@ -1,4 +1,4 @@
-"""What people see of dead letters, as flows: failed and dead jobs that nobody has decided about."""
+"""What people see of dead letters, as dialogues: failed and dead jobs that nobody has decided about."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mainspring.codes import explained
 from mainspring.db import jobs
 from mainspring.db.jobs import Attempt, Who, check_limit, check_texts
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Statement, ask
+from mainspring.db.statement import Dialogue, Statement, ask
 from mainspring.errors import TransitionRefused, ValidationError
 from mainspring.job import Job
 from mainspring.plans import Plan
@@ -117,7 +117,9 @@ def _reader(kind: type[Any]) -> Any:
 _letters, _groups, _sizes, _about = (_reader(kind) for kind in (DeadLetter, Group, Size, About))
 
 
-def listing(sql: Sql, who: Who, only: Only, *, limit: int = 50, before: UUID | None = None) -> Flow[list[DeadLetter]]:
+def listing(
+    sql: Sql, who: Who, only: Only, *, limit: int = 50, before: UUID | None = None
+) -> Dialogue[list[DeadLetter]]:
     """Open dead letters, newest first; `before` continues after the last one seen."""
     check_limit(limit, 1000)
     if before is not None and (yield from jobs.get(sql, before, who)).finished_at is None:
@@ -127,20 +129,20 @@ def listing(sql: Sql, who: Who, only: Only, *, limit: int = 50, before: UUID | N
     return found
 
 
-def groups(sql: Sql, who: Who, only: Only, *, limit: int = 50) -> Flow[list[Group]]:
+def groups(sql: Sql, who: Who, only: Only, *, limit: int = 50) -> Dialogue[list[Group]]:
     """Open dead letters by what their errors have in common, the most frequent first."""
     check_limit(limit, 1000)
     found: list[Group] = yield from ask(Statement(sql["group_dead"], filters(who, only) | {"limit": limit}, _groups))
     return found
 
 
-def summary(sql: Sql, who: Who) -> Flow[list[Size]]:
+def summary(sql: Sql, who: Who) -> Dialogue[list[Size]]:
     """How many are open and how old the oldest is, by task and queue; cheap enough for metrics."""
     found: list[Size] = yield from ask(Statement(sql["sum_dead"], {"org": who.org_id}, _sizes))
     return found
 
 
-def show(sql: Sql, job_id: UUID, who: Who) -> Flow[Case]:
+def show(sql: Sql, job_id: UUID, who: Who) -> Dialogue[Case]:
     """One failed or dead job with its history and an action plan."""
     job = yield from jobs.get(sql, job_id, who)
     found: list[About] = yield from ask(Statement(sql["about_dead"], {"id": str(job_id)}, _about, org=job.org_id))

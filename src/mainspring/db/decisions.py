@@ -1,4 +1,4 @@
-"""What people decide about a dead letter, as flows: replay, discard, fix forward.
+"""What people decide about a dead letter, as dialogues: replay, discard, fix forward.
 
 Each needs a reason and is audited with the person, before and after.
 """
@@ -18,7 +18,7 @@ from mainspring.db.dead import refused
 from mainspring.db.jobs import Who, named, why
 from mainspring.db.readable import is_encrypted, key_in, readable_job
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Statement, ask, scalar
+from mainspring.db.statement import Dialogue, Statement, ask, scalar
 from mainspring.declare.task import Task
 from mainspring.errors import TransitionRefused, ValidationError
 from mainspring.text.diff import diff, without_secrets
@@ -45,7 +45,7 @@ def check_reason(reason: str | None) -> str:
     return said
 
 
-def replay(sql: Sql, job_id: UUID, who: Who, reason: str) -> Flow[None]:
+def replay(sql: Sql, job_id: UUID, who: Who, reason: str) -> Dialogue[None]:
     """Make a failed or dead job ready again, attempts 0."""
     reason = check_reason(reason)
     params = named(job_id, who) | {"reason": reason}
@@ -57,7 +57,7 @@ def replay(sql: Sql, job_id: UUID, who: Who, reason: str) -> Flow[None]:
         raise refused("replay", (yield from jobs.get(sql, job_id, who)))
 
 
-def discard(sql: Sql, job_id: UUID, who: Who, reason: str) -> Flow[None]:
+def discard(sql: Sql, job_id: UUID, who: Who, reason: str) -> Dialogue[None]:
     """Take a dead letter off the open list; it stays as it is."""
     reason = check_reason(reason)
     params = named(job_id, who) | {"reason": reason}
@@ -77,7 +77,7 @@ def fix(
     task: Task[Any, Any] | None = None,
     dry_run: bool = False,
     ring: Keyring | None = None,
-) -> Flow[Fix]:
+) -> Dialogue[Fix]:
     """Enqueue a successor with a corrected payload: a whole one, or the old one with fields set and unset."""
     reason = check_reason(reason)
     if (payload is not None) == bool(set or unset):

@@ -14,7 +14,7 @@ from mainspring.db.answer import Answered
 from mainspring.db.connect import options
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Statement, ask, scalar
+from mainspring.db.statement import Dialogue, Statement, ask, scalar
 from mainspring.db.status import Status, check, status
 from mainspring.errors import SchemaError
 from mainspring.health.doctor.facts import Engine, Facts, Server, Tickets
@@ -64,14 +64,14 @@ def examine(
         )
 
 
-def engine(sql: Sql, gone_after: timedelta) -> Flow[Engine]:
+def engine(sql: Sql, gone_after: timedelta) -> Dialogue[Engine]:
     """What the engine's tables say."""
     params = {"gone_after": f"{gone_after.total_seconds()} s", "clock": f'"{sql.schema}".clock'}
     text: str = yield from ask(Statement(sql["doctor_engine"], params, scalar))
     return msgspec.json.decode(text, type=Engine)
 
 
-def tickets(sql: Sql, sample: int | None) -> Flow[Tickets]:
+def tickets(sql: Sql, sample: int | None) -> Dialogue[Tickets]:
     """Whether each job stands in exactly one place; of all jobs, or of the newest."""
     params = {"sample": None if sample is None else str(sample)}
     text: str = yield from ask(Statement(sql["doctor_tickets"], params, scalar, long=True))

@@ -10,14 +10,14 @@ import msgspec
 from mainspring.codes import explained
 from mainspring.db.jobs import Who
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Statement, ask, scalar
+from mainspring.db.statement import Dialogue, Statement, ask, scalar
 from mainspring.errors import JobNotFound
 from mainspring.health.explain import MOST, Explanation, Situation, explain
 
 _decode = msgspec.json.Decoder(Situation).decode
 
 
-def explain_job(sql: Sql, job_id: UUID, who: Who, gone_after: timedelta) -> Flow[Explanation]:
+def explain_job(sql: Sql, job_id: UUID, who: Who, gone_after: timedelta) -> Dialogue[Explanation]:
     """Why a job runs or does not, by the claim's own predicates."""
     params: dict[str, str | int | None] = {"id": str(job_id), "org": who.org_id, "most": MOST}
     params["gone_after"] = f"{gone_after.total_seconds()} s"

@@ -14,7 +14,7 @@ from mainspring.db.connect import Connection, options
 from mainspring.db.queues import GONE_AFTER
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import DEFAULT_SCHEMA, Sql
-from mainspring.db.statement import Flow, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Statement, ask, nothing, scalar
 from mainspring.errors import MainspringError
 from mainspring.health.trouble import Trouble
 
@@ -106,7 +106,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
 _decode = msgspec.json.Decoder(Gauges).decode
 
 
-def gauges(sql: Sql, *, cap: int = CAP) -> Flow[Gauges]:
+def gauges(sql: Sql, *, cap: int = CAP) -> Dialogue[Gauges]:
     """Read them; never longer than two seconds."""
     yield from ask(Statement("set local statement_timeout = '2 s'", {}, nothing))
     params: dict[str, Any] = {"cap": str(cap), "gone_after": f"{GONE_AFTER.total_seconds()} s"}

@@ -1,16 +1,16 @@
-"""Webhooks that came from providers, as flows."""
+"""Webhooks that came from providers, as dialogues."""
 
 from __future__ import annotations
 
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Statement, ask, scalar
+from mainspring.db.statement import Dialogue, Statement, ask, scalar
 from mainspring.declare.block import Received
 from mainspring.job import DEFAULT_ORG, NewJob
 
 Params = dict[str, str | int | None]
 
 
-def receive(sql: Sql, provider: str, event: Received, job: NewJob | None) -> Flow[bool]:
+def receive(sql: Sql, provider: str, event: Received, job: NewJob | None) -> Dialogue[bool]:
     """Record an event; False when it came before, and then the job must not be enqueued."""
     params: Params = {"org": event.org_id or DEFAULT_ORG, "provider": provider, "event": event.event_id}
     params |= {"type": event.type, "body": event.body, "job": None if job is None else str(job.id)}
@@ -18,7 +18,7 @@ def receive(sql: Sql, provider: str, event: Received, job: NewJob | None) -> Flo
     return new
 
 
-def received(sql: Sql, org: str, provider: str, event_id: str) -> Flow[Received | None]:
+def received(sql: Sql, org: str, provider: str, event_id: str) -> Dialogue[Received | None]:
     """An event as it came, for the job that acts on it."""
     params: Params = {"org": org, "provider": provider, "event": event_id}
     return (

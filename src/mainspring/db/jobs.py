@@ -1,4 +1,4 @@
-"""One function a verb: what clients do with jobs, as statements and flows."""
+"""One function a verb: what clients do with jobs, as statements and dialogues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 
 from mainspring.checks import LOWEST_PRIORITY, check_instant, check_number, check_span
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Row, Statement, ask, nothing, scalar
 from mainspring.declare.envelope import encode
 from mainspring.errors import JobNotFound, TransitionRefused, ValidationError
 from mainspring.job import DEFAULT_ORG, SYSTEM, ActorType, Enqueued, Job, NewJob
@@ -85,8 +85,10 @@ def check_texts(limit: int, **texts: str | None) -> None:
 BATCH = 1000
 
 
-def enqueue_many(sql: Sql, jobs: Sequence[NewJob], *, batch: int = BATCH, by_org: bool = False) -> Flow[list[Enqueued]]:
-    """Insert completed and checked jobs; all or none when the flow runs in one transaction, or is one batch."""
+def enqueue_many(
+    sql: Sql, jobs: Sequence[NewJob], *, batch: int = BATCH, by_org: bool = False
+) -> Dialogue[list[Enqueued]]:
+    """Insert completed and checked jobs; all or none when the dialogue runs in one transaction, or is one batch."""
     answers: list[Enqueued] = []
     for some in batches(jobs, batch, by_org):
         org = some[0].org_id or DEFAULT_ORG
@@ -104,7 +106,7 @@ def batches(jobs: Sequence[NewJob], batch: int, by_org: bool) -> Iterator[Sequen
             yield jobs[start : start + batch]
 
 
-def enqueue_one(sql: Sql, job: NewJob) -> Flow[list[Enqueued]]:
+def enqueue_one(sql: Sql, job: NewJob) -> Dialogue[list[Enqueued]]:
     """Insert one completed and checked job that is due now and has no key; any other goes to enqueue_many."""
     timed = job.scheduled_for or job.delay or job.created_at or job.wait
     if job.key or timed or job.strand or job.best_effort or job.id is None:
@@ -131,7 +133,7 @@ def enqueue_one(sql: Sql, job: NewJob) -> Flow[list[Enqueued]]:
     return [Enqueued(job.id, "created", "ready")]
 
 
-def enqueue_again(sql: Sql, jobs: Sequence[NewJob], *, by_org: bool = False) -> Flow[list[Enqueued]]:
+def enqueue_again(sql: Sql, jobs: Sequence[NewJob], *, by_org: bool = False) -> Dialogue[list[Enqueued]]:
     """The same after a connection was lost on the way: what did commit is not inserted twice, the ids tell.
 
     A job that is not there has either not committed, or its key was taken: both are answered by asking once more.
@@ -156,7 +158,7 @@ def to_uuid(value: Any) -> UUID:
     return value if type(value) is UUID else UUID(str(value))
 
 
-def known(sql: Sql, jobs: Sequence[NewJob]) -> Flow[dict[UUID, str]]:
+def known(sql: Sql, jobs: Sequence[NewJob]) -> Dialogue[dict[UUID, str]]:
     """The state of those of these jobs that exist: asked after a connection was lost during their enqueue."""
     ids = "{" + ",".join(str(job.id) for job in jobs) + "}"
     org = jobs[0].org_id or DEFAULT_ORG
@@ -167,7 +169,7 @@ def known(sql: Sql, jobs: Sequence[NewJob]) -> Flow[dict[UUID, str]]:
     )
 
 
-def get(sql: Sql, job_id: UUID, who: Who) -> Flow[Job]:
+def get(sql: Sql, job_id: UUID, who: Who) -> Dialogue[Job]:
     """One job, or JobNotFound."""
     params = {"id": str(check_id(job_id)), "org": who.org_id}
     text = yield from ask(Statement(sql["get_job"], params, scalar))
@@ -176,7 +178,7 @@ def get(sql: Sql, job_id: UUID, who: Who) -> Flow[Job]:
     return read_job(text)
 
 
-def get_by(sql: Sql, who: Who, job: UUID | None, key: str | None) -> Flow[Job]:
+def get_by(sql: Sql, who: Who, job: UUID | None, key: str | None) -> Dialogue[Job]:
     """One job by its id, or the last one that was enqueued under a key."""
     job_id = yield from find(sql, who, job, key)
     if job_id is None:
@@ -193,7 +195,7 @@ def select(
     task: str | None = None,
     before: UUID | None = None,
     limit: int = 50,
-) -> Flow[list[Job]]:
+) -> Dialogue[list[Job]]:
     """Jobs by filter, newest first; `before` continues after the last one seen."""
     check_limit(limit, 1000)
     if state is not None and state not in State.__members__.values():
@@ -210,14 +212,14 @@ def select(
     return (yield from ask(Statement(sql["list_jobs"], params, lambda rows: [read_job(r[0]) for r in rows])))
 
 
-def attempts(sql: Sql, job_id: UUID, who: Who) -> Flow[list[Attempt]]:
+def attempts(sql: Sql, job_id: UUID, who: Who) -> Dialogue[list[Attempt]]:
     """The history of a job, oldest first."""
     job = yield from get(sql, job_id, who)
     params = {"id": str(job.id), "org": job.org_id}
     return (yield from ask(Statement(sql["attempts"], params, lambda rows: [_decode_attempt(r[0]) for r in rows])))
 
 
-def find(sql: Sql, who: Who, job: UUID | None, key: str | None) -> Flow[UUID | None]:
+def find(sql: Sql, who: Who, job: UUID | None, key: str | None) -> Dialogue[UUID | None]:
     """The job that a verb means: named by its id, or by its key in the organisation."""
     if (job is None) == (key is None):
         raise ValidationError("job: give either a job's id or a key", field="job")
@@ -232,7 +234,7 @@ def find(sql: Sql, who: Who, job: UUID | None, key: str | None) -> Flow[UUID | N
 
 def cancel(
     sql: Sql, who: Who, *, job: UUID | None = None, key: str | None = None, reason: str | None = None
-) -> Flow[CancelOutcome]:
+) -> Dialogue[CancelOutcome]:
     """Stop a job: at once while it waits, by its token while it runs."""
     reason = why(reason)
     job_id = yield from find(sql, who, job, key)
@@ -251,7 +253,7 @@ def reschedule(
     at: datetime | None = None,
     delay: timedelta | None = None,
     reason: str | None = None,
-) -> Flow[str]:
+) -> Dialogue[str]:
     """Move a job that waits to another time and return its state."""
     reason = why(reason)
     if (at is None) == (delay is None):
@@ -272,7 +274,7 @@ def reschedule(
     return state
 
 
-def prioritize(sql: Sql, job_id: UUID, who: Who, priority: int, reason: str | None = None) -> Flow[int]:
+def prioritize(sql: Sql, job_id: UUID, who: Who, priority: int, reason: str | None = None) -> Dialogue[int]:
     """Change the priority of a job that waits and return the old one."""
     reason = why(reason)
     check_number("priority", priority, 0, LOWEST_PRIORITY)
@@ -284,7 +286,7 @@ def prioritize(sql: Sql, job_id: UUID, who: Who, priority: int, reason: str | No
     return before
 
 
-def prune(sql: Sql, states: Sequence[str], age: timedelta, limit: int) -> Flow[int]:
+def prune(sql: Sql, states: Sequence[str], age: timedelta, limit: int) -> Dialogue[int]:
     """Remove at most `limit` jobs of these states that finished longer ago than `age`; returns how many."""
     if not states or not isinstance(states, Sequence) or any(state not in FINISHED for state in states):
         raise ValidationError(f"states: are not among {', '.join(sorted(FINISHED))}", field="states")
@@ -318,7 +320,7 @@ def utc(field: str, at: datetime) -> str:
         raise ValidationError(f"{field}: lies before the year 1", field=field) from None
 
 
-def now(sql: Sql) -> Flow[datetime]:
+def now(sql: Sql) -> Dialogue[datetime]:
     """The engine's clock."""
     at: datetime = yield from ask(Statement(sql["now"], {}, scalar))
     return at
@@ -329,7 +331,7 @@ def named(job_id: UUID, who: Who) -> dict[str, str | int | None]:
     return {"id": str(check_id(job_id)), "org": who.org_id, "actor_type": who.actor_type, "actor_id": who.actor_id}
 
 
-def _why_not(sql: Sql, verb: str, job_id: UUID, who: Who) -> Flow[Exception]:
+def _why_not(sql: Sql, verb: str, job_id: UUID, who: Who) -> Dialogue[Exception]:
     """The error for a verb that moved nothing: no such job, or its state does not allow it."""
     try:
         job = yield from get(sql, job_id, who)

@@ -1,4 +1,4 @@
-"""What people and the code say about limits, and what they see of them, as flows."""
+"""What people and the code say about limits, and what they see of them, as dialogues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from mainspring.checks import check_number
 from mainspring.db.jobs import Who, why
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Statement, ask, nothing, scalar
 from mainspring.errors import UnknownName, ValidationError
 from mainspring.limit import MOST, Declared, Fair, Limit, check_queue
 from mainspring.text.texts import did_you_mean, text_problem
@@ -45,12 +45,12 @@ _limit = msgspec.json.Decoder(LimitRow).decode
 _fair = msgspec.json.Decoder(FairRow).decode
 
 
-def listing(sql: Sql) -> Flow[list[LimitRow]]:
+def listing(sql: Sql) -> Dialogue[list[LimitRow]]:
     """Every limit."""
     return (yield from ask(Statement(sql["list_limits"], {"name": None}, lambda rows: [_limit(r[0]) for r in rows])))
 
 
-def get(sql: Sql, name: str) -> Flow[LimitRow]:
+def get(sql: Sql, name: str) -> Dialogue[LimitRow]:
     """One limit, or an error that says which there are."""
     _check_name(name)
     text: str | None = yield from ask(Statement(sql["list_limits"], {"name": name}, scalar))
@@ -59,7 +59,7 @@ def get(sql: Sql, name: str) -> Flow[LimitRow]:
     return _limit(text)
 
 
-def put(sql: Sql, limit: Limit, who: Who, reason: str | None = None) -> Flow[None]:
+def put(sql: Sql, limit: Limit, who: Who, reason: str | None = None) -> Dialogue[None]:
     """Set a limit at run time; it wins over what the code declares."""
     params = _acting(who, reason) | {
         "name": limit.name,
@@ -74,14 +74,14 @@ def put(sql: Sql, limit: Limit, who: Who, reason: str | None = None) -> Flow[Non
     yield from ask(Statement(sql["set_limit"], params, nothing))
 
 
-def drop(sql: Sql, name: str, who: Who, reason: str | None = None) -> Flow[None]:
+def drop(sql: Sql, name: str, who: Who, reason: str | None = None) -> Dialogue[None]:
     """Take a limit away."""
     _check_name(name)
     if not (yield from ask(Statement(sql["drop_limit"], _acting(who, reason) | {"name": name}, scalar))):
         raise (yield from _unknown(sql, name))
 
 
-def reset(sql: Sql, name: str, who: Who, reason: str | None = None) -> Flow[bool]:
+def reset(sql: Sql, name: str, who: Who, reason: str | None = None) -> Dialogue[bool]:
     """Let the code's word hold again; False when nobody had said otherwise."""
     _check_name(name)
     done: bool = yield from ask(Statement(sql["reset_limit"], _acting(who, reason) | {"name": name}, scalar))
@@ -90,7 +90,7 @@ def reset(sql: Sql, name: str, who: Who, reason: str | None = None) -> Flow[bool
     return done
 
 
-def declare(sql: Sql, app: str, declared: Iterable[Declared]) -> Flow[None]:
+def declare(sql: Sql, app: str, declared: Iterable[Declared]) -> Dialogue[None]:
     """Write down what an application's code declares, and take away what it declares no longer."""
     both = list(declared)
     limits = msgspec.json.encode([limit for limit in both if isinstance(limit, Limit)]).decode()
@@ -99,28 +99,28 @@ def declare(sql: Sql, app: str, declared: Iterable[Declared]) -> Flow[None]:
     yield from ask(Statement(sql["declare_limits"], params, nothing))
 
 
-def turns(sql: Sql) -> Flow[list[FairRow]]:
+def turns(sql: Sql) -> Dialogue[list[FairRow]]:
     """Every queue whose organisations take turns."""
     return (yield from ask(Statement(sql["list_fair"], {}, lambda rows: [_fair(r[0]) for r in rows])))
 
 
 def take_turns(
     sql: Sql, queue: str, weights: Mapping[str, int] | None, who: Who, reason: str | None = None
-) -> Flow[None]:
+) -> Dialogue[None]:
     """Let the organisations of a queue take turns."""
     turn = Fair(queue=queue, weights=weights or {})
     params = _acting(who, reason) | {"queue": queue, "weights": msgspec.json.encode(dict(turn.weights)).decode()}
     yield from ask(Statement(sql["set_fair"], params, nothing))
 
 
-def by_due_time(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Flow[bool]:
+def by_due_time(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Dialogue[bool]:
     """Let the jobs of a queue start by their due time again; False when its organisations did not take turns."""
     check_queue(queue)
     done: bool = yield from ask(Statement(sql["unset_fair"], _acting(who, reason) | {"queue": queue}, scalar))
     return done
 
 
-def limit_depth(sql: Sql, queue: str, most: int | None, who: Who, reason: str | None = None) -> Flow[None]:
+def limit_depth(sql: Sql, queue: str, most: int | None, who: Who, reason: str | None = None) -> Dialogue[None]:
     """Refuse best-effort jobs of a queue while so many are ready; None: take them all."""
     check_queue(queue)
     if most is not None:
@@ -128,7 +128,7 @@ def limit_depth(sql: Sql, queue: str, most: int | None, who: Who, reason: str | 
     yield from ask(Statement(sql["set_depth"], _acting(who, reason) | {"queue": queue, "most": _text(most)}, nothing))
 
 
-def _unknown(sql: Sql, name: str) -> Flow[UnknownName]:
+def _unknown(sql: Sql, name: str) -> Dialogue[UnknownName]:
     names: list[str] = yield from ask(Statement(sql["limit_names"], {}, lambda rows: [row[0] for row in rows]))
     return UnknownName(f"name: no limit is called {name!r}{did_you_mean(name, names)}", field="name")
 

@@ -1,4 +1,4 @@
-"""Notifications and the inbox, as flows."""
+"""Notifications and the inbox, as dialogues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mainspring.checks import check_instant
 from mainspring.db.jobs import Who, check_id, check_limit, check_texts, to_uuid, utc, why
 from mainspring.db.recipients import Channel
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Row, Statement, ask, nothing, scalar
 from mainspring.declare.envelope import encode
 from mainspring.errors import TransitionRefused, ValidationError
 from mainspring.job import DEFAULT_ORG, Claim, Enqueued, NewJob
@@ -178,7 +178,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 def request(
     sql: Sql, notes: Sequence[Note], jobs: Sequence[NewJob], *, best_effort: bool
-) -> Flow[list[Asked] | Refused]:
+) -> Dialogue[list[Asked] | Refused]:
     """Write notifications and the jobs that deliver them, in one statement."""
     params: Params = {"notes": _json(notes).decode(), "jobs": encode(jobs), "best_effort": int(best_effort)}
     rows: list[Row] = yield from ask(Statement(sql["request_notifications"], params, list, org=notes[0].org_id))
@@ -199,7 +199,7 @@ def enqueued(asked: Sequence[Asked]) -> list[Enqueued]:
 # -- delivering -------------------------------------------------------------------------------------------------------
 
 
-def get(sql: Sql, org: str, id: UUID) -> Flow[Notification | None]:
+def get(sql: Sql, org: str, id: UUID) -> Dialogue[Notification | None]:
     """One notification, or None."""
     read = lambda rows: _notification(rows[0][0]) if rows else None  # noqa: E731 (used once)
     return (yield from ask(Statement(sql["get_notification"], {"org": org, "id": str(id)}, read)))
@@ -207,44 +207,46 @@ def get(sql: Sql, org: str, id: UUID) -> Flow[Notification | None]:
 
 def reserve(
     sql: Sql, job: Claim, id: UUID, title: str, text: str, html: str | None, spam: tuple[int, timedelta] | None
-) -> Flow[Reserved]:
+) -> Dialogue[Reserved]:
     """Reserve a notification for sending, unless it is sent, or its recipient has had enough."""
     params = _of(job, id) | {"title": title, "text": text, "html": html}
     params |= {"most": spam and str(spam[0]), "window": spam and f"{spam[1].total_seconds()} s"}
     return (yield from ask(Statement(sql["reserve_notification"], params, lambda rows: Reserved(*rows[0]))))
 
 
-def alike(sql: Sql, note: Notification, text: str, since: datetime) -> Flow[list[str]]:
+def alike(sql: Sql, note: Notification, text: str, since: datetime) -> Dialogue[list[str]]:
     """The provider's ids of other messages of the same words to the same recipient."""
     params: Params = {"org": note.org_id, "id": str(note.id), "recipient": note.recipient_id, "channel": note.channel}
     params |= {"text": text, "since": utc("since", since)}
     return (yield from ask(Statement(sql["alike_notifications"], params, lambda rows: [row[0] for row in rows])))
 
 
-def put_off(sql: Sql, job: Claim, id: UUID, until: datetime) -> Flow[None]:
+def put_off(sql: Sql, job: Claim, id: UUID, until: datetime) -> Dialogue[None]:
     """Show until when a delivery waits."""
     yield from ask(Statement(sql["put_off_notification"], _of(job, id) | {"until": until.isoformat()}, nothing))
 
 
-def unsent(sql: Sql, job: Claim, id: UUID, error: str | None, *, certain: bool, counted: bool = True) -> Flow[None]:
+def unsent(sql: Sql, job: Claim, id: UUID, error: str | None, *, certain: bool, counted: bool = True) -> Dialogue[None]:
     """An attempt failed; `certain` that nothing was sent."""
     params = _of(job, id) | {"error": error, "certain": int(certain), "uncounted": int(not counted)}
     yield from ask(Statement(sql["unsent_notification"], params, nothing))
 
 
-def stamp(sql: Sql, job: Claim, id: UUID, provider: str, provider_id: str | None) -> Flow[None]:
+def stamp(sql: Sql, job: Claim, id: UUID, provider: str, provider_id: str | None) -> Dialogue[None]:
     """It was sent."""
     params = _of(job, id) | {"provider": provider, "provider_id": provider_id}
     yield from ask(Statement(sql["stamp_notification"], params, nothing))
 
 
-def skip(sql: Sql, job: Claim, id: UUID, reason: str, title: str | None = None, text: str | None = None) -> Flow[None]:
+def skip(
+    sql: Sql, job: Claim, id: UUID, reason: str, title: str | None = None, text: str | None = None
+) -> Dialogue[None]:
     """It is not sent, and why."""
     params = _of(job, id) | {"reason": reason, "title": title, "text": text}
     yield from ask(Statement(sql["skip_notification"], params, nothing))
 
 
-def put_in_inbox(sql: Sql, note: Notification, title: str, text: str, link: str | None) -> Flow[None]:
+def put_in_inbox(sql: Sql, note: Notification, title: str, text: str, link: str | None) -> Dialogue[None]:
     """Show it in the application."""
     params: Params = {"org": note.org_id, "id": str(note.id), "recipient": note.recipient_id}
     params |= {"title": title, "text": text, "link": link}
@@ -258,7 +260,7 @@ def _of(job: Claim, id: UUID) -> Params:
 # -- looking ----------------------------------------------------------------------------------------------------------
 
 
-def inbox(sql: Sql, org: str | None, recipient: str, *, unread: bool, limit: int) -> Flow[list[Item]]:
+def inbox(sql: Sql, org: str | None, recipient: str, *, unread: bool, limit: int) -> Dialogue[list[Item]]:
     """What is shown to somebody in the application, newest first."""
     check_texts(MAX_NAME, org=org, recipient=recipient)
     check_limit(limit, 1000)
@@ -266,7 +268,7 @@ def inbox(sql: Sql, org: str | None, recipient: str, *, unread: bool, limit: int
     return (yield from ask(Statement(sql["inbox"], params, lambda rows: [_item(row[0]) for row in rows])))
 
 
-def read(sql: Sql, org: str | None, recipient: str, ids: Sequence[UUID]) -> Flow[int]:
+def read(sql: Sql, org: str | None, recipient: str, ids: Sequence[UUID]) -> Dialogue[int]:
     """Mark as read; answers how many were not."""
     check_texts(MAX_NAME, org=org, recipient=recipient)
     texts = _json([str(check_id(one, "ids")) for one in ids]).decode()
@@ -285,7 +287,7 @@ def listing(
     template: str | None = None,
     recipient: str | None = None,
     limit: int = 50,
-) -> Flow[list[Logged]]:
+) -> Dialogue[list[Logged]]:
     """Notifications by filter, newest first."""
     check_limit(limit, 1000)
     check_texts(MAX_NAME, template=template, recipient=recipient)
@@ -299,7 +301,7 @@ def listing(
     )
 
 
-def rates(sql: Sql, org: str | None, *, since: datetime | None = None) -> Flow[list[Rate]]:
+def rates(sql: Sql, org: str | None, *, since: datetime | None = None) -> Dialogue[list[Rate]]:
     """How deliveries ended, by template and channel."""
     check_texts(MAX_NAME, org=org)
     if since is not None:
@@ -320,7 +322,7 @@ def delivery(id: UUID) -> NewJob:
     )
 
 
-def resend(sql: Sql, who: Who, id: UUID, job: NewJob, reason: str) -> Flow[None]:
+def resend(sql: Sql, who: Who, id: UUID, job: NewJob, reason: str) -> Dialogue[None]:
     """Clear the stamp of a notification and enqueue the job that sends it again."""
     if reason is None:
         raise ValidationError("reason: is missing", field="reason")

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Statement, ask, scalar
+from mainspring.db.statement import Dialogue, Statement, ask, scalar
 
 #: What is younger may not have committed yet.
 LAG = timedelta(milliseconds=200)
@@ -92,7 +92,7 @@ _pulse = msgspec.json.Decoder(Pulse).decode
 _board = msgspec.json.Decoder(Board).decode
 
 
-def pulse(sql: Sql, since: datetime) -> Flow[Pulse]:
+def pulse(sql: Sql, since: datetime) -> Dialogue[Pulse]:
     """What happened since an instant, up to a moment ago."""
     params = {"since": since.isoformat(), "lag": f"{LAG.total_seconds()} s"}
     text: str = yield from ask(Statement(sql["pulse"], params, scalar))
@@ -101,7 +101,7 @@ def pulse(sql: Sql, since: datetime) -> Flow[Pulse]:
 
 def ended(
     sql: Sql, since: datetime, until: datetime, subjects: Mapping[str, str], most: int, *, own: bool = False
-) -> Flow[bytes]:
+) -> Dialogue[bytes]:
     """The newest attempts that ended between two instants, as JSON: how many, and `entries` as time lines have them.
 
     `next` is the job that comes next. `subjects` are the fields by which tasks say whom a job is about; `own` brings
@@ -113,7 +113,7 @@ def ended(
     return text.encode()
 
 
-def board(sql: Sql, gone_after: timedelta) -> Flow[Board]:
+def board(sql: Sql, gone_after: timedelta) -> Dialogue[Board]:
     """Queues, workers, failures and dead letters as they stand."""
     text: str = yield from ask(Statement(sql["board"], {"gone_after": f"{gone_after.total_seconds()} s"}, scalar))
     return _board(text)

@@ -1,4 +1,4 @@
-"""Tasks that are held back because their jobs kill workers: see them, and let them go, as flows."""
+"""Tasks that are held back because their jobs kill workers: see them, and let them go, as dialogues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from mainspring.db.jobs import Who, check_texts, why
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Statement, ask, scalar
+from mainspring.db.statement import Dialogue, Statement, ask, scalar
 from mainspring.errors import ValidationError
 from mainspring.text.texts import MAX_NAME
 
@@ -26,14 +26,14 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
 _decode = msgspec.json.Decoder(Quarantined).decode
 
 
-def listing(sql: Sql) -> Flow[list[Quarantined]]:
+def listing(sql: Sql) -> Dialogue[list[Quarantined]]:
     """Every task in quarantine, the oldest first."""
     read = lambda rows: [_decode(row[0]) for row in rows]  # noqa: E731 (used once)
     found: list[Quarantined] = yield from ask(Statement(sql["list_quarantine"], {}, read))
     return found
 
 
-def release(sql: Sql, task: str, who: Who, *, reason: str) -> Flow[bool]:
+def release(sql: Sql, task: str, who: Who, *, reason: str) -> Dialogue[bool]:
     """Let a task go; False: it was not in quarantine."""
     check_texts(MAX_NAME, task=task)
     if reason is None:

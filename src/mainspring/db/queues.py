@@ -1,4 +1,4 @@
-"""What people do with queues and see of workers, as flows."""
+"""What people do with queues and see of workers, as dialogues."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from mainspring.db.jobs import Who, check_limit, check_texts, why
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Statement, ask, nothing, scalar
 from mainspring.text.texts import MAX_QUEUE
 
 #: A heartbeat is every 10 s; three missed ones and the worker counts as gone.
@@ -60,13 +60,13 @@ def _reader(kind: type[Any]) -> Any:
 _queues, _workers = _reader(Queue), _reader(WorkerRow)
 
 
-def listing(sql: Sql) -> Flow[list[Queue]]:
+def listing(sql: Sql) -> Dialogue[list[Queue]]:
     """Every queue that is declared, served or filled."""
     found: list[Queue] = yield from ask(Statement(sql["list_queues"], {}, _queues))
     return found
 
 
-def depth(sql: Sql, queue: str, limit: int = 10_000) -> Flow[int]:
+def depth(sql: Sql, queue: str, limit: int = 10_000) -> Dialogue[int]:
     """How many jobs of a queue are ready, counted up to a limit."""
     check_texts(MAX_QUEUE, queue=queue)
     check_limit(limit, 10_000_000)
@@ -74,7 +74,7 @@ def depth(sql: Sql, queue: str, limit: int = 10_000) -> Flow[int]:
     return count
 
 
-def pause(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Flow[None]:
+def pause(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Dialogue[None]:
     """Stop claims from a queue; when this returns, none will commit any more. Running jobs finish.
 
     In a caller's transaction it holds from their commit on, except for claims that are under way just then.
@@ -86,7 +86,7 @@ def pause(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Flow[Non
     yield from ask(Statement(sql["claims_seen"], {}, nothing, alone=True))
 
 
-def resume(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Flow[bool]:
+def resume(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Dialogue[bool]:
     """Start claims from a queue again; False when it was not paused."""
     check_texts(MAX_QUEUE, queue=queue)
     reason = why(reason)
@@ -95,7 +95,7 @@ def resume(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Flow[bo
     return resumed
 
 
-def workers(sql: Sql, gone_after: timedelta) -> Flow[list[WorkerRow]]:
+def workers(sql: Sql, gone_after: timedelta) -> Dialogue[list[WorkerRow]]:
     """Worker processes, by their heartbeat."""
     params = {"gone_after": f"{gone_after.total_seconds()} s"}
     found: list[WorkerRow] = yield from ask(Statement(sql["list_workers"], params, _workers))

@@ -1,4 +1,4 @@
-"""Who gets notifications, as flows."""
+"""Who gets notifications, as dialogues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from mainspring.db.jobs import check_texts
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Row, Statement, ask, nothing, scalar
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG
 from mainspring.text.texts import MAX_NAME
@@ -52,7 +52,7 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
 _decode = msgspec.json.Decoder(Recipient).decode
 
 
-def save(sql: Sql, org: str | None, recipient: str, about: dict[str, Any]) -> Flow[None]:
+def save(sql: Sql, org: str | None, recipient: str, about: dict[str, Any]) -> Dialogue[None]:
     """Write a recipient; what is not named keeps its value."""
     check_texts(MAX_NAME, org=org, recipient=recipient)
     for name in about.keys() - set(Recipient.__struct_fields__[1:]):
@@ -89,7 +89,7 @@ def _time(field: str, value: object) -> str:
     return value.isoformat()
 
 
-def forget(sql: Sql, org: str | None, recipient: str) -> Flow[bool]:
+def forget(sql: Sql, org: str | None, recipient: str) -> Dialogue[bool]:
     """Remove a recipient; False: there was none."""
     check_texts(MAX_NAME, org=org, recipient=recipient)
     params: Params = {"org": org or DEFAULT_ORG, "recipient": recipient}
@@ -97,7 +97,7 @@ def forget(sql: Sql, org: str | None, recipient: str) -> Flow[bool]:
     return found
 
 
-def find(sql: Sql, org: str, ids: Sequence[str]) -> Flow[tuple[datetime, dict[str, Recipient]]]:
+def find(sql: Sql, org: str, ids: Sequence[str]) -> Dialogue[tuple[datetime, dict[str, Recipient]]]:
     """Those of the ids that exist, and the time."""
 
     def read(rows: Sequence[Row]) -> tuple[datetime, dict[str, Recipient]]:

@@ -1,4 +1,4 @@
-"""The two drivers of a flow: the only places that talk to a connection.
+"""The two drivers of a dialogue: the only places that talk to a connection.
 
 A connection is reached through a `Door`: one function that executes a statement and returns its rows. Doors for psycopg
 are here; `mainspring.db.adopt` opens those of other libraries' connections.
@@ -14,7 +14,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from mainspring.db.answer import taking_long
-from mainspring.db.statement import Flow, Row, Statement
+from mainspring.db.statement import Dialogue, Row, Statement
 from mainspring.db.translate import translate
 
 T = TypeVar("T")
@@ -23,12 +23,12 @@ Door: TypeAlias = Callable[[Statement[Any]], Sequence[Row]]
 AsyncDoor: TypeAlias = Callable[[Statement[Any]], Awaitable[Sequence[Row]]]
 
 
-def run(door: Door, flow: Flow[T], *, joined: bool = False) -> T:
-    """Drive a flow through a sync door; `joined` is a caller's transaction, which has no room for what runs alone."""
+def run(door: Door, dialogue: Dialogue[T], *, joined: bool = False) -> T:
+    """Drive a dialogue through a sync door; `joined`: a caller's transaction, which has no room for what runs alone."""
     answer: Any = None
     while True:
         try:
-            statement = flow.send(answer)
+            statement = dialogue.send(answer)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]  # a generator's return value is untyped here
         try:
@@ -40,12 +40,12 @@ def run(door: Door, flow: Flow[T], *, joined: bool = False) -> T:
         answer = statement.read(rows)
 
 
-async def run_async(door: AsyncDoor, flow: Flow[T], *, joined: bool = False) -> T:
-    """Drive a flow through an async door."""
+async def run_async(door: AsyncDoor, dialogue: Dialogue[T], *, joined: bool = False) -> T:
+    """Drive a dialogue through an async door."""
     answer: Any = None
     while True:
         try:
-            statement = flow.send(answer)
+            statement = dialogue.send(answer)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]  # a generator's return value is untyped here
         try:

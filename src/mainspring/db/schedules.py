@@ -1,4 +1,4 @@
-"""What people and workers do with schedules, as flows."""
+"""What people and workers do with schedules, as dialogues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 
 from mainspring.db.jobs import Who, check_limit, check_texts, to_uuid, why
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Row, Statement, ask, scalar
+from mainspring.db.statement import Dialogue, Row, Statement, ask, scalar
 from mainspring.declare.registry import Registry
 from mainspring.declare.schedule import EACH_ZONE, Schedule, make
 from mainspring.errors import ConfigurationError, ScheduleNotFound, ValidationError
@@ -171,7 +171,9 @@ def checked(registry: Registry) -> list[Schedule]:
     return registry.schedules()
 
 
-def sync(sql: Sql, origins: list[str], declared: list[Schedule], who: Who, reason: str | None = None) -> Flow[Synced]:
+def sync(
+    sql: Sql, origins: list[str], declared: list[Schedule], who: Who, reason: str | None = None
+) -> Dialogue[Synced]:
     """Write every declared schedule; what the same registries no longer declare is marked so."""
     done = Synced([], [], [], [])
     found = sorted(declared, key=lambda schedule: schedule.place)
@@ -193,7 +195,9 @@ def sync(sql: Sql, origins: list[str], declared: list[Schedule], who: Who, reaso
     return done
 
 
-def create(sql: Sql, schedule: Schedule, who: Who, reason: str | None = None, *, replace: bool = False) -> Flow[Saved]:
+def create(
+    sql: Sql, schedule: Schedule, who: Who, reason: str | None = None, *, replace: bool = False
+) -> Dialogue[Saved]:
     """Create a schedule at run time; a name that is taken is refused, or changed where that is asked for."""
     if schedule.zones is not None or schedule.entities is not None:
         field = "entities" if schedule.zones is None else "zones"
@@ -214,7 +218,7 @@ def create(sql: Sql, schedule: Schedule, who: Who, reason: str | None = None, *,
     return saved
 
 
-def listing(sql: Sql, who: Who, *, after: str | None = None, limit: int = 100) -> Flow[list[ScheduleRow]]:
+def listing(sql: Sql, who: Who, *, after: str | None = None, limit: int = 100) -> Dialogue[list[ScheduleRow]]:
     """Schedules by name; `after` continues after the last one seen."""
     check_limit(limit, 10_000)
     check_texts(MAX_NAME, after=after)
@@ -223,7 +227,7 @@ def listing(sql: Sql, who: Who, *, after: str | None = None, limit: int = 100) -
     return found
 
 
-def get(sql: Sql, name: str, who: Who) -> Flow[ScheduleRow]:
+def get(sql: Sql, name: str, who: Who) -> Dialogue[ScheduleRow]:
     """One schedule, or ScheduleNotFound."""
     check_texts(MAX_NAME, name=name)
     params: Params = {"org": _org(who), "name": name, "after": None, "limit": 1}
@@ -231,7 +235,7 @@ def get(sql: Sql, name: str, who: Who) -> Flow[ScheduleRow]:
     return found[0] if found else (yield from _missing(sql, name, who))
 
 
-def fires(sql: Sql, name: str, who: Who, limit: int = 20) -> Flow[list[Fire]]:
+def fires(sql: Sql, name: str, who: Who, limit: int = 20) -> Dialogue[list[Fire]]:
     """What a schedule did, newest first; also of one that was deleted since."""
     check_texts(MAX_NAME, name=name)
     check_limit(limit, 10_000)
@@ -240,7 +244,7 @@ def fires(sql: Sql, name: str, who: Who, limit: int = 20) -> Flow[list[Fire]]:
     return found
 
 
-def upcoming(sql: Sql, name: str, who: Who, count: int = 5) -> Flow[list[Upcoming]]:
+def upcoming(sql: Sql, name: str, who: Who, count: int = 5) -> Dialogue[list[Upcoming]]:
     """The next instants of a schedule, with what its clocks will show."""
     if type(count) is not int or not 1 <= count <= 1000:
         raise ValidationError("count: is not between 1 and 1000", field="count")
@@ -248,17 +252,17 @@ def upcoming(sql: Sql, name: str, who: Who, count: int = 5) -> Flow[list[Upcomin
     return row.upcoming(count)
 
 
-def pause(sql: Sql, name: str, who: Who, reason: str | None = None) -> Flow[bool]:
+def pause(sql: Sql, name: str, who: Who, reason: str | None = None) -> Dialogue[bool]:
     """Stop firing; when this returns, nothing fires any more. False when it was paused already."""
     return (yield from _act(sql, "pause_schedule", name, who, reason))
 
 
-def resume(sql: Sql, name: str, who: Who, reason: str | None = None, *, catch_up: bool = False) -> Flow[bool]:
+def resume(sql: Sql, name: str, who: Who, reason: str | None = None, *, catch_up: bool = False) -> Dialogue[bool]:
     """Fire again from now on; with `catch_up`, what fell into the pause follows the schedule's policy."""
     return (yield from _act(sql, "resume_schedule", name, who, reason, catch_up=int(catch_up)))
 
 
-def delete(sql: Sql, name: str, who: Who, reason: str | None = None) -> Flow[None]:
+def delete(sql: Sql, name: str, who: Who, reason: str | None = None) -> Dialogue[None]:
     """Remove a schedule; when this returns, nothing fires any more. Its fires and jobs stay."""
     if not (yield from _act(sql, "delete_schedule", name, who, reason)):
         yield from _missing(sql, name, who)
@@ -293,7 +297,7 @@ def shots(row: ScheduleRow, zone: str | None = None) -> list[Shot]:
     return made
 
 
-def run(sql: Sql, row: ScheduleRow, wanted: list[Shot], who: Who, reason: str | None = None) -> Flow[list[UUID]]:
+def run(sql: Sql, row: ScheduleRow, wanted: list[Shot], who: Who, reason: str | None = None) -> Dialogue[list[UUID]]:
     """Fire once beside the rule; answers the jobs: none where a scheduler makes one for each entity."""
     made = list[UUID]()
     for shot in wanted:
@@ -309,7 +313,7 @@ def run(sql: Sql, row: ScheduleRow, wanted: list[Shot], who: Who, reason: str | 
     return made
 
 
-def _act(sql: Sql, verb: str, name: str, who: Who, reason: str | None, **more: int) -> Flow[bool]:
+def _act(sql: Sql, verb: str, name: str, who: Who, reason: str | None, **more: int) -> Dialogue[bool]:
     check_texts(MAX_NAME, name=name)
     params: Params = {"org": _org(who), "name": name, **_by(who, reason), **more}
     done: bool | None = yield from ask(Statement(sql[verb], params, scalar))
@@ -318,7 +322,7 @@ def _act(sql: Sql, verb: str, name: str, who: Who, reason: str | None, **more: i
     return bool(done)
 
 
-def _missing(sql: Sql, name: str, who: Who) -> Flow[Any]:
+def _missing(sql: Sql, name: str, who: Who) -> Dialogue[Any]:
     known: list[Row] = yield from ask(Statement(sql["schedule_names"], {"org": _org(who)}, list))
     raise ScheduleNotFound(f"no schedule is called {shown(name)!r}{did_you_mean(name, [row[0] for row in known])}")
 

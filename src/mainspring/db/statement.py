@@ -1,8 +1,8 @@
-"""A question to the database as a value, and a conversation as a generator.
+"""A question to the database as a value, and a dialogue as a generator.
 
-Everything a client does is "ask the database a few questions". A `Statement` is one question; a `Flow` is a generator
-that yields statements and receives their answers. Two small drivers (`mainspring.db.run`) run a flow on a sync or an
-async connection, so that every operation is written once.
+Everything a client does is "ask the database a few questions". A `Statement` is one question; a `Dialogue` is a
+generator that yields statements and receives their answers. Two small drivers (`mainspring.db.run`) run a dialogue on a
+sync or an async connection, so that every operation is written once.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Statement(Generic[T]):
         return self.org or str(self.params.get("org") or "") or None
 
 
-Flow: TypeAlias = Generator[Statement[Any], Any, T]
+Dialogue: TypeAlias = Generator[Statement[Any], Any, T]
 
 
-def ask(statement: Statement[T]) -> Flow[T]:
+def ask(statement: Statement[T]) -> Dialogue[T]:
     """Yield one statement and return its answer, typed."""
     answer: T = yield statement
     return answer

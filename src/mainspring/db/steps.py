@@ -11,7 +11,7 @@ import msgspec
 
 from mainspring.db.jobs import Who, get
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Statement, ask, nothing, scalar
 from mainspring.job import Claim
 
 Params = dict[str, str | int | None]
@@ -41,39 +41,39 @@ class Report(msgspec.Struct, frozen=True):
     note: str | None
 
 
-def recall(sql: Sql, job: Claim) -> Flow[dict[str, str]]:
+def recall(sql: Sql, job: Claim) -> Dialogue[dict[str, str]]:
     """The steps that earlier attempts of a job have done: name and result, as JSON."""
     return (yield from ask(Statement(sql["recall"], _of(job), lambda rows: {row[0]: row[1] for row in rows})))
 
 
-def remember(sql: Sql, worker: str, job: Claim, name: str, result: str) -> Flow[bool]:
+def remember(sql: Sql, worker: str, job: Claim, name: str, result: str) -> Dialogue[bool]:
     """Keep what a step returned; says whether the job's cancellation was asked for. LeaseLost without the lease."""
     params: Params = {"worker": worker, "epoch": job.epoch, "name": name, "result": result}
     cancelled: bool = yield from ask(Statement(sql["remember"], params, scalar))
     return cancelled
 
 
-def fence(sql: Sql, worker: str, job: Claim) -> Flow[bool]:
+def fence(sql: Sql, worker: str, job: Claim) -> Dialogue[bool]:
     """Let what this transaction wrote commit only under the lease; answers like `remember`."""
     params: Params = {"worker": worker, "epoch": job.epoch}
     cancelled: bool = yield from ask(Statement(sql["fence"], params, scalar))
     return cancelled
 
 
-def save(sql: Sql, worker: str, job: Claim, value: str) -> Flow[bool]:
+def save(sql: Sql, worker: str, job: Claim, value: str) -> Dialogue[bool]:
     """Keep a checkpoint in place of the last one; answers like `remember`."""
     params: Params = {"worker": worker, "epoch": job.epoch, "value": value}
     cancelled: bool = yield from ask(Statement(sql["save_checkpoint"], params, scalar))
     return cancelled
 
 
-def resume(sql: Sql, job: Claim) -> Flow[str | None]:
+def resume(sql: Sql, job: Claim) -> Dialogue[str | None]:
     """The last checkpoint of a job, as JSON, or None."""
     text: str | None = yield from ask(Statement(sql["last_checkpoint"], _of(job), scalar))
     return text
 
 
-def last(sql: Sql, job: Claim) -> Flow[tuple[str | None, int | None]]:
+def last(sql: Sql, job: Claim) -> Dialogue[tuple[str | None, int | None]]:
     """The last checkpoint of a job and the epoch that saved it."""
     found: tuple[str, int] | None = yield from ask(
         Statement(sql["saved_checkpoint"], _of(job), lambda rows: (rows[0][0], rows[0][1]) if rows else None)
@@ -81,13 +81,13 @@ def last(sql: Sql, job: Claim) -> Flow[tuple[str | None, int | None]]:
     return found or (None, None)
 
 
-def report(sql: Sql, worker: str, reports: Sequence[Report]) -> Flow[None]:
+def report(sql: Sql, worker: str, reports: Sequence[Report]) -> Dialogue[None]:
     """Show how far jobs are; those that are no longer the worker's are left out."""
     params = {"worker": worker, "reports": _encode(reports).decode()}
     yield from ask(Statement(sql["report"], params, nothing))
 
 
-def listing(sql: Sql, job_id: UUID, who: Who) -> Flow[list[Step]]:
+def listing(sql: Sql, job_id: UUID, who: Who) -> Dialogue[list[Step]]:
     """The steps that a job has done, in order."""
     job = yield from get(sql, job_id, who)
     params = {"org": job.org_id, "id": str(job.id)}

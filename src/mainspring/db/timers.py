@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from mainspring.db.jobs import Who, to_uuid
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Row, Statement, ask
+from mainspring.db.statement import Dialogue, Row, Statement, ask
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG, NewJob
 from mainspring.text.texts import MAX_KEY, text_problem
@@ -40,7 +40,7 @@ def timer(job: NewJob) -> NewJob:
     return replace(job, mode="replace", wait=None)
 
 
-def get(sql: Sql, key: str, who: Who) -> Flow[Timer | None]:
+def get(sql: Sql, key: str, who: Who) -> Dialogue[Timer | None]:
     """What is under way for a key, or None."""
     if problem := text_problem(key, MAX_KEY):
         raise ValidationError(f"key: {problem}", field="key")

@@ -1,4 +1,4 @@
-"""Webhooks that we send, as flows: endpoints, secrets, deliveries."""
+"""Webhooks that we send, as dialogues: endpoints, secrets, deliveries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from mainspring.checks import check_span
 from mainspring.db.jobs import Who, check_id, check_limit, check_texts, to_uuid, why
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow, Row, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Row, Statement, ask, nothing, scalar
 from mainspring.errors import UnknownName, ValidationError
 from mainspring.job import DEFAULT_ORG, NewJob
 from mainspring.text.texts import did_you_mean
@@ -120,7 +120,7 @@ _begun = msgspec.json.Decoder(Begun).decode
 # -- events and attempts
 
 
-def publish(sql: Sql, event: Published, job: NewJob, only: UUID | None = None) -> Flow[list[Made]]:
+def publish(sql: Sql, event: Published, job: NewJob, only: UUID | None = None) -> Dialogue[list[Made]]:
     """A delivery and a job for every endpoint that wants the event and does not have it yet."""
     params: Params = {"org": event.org, "event": str(event.id), "type": event.type, "body": event.body}
     params |= {"aggregate_type": event.aggregate_type, "aggregate_id": event.aggregate_id}
@@ -128,14 +128,14 @@ def publish(sql: Sql, event: Published, job: NewJob, only: UUID | None = None) -
     return (yield from ask(Statement(sql["publish"], params, _made)))
 
 
-def begin(sql: Sql, org: str, delivery: UUID) -> Flow[Begun | None]:
+def begin(sql: Sql, org: str, delivery: UUID) -> Dialogue[Begun | None]:
     """What an attempt needs; it is counted if it is going to call."""
     params: Params = {"org": org, "id": str(delivery)}
     text: str | None = yield from ask(Statement(sql["begin_delivery"], params, scalar))
     return None if text is None else _begun(text)
 
 
-def record(sql: Sql, org: str, delivery: UUID, kept: Kept, *, delivered: bool) -> Flow[None]:
+def record(sql: Sql, org: str, delivery: UUID, kept: Kept, *, delivered: bool) -> Dialogue[None]:
     """Keep how a call ended."""
     params: Params = {"org": org, "id": str(delivery), "status": kept.status, "error": kept.error}
     params |= {"headers": kept.headers, "body": kept.body, "cut": str(kept.cut), "delivered": str(delivered)}
@@ -156,7 +156,7 @@ def add(
     prefix: str,
     headers: str | None,
     secret: str,
-) -> Flow[Endpoint]:
+) -> Dialogue[Endpoint]:
     """Register an endpoint whose fields are checked already."""
     params = _named(endpoint, who) | {"url": url, "events": _encode(events).decode(), "description": description}
     params |= {"prefix": prefix, "headers": headers, "secret": secret}
@@ -164,13 +164,13 @@ def add(
     return (yield from endpoint_of(sql, endpoint, who))
 
 
-def endpoints(sql: Sql, who: Who, *, after: UUID | None = None, limit: int = 100) -> Flow[list[Endpoint]]:
+def endpoints(sql: Sql, who: Who, *, after: UUID | None = None, limit: int = 100) -> Dialogue[list[Endpoint]]:
     """Endpoints in the order in which they were made; `after` continues behind the last one seen."""
     check_limit(limit, 1000)
     return (yield from _endpoints(sql, who, after=after, limit=limit))
 
 
-def endpoint_of(sql: Sql, endpoint: UUID, who: Who) -> Flow[Endpoint]:
+def endpoint_of(sql: Sql, endpoint: UUID, who: Who) -> Dialogue[Endpoint]:
     """One endpoint, or UnknownName."""
     found = yield from _endpoints(sql, who, id=endpoint)
     if not found:
@@ -180,13 +180,13 @@ def endpoint_of(sql: Sql, endpoint: UUID, who: Who) -> Flow[Endpoint]:
 
 def _endpoints(
     sql: Sql, who: Who, *, id: UUID | None = None, after: UUID | None = None, limit: int = 1
-) -> Flow[list[Endpoint]]:
+) -> Dialogue[list[Endpoint]]:
     params: Params = {"org": who.org_id, "limit": limit, "id": None if id is None else str(check_id(id, "endpoint"))}
     params["after"] = None if after is None else str(check_id(after, "after"))
     return (yield from ask(Statement(sql["endpoints"], params, lambda rows: [_endpoint(row[0]) for row in rows])))
 
 
-def stand(sql: Sql, endpoint: UUID, who: Who, becomes: State, reason: str | None) -> Flow[bool]:
+def stand(sql: Sql, endpoint: UUID, who: Who, becomes: State, reason: str | None) -> Dialogue[bool]:
     """Make an endpoint active, paused or disabled; False: so it was already."""
     who = yield from _owner(sql, endpoint, who)
     params = _named(endpoint, who) | {"becomes": becomes, "reason": why(reason)}
@@ -196,7 +196,7 @@ def stand(sql: Sql, endpoint: UUID, who: Who, becomes: State, reason: str | None
     return before != becomes
 
 
-def remove(sql: Sql, endpoint: UUID, who: Who, reason: str | None) -> Flow[None]:
+def remove(sql: Sql, endpoint: UUID, who: Who, reason: str | None) -> Dialogue[None]:
     """Remove an endpoint and its secrets; what waits for it is cancelled."""
     who = yield from _owner(sql, endpoint, who)
     found: bool = yield from ask(
@@ -208,7 +208,7 @@ def remove(sql: Sql, endpoint: UUID, who: Who, reason: str | None) -> Flow[None]
 
 def rotate(
     sql: Sql, endpoint: UUID, who: Who, *, secret: str, overlap: timedelta, reason: str | None = None
-) -> Flow[None]:
+) -> Dialogue[None]:
     """Give an endpoint a new secret; the older ones sign as well until the overlap is over."""
     check_overlap(overlap)
     params = _named(endpoint, who) | {
@@ -240,7 +240,7 @@ def deliveries(
     event: str | None = None,
     before: UUID | None = None,
     limit: int = 50,
-) -> Flow[list[Delivery]]:
+) -> Dialogue[list[Delivery]]:
     """Deliveries by endpoint, status and type of event, newest first; `before` continues after the last one seen."""
     check_limit(limit, 1000)
     check_texts(100, event=event)
@@ -253,7 +253,7 @@ def deliveries(
     return (yield from ask(Statement(sql["deliveries"], params, lambda rows: [_delivery(row[0]) for row in rows])))
 
 
-def delivery_of(sql: Sql, delivery: UUID, who: Who) -> Flow[Delivery]:
+def delivery_of(sql: Sql, delivery: UUID, who: Who) -> Dialogue[Delivery]:
     """One delivery with what was sent and answered, or UnknownName."""
     params: Params = {"org": who.org_id, "id": str(check_id(delivery, "delivery"))}
     text: str | None = yield from ask(Statement(sql["delivery"], params, scalar))
@@ -262,7 +262,7 @@ def delivery_of(sql: Sql, delivery: UUID, who: Who) -> Flow[Delivery]:
     return _delivery(text)
 
 
-def redeliver(sql: Sql, delivery: UUID, who: Who, job: NewJob, reason: str) -> Flow[UUID]:
+def redeliver(sql: Sql, delivery: UUID, who: Who, job: NewJob, reason: str) -> Dialogue[UUID]:
     """Send a delivery again under its own id; answers the job that does. Refused while one does already."""
     if reason is None:
         raise ValidationError("reason: is missing", field="reason")
@@ -280,7 +280,7 @@ def redeliver(sql: Sql, delivery: UUID, who: Who, job: NewJob, reason: str) -> F
 # -- parts
 
 
-def _owner(sql: Sql, endpoint: UUID, who: Who) -> Flow[Who]:
+def _owner(sql: Sql, endpoint: UUID, who: Who) -> Dialogue[Who]:
     """Who acts, in the organisation of the endpoint where they name none."""
     if who.org_id is not None:
         return who

@@ -14,7 +14,7 @@ from mainspring.db import jobs
 from mainspring.db.cipher import Keyring
 from mainspring.db.jobs import Who
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.declare.task import Task
 from mainspring.job import Job
 from mainspring.virtual.tasks import shown
@@ -91,7 +91,7 @@ class Enqueued(ABC):
     _ring: Keyring
 
     @abstractmethod
-    def _ask(self, flow: Flow[T]) -> T:
+    def _ask(self, dialogue: Dialogue[T]) -> T:
         """Ask the test's database."""
 
     def now(self) -> datetime:
@@ -102,8 +102,8 @@ class Enqueued(ABC):
         self, task: Task[..., Any] | str | None = None, *, state: str | None = None, queue: str | None = None
     ) -> list[Job]:
         """Jobs by task, state and queue, of every organisation, oldest first; at most 1000."""
-        flow = jobs.select(self._sql, Who(), task=name_of(task), state=state, queue=queue, limit=1000)
-        return [shown(job, self._ring) for job in self._ask(flow)[::-1]]
+        dialogue = jobs.select(self._sql, Who(), task=name_of(task), state=state, queue=queue, limit=1000)
+        return [shown(job, self._ring) for job in self._ask(dialogue)[::-1]]
 
     def assert_enqueued(
         self, task: Task[..., Any] | str | None = None, *, count: int | None = None, **filters: Unpack[Filters]

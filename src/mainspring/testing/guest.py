@@ -9,7 +9,7 @@ from mainspring.app import App
 from mainspring.db.cipher import Keyring
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.errors import ConfigurationError
 from mainspring.testing.enqueued import Enqueued
 from mainspring.virtual.here import run_here
@@ -69,8 +69,8 @@ class Guest(Enqueued):
         )  # fmt: skip
         return await runner.drain(**options)
 
-    def _ask(self, flow: Flow[T]) -> T:
-        return run(psycopg_door(View(join(self._conn))), flow)
+    def _ask(self, dialogue: Dialogue[T]) -> T:
+        return run(psycopg_door(View(join(self._conn))), dialogue)
 
 
 def drain(conn: Any, app: Tasks, *, queue: str | None = None, raise_errors: bool = True, limit: int = LIMIT) -> Drained:

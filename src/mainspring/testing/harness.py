@@ -20,7 +20,7 @@ from mainspring.client import Client
 from mainspring.db.cipher import Keyring
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import DEFAULT_SCHEMA, Sql
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.declare.registry import Registry
 from mainspring.declare.task import Task
 from mainspring.errors import ConfigurationError
@@ -331,8 +331,8 @@ class Harness(Enqueued):
             raise ConfigurationError(MISSING)
         return self._declared
 
-    def _ask(self, flow: Flow[T]) -> T:
-        return run(psycopg_door(self.conn), flow)
+    def _ask(self, dialogue: Dialogue[T]) -> T:
+        return run(psycopg_door(self.conn), dialogue)
 
     def _in_thread(self, go: Callable[[Runner], Awaitable[T]], queue: str | None = None) -> T:
         async def main(threads: Executor) -> T:

@@ -16,7 +16,7 @@ from mainspring.db.cipher import Keyring
 from mainspring.db.limits import declare
 from mainspring.db.readable import key_in, readable_job
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.declare.caller import NOBODY, Caller
 from mainspring.declare.registry import Registry
 from mainspring.errors import ConfigurationError
@@ -63,7 +63,7 @@ class Declared:
         names = [*QUEUES, *(task.queue for task in self.registry), *self.queues]
         return [name for name in dict.fromkeys(names) if name != DEAD_LETTER]
 
-    def declare(self, sql: Sql) -> Flow[None]:
+    def declare(self, sql: Sql) -> Dialogue[None]:
         """Write down the limits, as a worker does when it starts."""
         found = check_declared(self.limits, self.registry.names(), self.serves())
         return declare(sql, owner(self.registry.origins()), found)

@@ -15,7 +15,7 @@ from mainspring.db import audit, batches, jobs, steps
 from mainspring.db.batches import Together, jobs_of, org_of
 from mainspring.db.cipher import Keyring
 from mainspring.db.readable import key_in, readable_job
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.db.steps import Report
 from mainspring.declare.caller import NOBODY, of_job
 from mainspring.declare.envelope import complete
@@ -32,7 +32,7 @@ from mainspring.worker.steps import Memory, read, refuse_inside_step, written
 
 T = TypeVar("T")
 #: Jobs that are written in one piece with the job's success, and how.
-Group = tuple[list[NewJob], Callable[[Sequence[NewJob]], Flow[list[Enqueued]]]]
+Group = tuple[list[NewJob], Callable[[Sequence[NewJob]], Dialogue[list[Enqueued]]]]
 
 #: Pauses between tries to keep what is done: a connection that broke must not make it be done again.
 PAUSES = (0.1, 0.5, 2.0)
@@ -124,7 +124,7 @@ class BaseContext:
         new = [(job, answer.state) for job, answer in pairs if answer.answer == "created"]
         self._attempt.created = [*self._attempt.created, *new]
 
-    def _write_follow_ups(self) -> Flow[None]:
+    def _write_follow_ups(self) -> Dialogue[None]:
         """Everything that waited for the job's success."""
         if self.follow_ups:
             by_org = self.job.org_id == SYSTEM
@@ -168,7 +168,7 @@ class BaseContext:
         """Whether something waits for the job's success."""
         return bool(self.follow_ups or self.groups or self._notes)
 
-    def _write_notes(self) -> Flow[None]:
+    def _write_notes(self) -> Dialogue[None]:
         caller = of_job(self.job)
         for event, detail in self._notes:
             yield from audit.record(self._sql, event, detail, caller, attempt=self.job.attempt)
@@ -208,7 +208,7 @@ class BaseContext:
         if not self._attempt.settled:
             self._resources.reports[self.job.epoch] = Report(self.job.epoch, self._serial, *said)
 
-    def _last_report(self) -> Flow[None] | None:
+    def _last_report(self) -> Dialogue[None] | None:
         """What was reported and is not written yet."""
         report = self._resources.reports.pop(self.job.epoch, None)
         return None if report is None else steps.report(self._sql, self._worker, [report])

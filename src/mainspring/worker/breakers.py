@@ -15,7 +15,7 @@ from mainspring.db import breakers
 from mainspring.db.breakers import Change, Seen, Serves
 from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.errors import DeclarationError
 from mainspring.events import BreakerClosed, BreakerOpened, Bus
 from mainspring.job import Claim
@@ -264,9 +264,9 @@ class Breakers(Service):
         """Ours, in seconds of the database's."""
         return self._event_loop.time() * self._speed
 
-    async def _do(self, flow: Flow[Any]) -> Any:
+    async def _do(self, dialogue: Dialogue[Any]) -> Any:
         async def do(conn: psycopg.AsyncConnection[Any]) -> Any:
-            return await run_async(async_psycopg_door(conn), flow)
+            return await run_async(async_psycopg_door(conn), dialogue)
 
         return await self._use(do)
 

@@ -19,7 +19,7 @@ from mainspring.db.batches import Together
 from mainspring.db.bound import async_bound_door, binding
 from mainspring.db.connect import refuse_stale
 from mainspring.db.run import async_psycopg_door, run_async
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.db.translate import unavailable
 from mainspring.declare.context import Context
 from mainspring.errors import DatabaseUnavailable, MainspringError
@@ -144,27 +144,27 @@ class JobContext(BaseContext, Context):
 
     async def write_last_report(self) -> None:
         """Write the last report before the attempt's end is recorded; without it the job does no worse."""
-        if (flow := self._last_report()) is not None:
+        if (dialogue := self._last_report()) is not None:
             with suppress(MainspringError, TimeoutError):
                 async with asyncio.timeout(LAST_REPORT):
-                    await self._do(flow)
+                    await self._do(dialogue)
 
-    async def _keep(self, flow: Callable[[], Flow[bool]]) -> None:
+    async def _keep(self, dialogue: Callable[[], Dialogue[bool]]) -> None:
         for pause in (*PAUSES, None):
             try:
-                self._learn(await self._do(flow()))
+                self._learn(await self._do(dialogue()))
                 break
             except DatabaseUnavailable:
                 if pause is None:
                     raise
                 await asyncio.sleep(pause)
 
-    async def _do(self, flow: Flow[T]) -> T:
+    async def _do(self, dialogue: Dialogue[T]) -> T:
         """In a short transaction beside the handler's own."""
         with unavailable():
             conn = await self._transactions.take(self.job)
             try:
-                answer = await run_async(async_psycopg_door(conn), flow)
+                answer = await run_async(async_psycopg_door(conn), dialogue)
                 await conn.command("commit")
                 return answer
             finally:

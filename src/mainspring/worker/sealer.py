@@ -10,7 +10,7 @@ from mainspring.config import WorkerConfig
 from mainspring.db import audit
 from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.worker.connection import SharedConnection
 from mainspring.worker.service import Service
 
@@ -47,8 +47,8 @@ class Sealer(Service):
                 pass
         self._seen = top
 
-    async def _do(self, flow: Flow[Any]) -> Any:
+    async def _do(self, dialogue: Dialogue[Any]) -> Any:
         async def do(conn: psycopg.AsyncConnection[Any]) -> Any:
-            return await run_async(async_psycopg_door(conn), flow)
+            return await run_async(async_psycopg_door(conn), dialogue)
 
         return await self._connection.use(do)

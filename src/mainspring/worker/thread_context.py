@@ -19,7 +19,7 @@ from mainspring.db.batches import Together
 from mainspring.db.bound import bound, bound_door
 from mainspring.db.connect import refuse_stale
 from mainspring.db.run import psycopg_door, run
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.db.translate import unavailable
 from mainspring.declare.context import SyncContext
 from mainspring.errors import DatabaseUnavailable, MainspringError, ValidationError
@@ -127,25 +127,25 @@ class ThreadContext(BaseContext, SyncContext):
 
     def write_last_report(self) -> None:
         """Write the last report before the attempt's end is recorded; without it the job does no worse."""
-        if (flow := self._last_report()) is not None:
+        if (dialogue := self._last_report()) is not None:
             with suppress(MainspringError):
-                self._do(flow)
+                self._do(dialogue)
 
-    def _keep(self, flow: Callable[[], Flow[bool]]) -> None:
+    def _keep(self, dialogue: Callable[[], Dialogue[bool]]) -> None:
         for pause in (*PAUSES, None):
             try:
-                self._learn(self._do(flow()))
+                self._learn(self._do(dialogue()))
                 break
             except DatabaseUnavailable:
                 if pause is None:
                     raise
                 time.sleep(pause)
 
-    def _do(self, flow: Flow[T]) -> T:
+    def _do(self, dialogue: Dialogue[T]) -> T:
         """By a connection beside the handler's own."""
         self._pool.open()
         with unavailable(), self._pool.connection() as conn:
-            return run(psycopg_door(conn), flow)
+            return run(psycopg_door(conn), dialogue)
 
     @contextmanager
     def _db(self) -> Iterator[Connection[Any]]:

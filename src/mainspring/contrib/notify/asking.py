@@ -23,7 +23,7 @@ from mainspring.db import notify as db
 from mainspring.db import recipients
 from mainspring.db.notify import Asked, Class, Note, Refused
 from mainspring.db.recipients import Channel, Recipient
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.declare.caller import current_job
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG, NewJob
@@ -99,7 +99,7 @@ class Request:
             found.append(replace(job, best_effort=self.best_effort, scheduled_for=self.at))
         return found
 
-    def flow(self, jobs: Sequence[NewJob]) -> Flow[list[Asked]]:
+    def dialogue(self, jobs: Sequence[NewJob]) -> Dialogue[list[Asked]]:
         """Look at the recipients, and write. Best effort looks inside its savepoint only: the rest is the caller's."""
         org = jobs[0].org_id or DEFAULT_ORG
         known: Known | None = None
@@ -219,13 +219,13 @@ def ask(by: By, conn: Any, request: Request) -> list[Asked] | Awaitable[list[Ask
 
 
 def _asked(seam: Seam, conn: Any, request: Request, wanted: list[NewJob]) -> Work[list[Asked]]:
-    answer = yield from seam.ask(request.flow(wanted), conn)
+    answer = yield from seam.ask(request.dialogue(wanted), conn)
     seam.tell_created(wanted, db.enqueued(answer), conn)
     return answer
 
 
-def _plan(request: Request, jobs: Sequence[NewJob]) -> Flow[Any]:
-    return db.enqueued((yield from request.flow(jobs)))
+def _plan(request: Request, jobs: Sequence[NewJob]) -> Dialogue[Any]:
+    return db.enqueued((yield from request.dialogue(jobs)))
 
 
 def nothing(by: By) -> list[Asked] | Awaitable[list[Asked]]:

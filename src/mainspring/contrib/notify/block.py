@@ -22,7 +22,7 @@ from mainspring.db import recipients
 from mainspring.db.notify import TASK, Asked, Item, Rate
 from mainspring.db.recipients import Channel
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.declare.block import Block
 from mainspring.declare.context import Context
 from mainspring.declare.registry import Registry
@@ -180,11 +180,11 @@ class Notify(Block):
         """How deliveries ended, by template and channel; without an organisation, all that may be seen."""
         return self._do(by, where, lambda org: db.rates(self._setup.sql, org, since=since))
 
-    def _do(self, by: By, where: Where, flow: Callable[[str | None], Flow[T]]) -> T | Awaitable[T]:
+    def _do(self, by: By, where: Where, dialogue: Callable[[str | None], Dialogue[T]]) -> T | Awaitable[T]:
         seam, org, conn = seam_of(by, self._setup.sql), where.get("org"), where.get("conn")
         if conn is None and not isinstance(by, Client | AsyncClient):
             raise ConfigurationError("by: give a client, or the context of a handler with the conn of its transaction")
-        return seam.run(flow(seam.org() if org is None else org), conn)
+        return seam.run(dialogue(seam.org() if org is None else org), conn)
 
     async def close(self) -> None:
         """Let go of the senders' connections in this event loop."""

@@ -27,7 +27,7 @@ from mainspring.db import notify as db
 from mainspring.db.notify import Notification
 from mainspring.db.recipients import Recipient
 from mainspring.db.run import async_psycopg_door, run_async
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.declare.caller import job_fields
 from mainspring.declare.context import Context
 from mainspring.errors import LeaseLost, MainspringError
@@ -229,10 +229,10 @@ class Delivery:
     # -- afterwards
 
     async def _unsent(self, note: Notification, code: str | None, *, certain: bool, counted: bool = True) -> None:
-        flow = db.unsent(self._setup.sql, self._ctx.job, note.id, code, certain=certain, counted=counted)
+        dialogue = db.unsent(self._setup.sql, self._ctx.job, note.id, code, certain=certain, counted=counted)
         with suppress(MainspringError, psycopg.Error):  # without it the next attempt is only more careful
             async with self._ctx.db() as conn:
-                await self._do(conn, flow)
+                await self._do(conn, dialogue)
 
     async def _stamp(self, receipt: Receipt, shown: Rendered | None = None) -> None:
         sql, job, note = self._setup.sql, self._ctx.job, self._note
@@ -257,8 +257,8 @@ class Delivery:
         name = f"{note.channel if note else 'notification'}:{event}"
         log.log(level, name, extra={**job_fields(self._ctx.job), "notification_id": str(self._id), **about, **more})
 
-    async def _do(self, conn: Any, flow: Flow[T]) -> T:
-        return await run_async(async_psycopg_door(conn), flow)
+    async def _do(self, conn: Any, dialogue: Dialogue[T]) -> T:
+        return await run_async(async_psycopg_door(conn), dialogue)
 
 
 def _outgoing(note: Notification, step: Send) -> Outgoing:

@@ -90,8 +90,8 @@ class Sender:
             await self._failed(ctx, begun, kept, gone=answer.status == verdict.GONE)
             raise problem
         async with ctx.transaction() as conn:  # delivered and completed in one commit
-            flow = webhooks.record(self.sql, org, begun.id, kept, delivered=True)
-            await run_async(async_psycopg_door(conn), flow)
+            dialogue = webhooks.record(self.sql, org, begun.id, kept, delivered=True)
+            await run_async(async_psycopg_door(conn), dialogue)
 
     async def _failed(self, ctx: Context, begun: Begun, kept: Kept, *, gone: bool = False) -> None:
         """Keep how the call ended; a receiver that is gone gets nothing more."""

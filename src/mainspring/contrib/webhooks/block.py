@@ -27,7 +27,7 @@ from mainspring.contrib.webhooks.policy import Policy
 from mainspring.contrib.webhooks.transport import TIMEOUT, Transport
 from mainspring.db import jobs, webhooks
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.db.webhooks import Endpoint, Made, Published
 from mainspring.declare.block import Block
 from mainspring.declare.caller import current
@@ -226,7 +226,7 @@ def _hosts(about: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _publish(sql: Sql, told: Event, job: NewJob, keys: Keys | None, only: UUID | None = None) -> Flow[list[Made]]:
+def _publish(sql: Sql, told: Event, job: NewJob, keys: Keys | None, only: UUID | None = None) -> Dialogue[list[Made]]:
     """The body is built here, once; where nobody says when it happened, the database does."""
     now = told.occurred_at or (yield from jobs.now(sql))
     org = job.org_id or DEFAULT_ORG

@@ -22,7 +22,7 @@ from mainspring.contrib.webhooks.transport import Transport
 from mainspring.db import webhooks
 from mainspring.db.jobs import Who
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Flow
+from mainspring.db.statement import Dialogue
 from mainspring.db.webhooks import Endpoint, check_overlap
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG
@@ -46,7 +46,7 @@ class _New:
     headers: str | None
     secret: str
 
-    def written(self, sql: Sql, who: Who, prefix: str, url: str, keys: Keys | None) -> Flow[Endpoint]:
+    def written(self, sql: Sql, who: Who, prefix: str, url: str, keys: Keys | None) -> Dialogue[Endpoint]:
         org = who.org_id or DEFAULT_ORG
         headers = None if self.headers is None else vault.closed(keys, org, "headers", self.id, self.headers)
         secret = vault.closed(keys, org, "secret", self.id, self.secret)
@@ -93,8 +93,8 @@ class EndpointVerbs(Verbs):
         new, who = _new(events, description, headers, self._hooks.prefix), self._who(org)
         target: Target = yield Blocking(lambda: _checked(self._hooks.transport, url))
         keys = yield from self.seam.keys_to_write(who.org_id or DEFAULT_ORG)
-        flow = new.written(self.seam.sql, who, self._hooks.prefix, target.url, keys)
-        return Registered((yield from self.seam.ask(flow, conn)), new.secret)
+        dialogue = new.written(self.seam.sql, who, self._hooks.prefix, target.url, keys)
+        return Registered((yield from self.seam.ask(dialogue, conn)), new.secret)
 
     @verb
     def list(
@@ -147,15 +147,15 @@ class EndpointVerbs(Verbs):
         keys, secret = (yield from self.seam.keys_to_write(found.org_id)), new_secret()
         written = vault.closed(keys, found.org_id, "secret", found.id, secret)
         who = replace(self.seam.who(org), org_id=found.org_id)
-        flow = webhooks.rotate(self.seam.sql, found.id, who, secret=written, overlap=overlap, reason=reason)
-        yield from self.seam.ask(flow, conn)
+        dialogue = webhooks.rotate(self.seam.sql, found.id, who, secret=written, overlap=overlap, reason=reason)
+        yield from self.seam.ask(dialogue, conn)
         return secret
 
     @verb
     def ping(self, endpoint: UUID, *, org: str | None = None, conn: Any = None) -> Work[UUID]:
         """Send a `webhook.ping` event to one endpoint, whatever it wants; answers the delivery."""
-        flow = webhooks.endpoint_of(self.seam.sql, endpoint, self.seam.who(org))
-        found = _pingable((yield from self.seam.ask(flow, conn)))
+        dialogue = webhooks.endpoint_of(self.seam.sql, endpoint, self.seam.who(org))
+        found = _pingable((yield from self.seam.ask(dialogue, conn)))
         told = event(PING, {"endpoint_id": found.id}, ("Endpoint", found.id))
         job = self._hooks.job().for_org(found.org_id)
         return (yield from self._hooks.tell(self.seam, told, job, conn, found.id))[0].id
