@@ -32,7 +32,7 @@ from mainspring.health.measure import declared as declared_measures
 from mainspring.health.watch import Watch
 from mainspring.health.watch import declared as declared_watches
 from mainspring.job import DEFAULT_ORG
-from mainspring.limit import Declared
+from mainspring.limit import DeclaredLimit
 from mainspring.upkeep.maintenance import HEARTBEAT
 from mainspring.upkeep.maintenance import maintenance as housekeeping
 from mainspring.upkeep.watching import Watching
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 BUDGET = timedelta(seconds=25)  # below the limits of the usual serverless platforms
 
 
-class How(TypedDict, total=False):
+class RunDueOptions(TypedDict, total=False):
     """What may be said about a run of what is due."""
 
     concurrency: int  # 1: so many jobs of a kind at once
@@ -98,7 +98,7 @@ class App:
         answered_within: float | None = None,
         observers: Sequence[Observer] = (),
         cipher: Cipher | None = None,
-        limits: Sequence[Declared] = (),
+        limits: Sequence[DeclaredLimit] = (),
         maintenance: Retention | bool = True,
         migrations: Sequence[Line] = (),
         prepare: Sequence[Preparation] = (),
@@ -172,7 +172,7 @@ class App:
 
         return Worker(self.dsn, self.registry, **self._working(config))
 
-    def run_due(self, limit: int = 10, *, budget: timedelta = BUDGET, **how: Unpack[How]) -> Summary:
+    def run_due(self, limit: int = 10, *, budget: timedelta = BUDGET, **how: Unpack[RunDueOptions]) -> Summary:
         """Run what is due once, at most `limit` jobs, for callers without a worker: cron, a serverless function.
 
         ::
@@ -187,7 +187,7 @@ class App:
             return asyncio.run(self.arun_due(limit, budget=budget, **how))
         raise ConfigurationError("an event loop runs here: await app.arun_due(...)")
 
-    async def arun_due(self, limit: int = 10, *, budget: timedelta = BUDGET, **how: Unpack[How]) -> Summary:
+    async def arun_due(self, limit: int = 10, *, budget: timedelta = BUDGET, **how: Unpack[RunDueOptions]) -> Summary:
         """`run_due`, in the caller's event loop."""
         from mainspring.worker.run_due import RunDue
 

@@ -51,7 +51,7 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
     detail: dict[str, Any]
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
+class TrailHead(msgspec.Struct, frozen=True, kw_only=True):
     """The last seal of an organisation: keep its hash elsewhere, and nobody can cut the chain unseen."""
 
     org_id: str
@@ -60,7 +60,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     sealed_at: datetime
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
     """Something that is not as it was sealed: a row of `audit` by its id, or a seal by its number."""
 
     org_id: str
@@ -92,7 +92,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     oldest_waiting: datetime | None
     head: str | None
-    findings: list[Finding]
+    findings: list[AuditFinding]
 
 
 def written_event(event: object, detail: Mapping[str, Any]) -> str:

@@ -88,7 +88,7 @@ class Cipher:
         return self.master.unwrap(wrapped, _about_key(org, key_id))
 
 
-class Place(NamedTuple):
+class SealedPlace(NamedTuple):
     """Where an encrypted value belongs."""
 
     org: str
@@ -97,7 +97,7 @@ class Place(NamedTuple):
     key: str
 
     @classmethod
-    def of(cls, job: Claim | Job) -> Place:
+    def of(cls, job: Claim | Job) -> SealedPlace:
         """The place of a job that exists."""
         return cls(job.org_id, job.task, str(job.id), job.idempotency_key)
 
@@ -118,7 +118,7 @@ class _Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
 _read: Final = msgspec.json.Decoder(_Sealed).decode
 
 
-class Keys:
+class OrgKeys:
     """The keys of one organisation, oldest first; without a cipher only their names."""
 
     def __init__(self, org: str, secrets: Mapping[str, bytes | None], current: str | None) -> None:
@@ -129,7 +129,7 @@ class Keys:
         return key_id in self._secrets
 
     def seal(
-        self, place: Place, what: str, text: str, *, bound: Literal["id", "key"] = "id", fingerprint: str = ""
+        self, place: SealedPlace, what: str, text: str, *, bound: Literal["id", "key"] = "id", fingerprint: str = ""
     ) -> str:
         """Encrypt a JSON text for its place."""
         assert self.current is not None
@@ -138,7 +138,7 @@ class Keys:
         data = self._cipher(self.current).encrypt(nonce, text.encode(), _authenticated(envelope, place, what))
         return _encode(_Sealed(replace(envelope, data=_b64(data)))).decode()
 
-    def open(self, place: Place, what: str, text: str) -> str:
+    def open(self, place: SealedPlace, what: str, text: str) -> str:
         """Decrypt what was sealed for this very place, or say why not."""
         try:
             envelope = _read(text).envelope
@@ -182,8 +182,8 @@ class Keys:
 class Seal:
     """Encrypts and decrypts what belongs to one job."""
 
-    def __init__(self, keys: Keys, job: Claim | Job) -> None:
-        self._keys, self._place = keys, Place.of(job)
+    def __init__(self, keys: OrgKeys, job: Claim | Job) -> None:
+        self._keys, self._place = keys, SealedPlace.of(job)
 
     def close(self, what: str, text: str) -> str:
         """Encrypt."""
@@ -200,12 +200,12 @@ def hidden(error: Error, seal: Seal) -> Error:
     return Error(error.code, error.error_class, HIDDEN, sealed=seal.close("error", _encode(said).decode()))
 
 
-def seal_job(job: NewJob, keys: Keys) -> NewJob:
+def seal_job(job: NewJob, keys: OrgKeys) -> NewJob:
     """A completed and checked job, with its payload encrypted."""
     key = job.key
     if job.by_payload and key == payload_key(job.task, job.org_id or DEFAULT_ORG, job.project_id, job.payload):
         key = f"{job.task}:{keys.fingerprint(job.task, job.payload)}"  # a plain hash could be guessed from
-    place = Place(keys.org, job.task, str(job.id), key or str(job.id))
+    place = SealedPlace(keys.org, job.task, str(job.id), key or str(job.id))
     handed_on = key is not None and (job.reset or job.mode in _HANDED_ON)
     text = keys.seal(
         place,
@@ -277,7 +277,7 @@ def _about_key(org: str, key_id: str) -> bytes:
     return _encode(["mainspring key", 1, org, key_id])
 
 
-def _authenticated(envelope: _Envelope, place: Place, what: str) -> bytes:
+def _authenticated(envelope: _Envelope, place: SealedPlace, what: str) -> bytes:
     """Everything that must not change: the envelope's own head, and where it belongs."""
     bound = place.id if envelope.bound == "id" else place.key
     head = (envelope.v, envelope.key, envelope.bound, envelope.fingerprint)

@@ -18,7 +18,7 @@ from mainspring.dedupe import Mode
 from mainspring.errors import ValidationError
 
 ActorType = Literal["user", "system", "api_key"]
-Answer = Literal["created", "existing", "reset", "replaced"]
+EnqueueAnswer = Literal["created", "existing", "reset", "replaced"]
 
 SYSTEM = "SYSTEM"  # the engine's own actor, and the organisation of its housekeeping
 DEFAULT_ORG = "default"  # a team with one tenant never types an organisation
@@ -131,7 +131,7 @@ class Enqueued(msgspec.Struct, frozen=True):
     """What enqueue did, and where the job stands."""
 
     id: UUID
-    answer: Answer
+    answer: EnqueueAnswer
     state: str
 
 

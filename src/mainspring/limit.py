@@ -22,7 +22,7 @@ from mainspring.errors import DeclarationError, ValidationError
 from mainspring.text.span import length, span
 from mainspring.text.texts import MAX_NAME, MAX_QUEUE, did_you_mean, text_problem
 
-By = Literal["all", "org", "strand"]
+LimitBy = Literal["all", "org", "strand"]
 
 MOST: Final = 1_000_000
 SHORTEST, LONGEST = timedelta(milliseconds=100), timedelta(days=1)
@@ -40,7 +40,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     queue: str | None = None
     task: str | None = None
-    by: By = "all"
+    by: LimitBy = "all"
     rate: int | None = None
     per: timedelta | None = None
     concurrency: int | None = None
@@ -56,8 +56,8 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
             check_queue(self.queue)
         else:
             _check_text("task", self.task, MAX_NAME)
-        if self.by not in get_args(By):
-            _refuse("by", f"is not one of {', '.join(get_args(By))}{did_you_mean(self.by, get_args(By))}")
+        if self.by not in get_args(LimitBy):
+            _refuse("by", f"is not one of {', '.join(get_args(LimitBy))}{did_you_mean(self.by, get_args(LimitBy))}")
         if (self.rate is None) == (self.concurrency is None):
             _refuse("rate", "give either a rate or a concurrency")
         if self.rate is not None:
@@ -100,7 +100,7 @@ class Fair(msgspec.Struct, frozen=True, kw_only=True):
             check_number("weights", weight, 1, HEAVIEST)
 
 
-Declared: TypeAlias = Limit | Fair
+DeclaredLimit: TypeAlias = Limit | Fair
 
 
 def rate(
@@ -109,7 +109,7 @@ def rate(
     *,
     per: str | timedelta,
     task: str | None = None,
-    by: By = "all",
+    by: LimitBy = "all",
     name: str | None = None,
 ) -> Limit:
     """Let at most so many jobs of a queue or a task start in any window of this length, over all workers together.
@@ -126,7 +126,7 @@ def concurrency(
     most: int | None = None,
     *,
     task: str | None = None,
-    by: By = "all",
+    by: LimitBy = "all",
     name: str | None = None,
 ) -> Limit:
     """Let at most so many jobs of a queue or a task run at once, over all workers together.
@@ -183,16 +183,18 @@ def check_queue(queue: object) -> None:
         _refuse("queue", f"{DEAD_LETTER} holds dead jobs; nothing runs there")
 
 
-def check_declared(declared: Iterable[Declared], tasks: Collection[str], queues: Collection[str]) -> list[Declared]:
+def check_declared(
+    declared: Iterable[DeclaredLimit], tasks: Collection[str], queues: Collection[str]
+) -> list[DeclaredLimit]:
     """Refuse two limits of one name, and one of a task or a queue that the application does not have.
 
     >>> check_declared([rate("mial", 5, per="1s")], [], ["mail"])
     Traceback (most recent call last):
     mainspring.errors.DeclarationError: limit rate:mial: no task runs on queue 'mial' (did you mean 'mail'?)
     """
-    found: dict[tuple[type, str], Declared] = {}
+    found: dict[tuple[type, str], DeclaredLimit] = {}
     for limit in declared:
-        if not isinstance(limit, Declared):
+        if not isinstance(limit, DeclaredLimit):
             raise DeclarationError(f"limits: a {type(limit).__name__} is no limit; see ms.rate and ms.concurrency")
         what = f"limit {limit.name}" if isinstance(limit, Limit) else f"fair {limit.queue}"
         if found.setdefault((type(limit), what), limit) is not limit:

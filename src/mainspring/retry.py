@@ -17,7 +17,7 @@ from typing import Literal, get_args
 from mainspring.errors import DeclarationError
 from mainspring.text.span import span
 
-Shape = Literal["fixed", "exponential", "listed"]
+RetryShape = Literal["fixed", "exponential", "listed"]
 Jitter = Literal["none", "equal", "full", "spread"]
 
 #: A provider's hint is followed up to here.
@@ -31,7 +31,7 @@ class Retry:
 
     attempts: int
     base: timedelta
-    shape: Shape = "exponential"
+    shape: RetryShape = "exponential"
     factor: float = 2.0
     cap: timedelta = timedelta(minutes=5)
     jitter: Jitter = "equal"
@@ -42,8 +42,8 @@ class Retry:
             raise DeclarationError(f"attempts: {self.attempts} is not between 1 and {MAX_ATTEMPTS}")
         if self.base < timedelta(0) or self.cap < timedelta(0):
             raise DeclarationError("base and cap: a delay cannot be negative")
-        if self.shape not in get_args(Shape):
-            raise DeclarationError(f"shape: {self.shape!r} is not one of {', '.join(get_args(Shape))}")
+        if self.shape not in get_args(RetryShape):
+            raise DeclarationError(f"shape: {self.shape!r} is not one of {', '.join(get_args(RetryShape))}")
         if self.jitter not in get_args(Jitter):
             raise DeclarationError(f"jitter: {self.jitter!r} is not one of {', '.join(get_args(Jitter))}")
         if (self.shape == "listed") != bool(self.delays) or any(delay < timedelta(0) for delay in self.delays):

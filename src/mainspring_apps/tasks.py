@@ -13,8 +13,8 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Required, TypedDict, TypeVar, Unpack
 
 import mainspring as ms
-from mainspring.declare.schedule import Options as ScheduleOptions
-from mainspring.declare.task import Options as TaskOptions
+from mainspring.declare.schedule import ScheduleOptions
+from mainspring.declare.task import TaskOptions
 
 D = TypeVar("D")
 D_co = TypeVar("D_co", covariant=True)

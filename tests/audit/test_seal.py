@@ -16,7 +16,7 @@ from tests.databases import Database
 from tests.db.engine import Engine
 
 from mainspring import Client
-from mainspring.audit import Finding, Verified
+from mainspring.audit import AuditFinding, Verified
 
 
 def check(client: Client, org: str = "acme", head: str | None = None) -> Verified:
@@ -174,7 +174,7 @@ def test_a_row_changed_with_its_seal_and_all_seals_after_it_shows_by_the_head_th
     client.audit.seal()
 
     assert check(client).findings == []  # a chain made anew is a chain
-    assert check(client, head=kept).findings == [Finding(org_id="acme", problem="head unknown")]
+    assert check(client, head=kept).findings == [AuditFinding(org_id="acme", problem="head unknown")]
 
 
 def test_a_chain_that_was_cut_short_shows_by_the_head_that_was_kept(

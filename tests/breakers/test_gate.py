@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainspring.breaker import breaker
-from mainspring.db.breakers import Seen
+from mainspring.db.breakers import BreakerView
 from mainspring.worker.local_breaker import LocalBreaker, whole
 
 STRIPE = whole("stripe")
@@ -25,8 +25,8 @@ def calls(found: LocalBreaker, failed: bool | None, times: int, now: float = 0.0
         found.leave(found.enter(now), failed, now)
 
 
-def seen(state: Any, wait: float = 0.0, troubled: bool = True, held: bool = False) -> Seen:
-    return Seen(*STRIPE, state, wait, troubled, NOON, held)
+def seen(state: Any, wait: float = 0.0, troubled: bool = True, held: bool = False) -> BreakerView:
+    return BreakerView(*STRIPE, state, wait, troubled, NOON, held)
 
 
 def test_own_failures_open_it_at_once_and_the_database_hears_of_each_once() -> None:

@@ -25,7 +25,7 @@ from mainspring.errors import DatabaseUnavailable
 from mainspring.virtual.clock import Clock
 from mainspring.worker import Worker
 from mainspring.worker.classify import classify
-from mainspring.worker.statements import Statements
+from mainspring.worker.statements import ExchangeStatements
 
 PATIENCE = 10.0  # seconds, for what takes milliseconds
 
@@ -197,18 +197,18 @@ async def backlog_in_one_queue(database: Database) -> str | None:
     queues = dict.fromkeys(("q:default", "q:critical", "q:exports", "q:planning", "q:maintenance", "q:other"), 1)
     worker = Worker(database.dsn, tasks, config=ms.WorkerConfig(exchanges=1, queues=queues))
     taken: list[int] = []
-    accept = Statements.send
+    accept = ExchangeStatements.send
 
-    async def counted(self: Statements, *args: Any) -> Any:
+    async def counted(self: ExchangeStatements, *args: Any) -> Any:
         answer = await accept(self, *args)
         if sum(taken) < 1000:
             taken.append(sum(len(found.jobs) for found in answer.found))
         return answer
 
-    Statements.send = counted  # type: ignore[method-assign, assignment]  # what each claim brought
+    ExchangeStatements.send = counted  # type: ignore[method-assign, assignment]  # what each claim brought
     try:
         await worker.drain()
     finally:
-        Statements.send = accept  # type: ignore[method-assign]  # back again
+        ExchangeStatements.send = accept  # type: ignore[method-assign]  # back again
     vain = taken.count(0)
     return f"{vain} of {len(taken)} claims found nothing while up to {1000 - taken[0]} jobs waited" if vain else None

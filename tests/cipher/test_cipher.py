@@ -10,21 +10,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from mainspring.cipher import SEALED, Cipher, Keys, Place, key_of, seal_job
+from mainspring.cipher import SEALED, Cipher, OrgKeys, SealedPlace, key_of, seal_job
 from mainspring.errors import ConfigurationError, Erased, Unreadable
 from mainspring.job import NewJob
 from mainspring.uuid7 import uuid7
 
 KEY = b"k" * 32
-PLACE = Place("acme", "greet", "7", "7")
+PLACE = SealedPlace("acme", "greet", "7", "7")
 
 
-def keys(org: str = "acme", *secrets: bytes) -> Keys:
+def keys(org: str = "acme", *secrets: bytes) -> OrgKeys:
     found = {f"key-{n}": secret for n, secret in enumerate(secrets or (KEY,))}
-    return Keys(org, found, list(found)[-1])
+    return OrgKeys(org, found, list(found)[-1])
 
 
-def opened(ring: Keys, text: str, place: Place = PLACE, what: str = "payload") -> str | None:
+def opened(ring: OrgKeys, text: str, place: SealedPlace = PLACE, what: str = "payload") -> str | None:
     try:
         return ring.open(place, what, text)
     except Unreadable:
@@ -86,7 +86,7 @@ def test_no_envelope_is_accepted_with_a_letter_changed() -> None:
     ],
     ids=["organisation", "task", "job", "what"],
 )
-def test_a_ciphertext_that_was_moved_is_refused(place: Place, what: str) -> None:
+def test_a_ciphertext_that_was_moved_is_refused(place: SealedPlace, what: str) -> None:
     text = keys().seal(PLACE, "payload", "{}")
 
     with pytest.raises(Unreadable, match="was changed, or belongs to another job or organisation"):
@@ -103,7 +103,7 @@ def test_a_key_that_is_gone_is_said_to_be_erased() -> None:
     text = keys().seal(PLACE, "payload", "{}")
 
     with pytest.raises(Erased, match="organisation acme was erased"):
-        Keys("acme", {}, None).open(PLACE, "payload", text)
+        OrgKeys("acme", {}, None).open(PLACE, "payload", text)
 
 
 def test_a_rotated_key_still_opens_and_gives_the_same_fingerprint() -> None:
@@ -127,8 +127,8 @@ def test_a_payload_that_may_be_handed_to_an_older_job_of_its_key_is_bound_to_the
     job = NewJob(task="greet", payload=msgspec.Raw(b"{}"), id=uuid7(), org_id="acme", key="k", mode="reset_failed")
     text = bytes(seal_job(job, ring).payload).decode()
 
-    assert opened(ring, text, Place("acme", "greet", "an older job", "k")) == "{}"
-    assert opened(ring, text, Place("acme", "greet", str(job.id), "another key")) is None
+    assert opened(ring, text, SealedPlace("acme", "greet", "an older job", "k")) == "{}"
+    assert opened(ring, text, SealedPlace("acme", "greet", str(job.id), "another key")) is None
 
 
 # -- the master key ---------------------------------------------------------------------------------------------------

@@ -23,19 +23,19 @@ from mainspring.health.doctor.facts import (
     Engine as EngineFacts,
 )
 from mainspring.health.doctor.facts import (
-    Lane,
+    LaneFacts,
     Misplaced,
     PausedQueue,
     Pile,
     Prepared,
-    Server,
+    ServerFacts,
     Session,
     Slot,
-    Table,
+    TableFacts,
     Tickets,
 )
 
-SERVER = Server(
+SERVER = ServerFacts(
     version_num=180001, version="18.1", in_recovery=False, read_only=False, timeline="00000002", fsync=True,
     full_page_writes=True, synchronous_commit="on", autovacuum=True, max_connections=100, connections=10, sees_all=True,
     sessions=[], slots=[], prepared=[],
@@ -49,7 +49,7 @@ HEALTHY = Facts(
     engine=ENGINE, tickets=Tickets(looked=10, wrong=[]),
 )  # fmt: skip
 HOLDER = Session(pid=7, user="ada", name="psql", state="idle in transaction", seconds=61, snapshot=True)
-LANE = Lane(name="q:a", oldest_s=5, target_s=30, served=True, unknown=[])
+LANE = LaneFacts(name="q:a", oldest_s=5, target_s=30, served=True, unknown=[])
 
 
 def server(**changes: Any) -> Facts:
@@ -106,7 +106,7 @@ def test_healthy_surroundings_have_only_good_findings() -> None:
         (engine(expired=Pile(count=2, seconds=31)), "leases", "problem", "2 leases expired up to 31 s ago"),
         (engine(dead=Pile(count=3, seconds=86_401)), "dead", "warn", "3 dead letters, the oldest 1 d old"),
         (
-            engine(tables=[Table(name="waiting", live=10, dead=50_001, vacuumed_s=None)]),
+            engine(tables=[TableFacts(name="waiting", live=10, dead=50_001, vacuumed_s=None)]),
             "bloat", "warn", "waiting has 50,001 dead rows beside 10 live ones, last vacuumed never",
         ),
         (
@@ -133,7 +133,7 @@ def test_what_is_wrong_is_found_and_says_what_to_do(facts: Facts, name: str, lev
         engine(paused=[PausedQueue(name="q:a", seconds=60, by=None, reason=None)], lanes=[replace(LANE, oldest_s=999)]),
         engine(expired=Pile(count=2, seconds=29)),
         engine(dead=Pile(count=3, seconds=60)),
-        engine(tables=[Table(name="job", live=50_000, dead=60_000, vacuumed_s=9)]),
+        engine(tables=[TableFacts(name="job", live=50_000, dead=60_000, vacuumed_s=9)]),
     ],
 )
 def test_what_is_not_yet_wrong_is_no_finding(facts: Facts) -> None:

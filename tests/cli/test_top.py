@@ -25,7 +25,7 @@ from tests.db.engine import Engine
 from tests.db.test_statements import numbered, scans
 
 from mainspring.cli.board import draw
-from mainspring.db.pulse import MOST, Board, Failure, Lane, Mate, Pulse
+from mainspring.db.pulse import MOST, Board, FailureCount, LanePulse, Mate, Pulse
 from mainspring.db.schema import Sql
 
 AT = datetime(2030, 1, 31, 12, tzinfo=UTC)
@@ -35,8 +35,8 @@ PULSE = Pulse(
 )  # fmt: skip
 
 
-def lane(name: str, **changes: Any) -> Lane:
-    idle = Lane(name=name, ready=0, running=1, oldest_s=None, target_s=5, paused_by=None)
+def lane(name: str, **changes: Any) -> LanePulse:
+    idle = LanePulse(name=name, ready=0, running=1, oldest_s=None, target_s=5, paused_by=None)
     return replace(idle, **changes)
 
 
@@ -47,7 +47,9 @@ def board(lanes: int = 2, mates: int = 2, failures: int = 2) -> Board:
             Mate(id=f"host:{n}", host="h", running=n, concurrency=100, stopping=False, seen_s=2, gone=False)
             for n in range(mates)
         ],
-        failures=[Failure(task=f"task{n}", code="E", count=n, message="x" * 200, ago_s=n) for n in range(failures)],
+        failures=[
+            FailureCount(task=f"task{n}", code="E", count=n, message="x" * 200, ago_s=n) for n in range(failures)
+        ],
         dead_letters=7,
     )
 

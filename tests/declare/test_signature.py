@@ -10,7 +10,7 @@ import pydantic
 import pytest
 
 from mainspring.declare.context import Context, SyncContext
-from mainspring.declare.signature import Shape, aware, is_model, is_pydantic, parameters_of
+from mainspring.declare.signature import TypeShape, aware, is_model, is_pydantic, parameters_of
 from mainspring.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def test_every_time_in_a_type_demands_a_zone(hint: Any, expected: Any) -> None:
 
 def test_a_shape_knows_what_must_be_looked_at() -> None:
     def seen(hint: Any) -> tuple[bool, bool, bool]:
-        shape = Shape(hint, "here")
+        shape = TypeShape(hint, "here")
         return shape.floats, shape.naive, shape.models
 
     assert seen(int | None) == (False, False, False)
@@ -164,4 +164,4 @@ class NotJson: ...
 )
 def test_a_type_that_json_cannot_hold_is_refused(hint: Any) -> None:
     with pytest.raises(DeclarationError, match=r"^here: "):
-        Shape(hint, "here")
+        TypeShape(hint, "here")

@@ -13,7 +13,7 @@ import mainspring as ms
 from mainspring.declare.task import Task
 from mainspring.job import NewJob
 from mainspring.testing import Harness
-from mainspring.together.flow import Link
+from mainspring.together.flow import FlowLink
 
 BLANK = NewJob(task="t", payload=msgspec.Raw(b"{}"))
 
@@ -53,7 +53,10 @@ def test_a_chain_waits_for_the_one_before_and_a_group_for_nobody_inside_it() -> 
     assert links == {1: (0,), 2: (0,), 3: (2,), 4: (1, 3)}
     assert (flow.heads, flow.tails) == ((0,), (4,))
     assert ms.chain().jobs == ms.group().jobs == ()
-    assert ms.group(BLANK, BLANK).then(BLANK, BLANK, anyway=True).links == (Link(2, (0, 1), True), Link(3, (2,), True))
+    assert ms.group(BLANK, BLANK).then(BLANK, BLANK, anyway=True).links == (
+        FlowLink(2, (0, 1), True),
+        FlowLink(3, (2,), True),
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.databases import Database
 from mainspring import App, Registry, Retention, rate
 from mainspring.config import WorkerConfig
 from mainspring.db.doctor import engine
-from mainspring.db.gauges import Dead, Gauges, Holder, gauges
+from mainspring.db.gauges import Dead, Gauges, HorizonHolder, gauges
 from mainspring.db.maintenance import SWEEPS
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import Sql
@@ -165,7 +165,7 @@ def test_what_holds_dead_rows_is_told_once_and_when_it_is_over(
     mainspring: Harness, tasks: Registry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[Event] = []
-    held = [Holder(holder="session", seconds=700, transactions=1)]
+    held = [HorizonHolder(holder="session", seconds=700, transactions=1)]
 
     def found(sql: Sql, *, cap: int) -> Dialogue[Gauges]:
         yield from ()

@@ -10,7 +10,7 @@ from tests.docs.pages import ROOT
 from tests.observe.conftest import Heard, Theatre
 
 from mainspring import Registry, fixed
-from mainspring.db.gauges import Dead, Gauges, Holder, Lane, Reader, Table
+from mainspring.db.gauges import Dead, Gauges, HorizonHolder, LaneGauge, Reader, TableGauge
 from mainspring.events import Alert, JobLeaseExpired
 from mainspring.health.watch import BROKEN
 from mainspring.observe import Alerts
@@ -19,7 +19,7 @@ from mainspring.observe.alerts import RULES, prometheus_rules, wrong
 pytestmark = pytest.mark.anyio
 
 PAGE = ROOT / "docs" / "operations" / "alerts.md"
-LANE = Lane(name="q:default", paused=False, target_s=30, ready=0, later=0, oldest_s=None)
+LANE = LaneGauge(name="q:default", paused=False, target_s=30, ready=0, later=0, oldest_s=None)
 
 
 def state(**changes: Any) -> Gauges:
@@ -84,11 +84,11 @@ async def test_a_dead_letter_older_than_a_day_is_an_alert_until_it_is_decided(st
 @pytest.mark.parametrize(
     ("alert", "changes"),
     [
-        ("queue-late", {"lanes": [Lane(name="q:a", paused=False, target_s=5, ready=1, later=0, oldest_s=6)]}),
+        ("queue-late", {"lanes": [LaneGauge(name="q:a", paused=False, target_s=5, ready=1, later=0, oldest_s=6)]}),
         ("no-worker", {"workers": 0}),
         ("dead-letter-old", {"dead": Dead(open=1, oldest_s=90_000)}),
-        ("horizon-held", {"horizon": [Holder(holder="session", seconds=700, transactions=9)]}),
-        ("tickets-bloated", {"tables": [Table(name="waiting", live=10, dead=200_000, bytes=1, vacuumed_s=None)]}),
+        ("horizon-held", {"horizon": [HorizonHolder(holder="session", seconds=700, transactions=9)]}),
+        ("tickets-bloated", {"tables": [TableGauge(name="waiting", live=10, dead=200_000, bytes=1, vacuumed_s=None)]}),
     ],
 )
 def test_gauges_fire_an_alert_once_and_end_it_once(alert: str, changes: dict[str, Any]) -> None:
@@ -101,7 +101,7 @@ def test_gauges_fire_an_alert_once_and_end_it_once(alert: str, changes: dict[str
 
 
 def test_a_paused_queue_is_not_late() -> None:
-    paused = Lane(name="q:a", paused=True, target_s=5, ready=1, later=0, oldest_s=600)
+    paused = LaneGauge(name="q:a", paused=True, target_s=5, ready=1, later=0, oldest_s=600)
 
     assert dict(wrong(state(lanes=[paused]))) == {}
 

@@ -11,7 +11,7 @@ from tests.docs.pages import ROOT, table
 from tests.observe.test_alerts import state
 
 from mainspring import Measured, Registry, events, measure
-from mainspring.db.gauges import Alarm, Behind, Fuse, Holder, Table
+from mainspring.db.gauges import Alarm, Behind, Fuse, HorizonHolder, TableGauge
 from mainspring.events import Event, JobEvent, JobFailed
 from mainspring.observe import Metrics
 from mainspring.observe.metrics import STATE
@@ -51,8 +51,8 @@ def test_the_common_fields_are_named() -> None:
 
 def test_the_page_of_metrics_names_each_with_its_labels() -> None:
     tasks = Registry("docs")
-    horizon = [Holder(holder="session", seconds=1, transactions=1)]
-    tables = [Table(name="waiting", live=1, dead=1, bytes=1, vacuumed_s=1)]
+    horizon = [HorizonHolder(holder="session", seconds=1, transactions=1)]
+    tables = [TableGauge(name="waiting", live=1, dead=1, bytes=1, vacuumed_s=1)]
     breakers = [Fuse(name="stripe", open=True, open_s=1, keys=1, waiting=1)]
     limits, quarantined = [Behind(name="rate:mail", waiting=1)], ["resize"]
     alerts = [Alarm(name="needs-a-person", severity="warning", open=1)]

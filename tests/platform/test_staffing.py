@@ -18,7 +18,7 @@ from mainspring import Caller, Client, Context, NewJob, Registry, WorkerConfig, 
 from mainspring.testing import Harness
 from mainspring.worker import Worker
 from mainspring.worker.attempt import NEVER, LiveAttempt
-from mainspring.worker.leases import Watch
+from mainspring.worker.leases import LeaseWatch
 
 #: STAFF-16.01, as staffing will declare it.
 MESSAGES = exponential(base=30, factor=2, cap=3600, attempts=6, jitter="spread")
@@ -32,7 +32,7 @@ async def test_a_job_may_take_nearly_five_minutes_and_no_more(tasks: Registry) -
 
     start = asyncio.get_running_loop().time()
     run = LiveAttempt(CLAIM, work, start, NEVER)
-    watch = Watch(WorkerConfig(), {1: run}, cast(Any, SimpleNamespace(give_back_late=lambda _: None)))
+    watch = LeaseWatch(WorkerConfig(), {1: run}, cast(Any, SimpleNamespace(give_back_late=lambda _: None)))
 
     run.deadline = start - 299 + work.limit  # entered 4 min 59 s ago
     await watch.tick()

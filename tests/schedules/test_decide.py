@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mainspring import Rule, cron, daily, every
-from mainspring.when.fire import COUNTED, Policy, decide, jitter, spread
+from mainspring.when.fire import COUNTED, FirePolicy, decide, jitter, spread
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 MINUTELY = cron("* * * * *")
@@ -17,7 +17,7 @@ MINUTELY = cron("* * * * *")
 def outcome(rule: Rule, away: timedelta, *, busy: bool = False, **policy: object) -> list[tuple[str, str, int]]:
     """What becomes of a rule after nobody looked for a while, until a second past noon."""
     now = NOON + timedelta(seconds=1)
-    found = decide(rule, now - away, now, Policy(**policy), busy=busy)  # type: ignore[arg-type]
+    found = decide(rule, now - away, now, FirePolicy(**policy), busy=busy)  # type: ignore[arg-type]
     return [(f"{one.tick.at:%d %H:%M}", one.how, one.instants) for one in found]
 
 
@@ -64,7 +64,7 @@ def test_daily_rule_is_caught_up_once_or_never(away: timedelta) -> None:
 def test_deadline_decides_to_the_second() -> None:
     rule, late = daily("11:30"), timedelta(minutes=30, seconds=1)
     assert outcome(rule, timedelta(hours=1), within=late) == [("01 11:30", "fired", 1)]
-    missed = decide(rule, NOON - timedelta(hours=1), NOON + timedelta(seconds=2), Policy(within=late))
+    missed = decide(rule, NOON - timedelta(hours=1), NOON + timedelta(seconds=2), FirePolicy(within=late))
     assert [(one.how, one.reason) for one in missed] == [
         ("missed", "nobody looked for 30 min 2 s; it is caught up within 30 min 1 s")
     ]
@@ -94,7 +94,7 @@ def test_long_absence_of_a_rule_of_seconds_costs_little() -> None:
 
 
 def test_clock_that_went_back_repeats_nothing() -> None:
-    assert decide(MINUTELY, NOON, NOON - timedelta(hours=1), Policy()) == []
+    assert decide(MINUTELY, NOON, NOON - timedelta(hours=1), FirePolicy()) == []
 
 
 def test_jitter_is_the_same_for_everybody_and_spread_over_the_window() -> None:

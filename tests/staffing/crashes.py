@@ -38,7 +38,7 @@ from mainspring.contrib.notify.smtp import Smtp
 from mainspring.declare.caller import current_job
 from mainspring.worker.schedules.fan_out import FanOut
 from mainspring.worker.schedules.firing import Firing
-from mainspring.worker.statements import Statements
+from mainspring.worker.statements import ExchangeStatements
 from mainspring.worker.transactions import JobConnection
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.settings import Settings, TransferTiming
@@ -128,7 +128,7 @@ _part: ContextVar[str | None] = ContextVar("part", default=None)
 
 def plant(steps: Steps) -> None:
     """Count steps, in a process of its own: what is patched here is patched for good."""
-    commit, command, send_turn = BaseTransaction._commit_gen, JobConnection.command, Statements.send
+    commit, command, send_turn = BaseTransaction._commit_gen, JobConnection.command, ExchangeStatements.send
     send, ask, deliver = HTTPAdapter.send, Http.ask, Smtp._deliver
 
     def commits(self: Any) -> Any:
@@ -184,8 +184,9 @@ def plant(steps: Steps) -> None:
     marked(Firing, "_fire", "_write", "fire")
     marked(FanOut, "page", "_page", "page")
     for kind, name, patch in (
-        (BaseTransaction, "_commit_gen", commits), (JobConnection, "command", commands), (Statements, "send", turns),
-        (HTTPAdapter, "send", sends), (Http, "ask", asks), (Smtp, "_deliver", delivers),
+        (BaseTransaction, "_commit_gen", commits), (JobConnection, "command", commands),
+        (ExchangeStatements, "send", turns), (HTTPAdapter, "send", sends), (Http, "ask", asks),
+        (Smtp, "_deliver", delivers),
     ):  # fmt: skip
         setattr(kind, name, patch)
 

@@ -47,7 +47,7 @@ async def work(dsn: str) -> None:
 def blind() -> None:
     """Believe every server: what happens without the fence."""
     fence.Fence.admit = lambda *_: None  # type: ignore[method-assign]  # the bug to be shown
-    fence.Server.stale = property(lambda _: False)  # type: ignore[method-assign, assignment]
+    fence.ServerIdentity.stale = property(lambda _: False)  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

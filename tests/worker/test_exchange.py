@@ -14,7 +14,7 @@ from tests.worker.stage import Stage
 
 from mainspring import Context, Registry, Snooze, fixed
 from mainspring.worker import Worker
-from mainspring.worker.statements import Request
+from mainspring.worker.statements import ExchangeRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -432,7 +432,7 @@ async def test_an_outcome_is_not_blamed_for_the_claim_that_failed_beside_it(
     await worker.start()
     talk = worker._parts.exchange._send
 
-    async def refuse(conn: Any, request: Request) -> Any:
+    async def refuse(conn: Any, request: ExchangeRequest) -> Any:
         if len(request.outcomes) == 1 and request.asks and len(failed) < 3:
             failed.append(1)
             raise psycopg.errors.InsufficientPrivilege("claim: permission denied")

@@ -18,7 +18,7 @@ from mainspring.worker.outbox import Outbox
 from mainspring.worker.rates import Rates
 from mainspring.worker.rescuer import Rescuer
 from mainspring.worker.signal import Signal
-from mainspring.worker.state import State
+from mainspring.worker.state import WorkerState
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +35,7 @@ class Clear:
 
 
 def rescuing(connection: SharedConnection, config: WorkerConfig, exchange: Clear) -> Rescuer:
-    state = State("", config, Signal(), Outbox(), Rates())
+    state = WorkerState("", config, Signal(), Outbox(), Rates())
     return Rescuer(connection, Sql(), state, cast(Any, exchange), set(), asyncio.Event())
 
 

@@ -71,7 +71,7 @@ async def test_what_came_while_nobody_listened_is_found_when_the_listener_is_bac
 
     async with stage.work(tasks, **FAR) as worker:
         await sleeps(stage, worker)
-        listener = next(service for service in worker._parts.services if type(service).__name__ == "Listener")
+        listener = next(service for service in worker._parts.services if type(service).__name__ == "HintListener")
         await listener.stop()
         worker._parts.exchange.pace.poll_at = time.monotonic() + 600
         job = await stage.enqueue(work.job())

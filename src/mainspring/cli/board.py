@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mainspring.cli.output import line
-from mainspring.db.pulse import MOST, Board, Failure, Lane, Mate, Pulse
+from mainspring.db.pulse import MOST, Board, FailureCount, LanePulse, Mate, Pulse
 from mainspring.text.sanitize import mask
 from mainspring.text.span import span
 
@@ -104,11 +104,11 @@ def _section(columns: Sequence[str], width: int, rows: Sequence[Sequence[Any]], 
     return grid
 
 
-def _urgency(lane: Lane) -> tuple[Any, ...]:
+def _urgency(lane: LanePulse) -> tuple[Any, ...]:
     return -(lane.oldest_s or 0) if lane.late else 0, -lane.ready, -lane.running, lane.name
 
 
-def _lane(lane: Lane) -> list[Any]:
+def _lane(lane: LanePulse) -> list[Any]:
     state = Text("late", "red") if lane.late else Text("")
     if lane.paused_by is not None:
         state = Text(f"paused{' by ' + line(lane.paused_by) if lane.paused_by else ''}", "yellow")
@@ -122,7 +122,7 @@ def _mate(mate: Mate) -> list[Any]:
     return [mate.id, bar, f"{mate.running}/{mate.concurrency}", _ago(mate.seen_s), state]
 
 
-def _failure(failure: Failure) -> list[Any]:
+def _failure(failure: FailureCount) -> list[Any]:
     message = " ".join((failure.message or "").split())
     return [failure.task, _ago(failure.ago_s), f"{failure.count}", f"{failure.code}: {message}"]
 

@@ -14,12 +14,12 @@ from mainspring.declare.registry import ENGINE
 from mainspring.errors import ValidationError
 from mainspring.text.document import read_payload
 from mainspring.text.span import ago, span
-from mainspring.when.fire import CatchUp, Running
+from mainspring.when.fire import CatchUp, WhileRunning
 from mainspring.when.occurrences import Gap, Overlap
 from mainspring.when.rule import Rule, cron, every
 
 if TYPE_CHECKING:
-    from mainspring.db.schedules import Fire, Progress, ScheduleRow, Upcoming
+    from mainspring.db.schedules import FanOutProgress, Fire, ScheduleRow, Upcoming
 
 app = App(name="schedule", help="See, create, pause and fire schedules.", help_format="plaintext")
 
@@ -122,7 +122,7 @@ def create(
     catch_up: CatchUp = "latest",
     within: timedelta | None = None,
     most: int | None = None,
-    running: Running = "allow",
+    running: WhileRunning = "allow",
     jitter: timedelta | None = None,
     gap: Gap = "shift",
     overlap: Overlap = "first",
@@ -322,7 +322,7 @@ def _how(fire: Fire) -> str:
     return fire.how.replace("_", " ") + (f" ({fire.instants})" if fire.instants > 1 else "")
 
 
-def _progress(found: Progress | None) -> str | None:
+def _progress(found: FanOutProgress | None) -> str | None:
     if found is None:
         return None
     refused = f", {found.refused} refused ({found.problem})" if found.refused else ""

@@ -11,7 +11,7 @@ from mainspring.cli import output
 from mainspring.cli.connection import UNSAID, Connection
 
 if TYPE_CHECKING:
-    from mainspring.db.status import Verbs
+    from mainspring.db.status import VerbStatus
 
 #: Who connects as a member of the worker, api and operator role.
 MEANT = (
@@ -129,7 +129,7 @@ def print_sql(*, connection: Connection = UNSAID) -> None:
     output.as_json({"schema": schema, "sql": sql}, secrets=False) if connection.json else print(sql)
 
 
-def _verbs(verbs: Verbs) -> str:
+def _verbs(verbs: VerbStatus) -> str:
     """How the verbs of a line stand."""
     if verbs.edition > verbs.ours:
         return f"its verbs are of edition {verbs.edition}, later than this version's {verbs.ours}, and serve it too"

@@ -10,7 +10,7 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import PoolTimeout
 
 from mainspring.cipher import Cipher
-from mainspring.client.alerts import AsyncAlerts
+from mainspring.client.alerts import AsyncClientAlerts
 from mainspring.client.audit import AsyncAudit
 from mainspring.client.batches import AsyncBatches
 from mainspring.client.breakers import AsyncBreakers
@@ -68,7 +68,7 @@ class AsyncClient(JobVerbs, EnqueueVerbs, Async):
         about |= {"cipher": cipher, "answered_within": answered_within}
         self.seam = AsyncSeam(dsn, pool_size=pool_size, timeout=timeout, **about)
         self.dead = AsyncDeadLetters(self)
-        self.alerts = AsyncAlerts(self)
+        self.alerts = AsyncClientAlerts(self)
         self.audit = AsyncAudit(self)
         self.batches = AsyncBatches(self)
         self.breakers = AsyncBreakers(self)

@@ -73,11 +73,11 @@ class AlertVerbs(Verbs):
         return self.seam.ask(dialogue, conn)
 
 
-class Alerts(AlertVerbs, Sync):
+class ClientAlerts(AlertVerbs, Sync):
     """Alerts, for sync code."""
 
 
-class AsyncAlerts(AlertVerbs, Async):
+class AsyncClientAlerts(AlertVerbs, Async):
     """Alerts, for async code."""
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from mainspring.audit import AuditEvent, Head, Verified, written_event
+from mainspring.audit import AuditEvent, TrailHead, Verified, written_event
 from mainspring.client.colour import Async, Sync, Verbs, Work, verb
 from mainspring.db import audit
 
@@ -56,7 +56,7 @@ class AuditVerbs(Verbs):
         return self.seam.ask(audit.seal(self.seam.sql, self.seam.who(org).org_id))
 
     @verb
-    def heads(self, *, org: str | None = None, conn: Any = None) -> Work[list[Head]]:
+    def heads(self, *, org: str | None = None, conn: Any = None) -> Work[list[TrailHead]]:
         """The last seal of each organisation: keep their hashes elsewhere."""
         return self.seam.ask(audit.heads(self.seam.sql, self.seam.who(org).org_id), conn)
 
@@ -66,7 +66,7 @@ class AuditVerbs(Verbs):
         *,
         org: str | None = None,
         head: str | None = None,
-        progress: audit.Progress = lambda org, seals, rows: None,
+        progress: audit.VerifyProgress = lambda org, seals, rows: None,
         conn: Any = None,
     ) -> Work[list[Verified]]:
         """Recompute every seal and say what is not as it was sealed; `head` is a hash that was kept elsewhere."""

@@ -12,7 +12,7 @@ from mainspring.job import Enqueued, Job, NewJob
 from mainspring.together.batch import Batch
 
 # Named here, because inside the classes `list` is a method.
-Found: TypeAlias = list[Batch]
+BatchList: TypeAlias = list[Batch]
 Jobs: TypeAlias = list[Job]
 Answers: TypeAlias = list[Enqueued]
 
@@ -41,7 +41,7 @@ class BatchVerbs(Verbs):
         limit: int = 50,
         org: str | None = None,
         conn: Any = None,
-    ) -> Work[Found]:
+    ) -> Work[BatchList]:
         """Batches, newest first; `before` continues after the last one seen."""
         seam = self.seam
         return seam.ask(batches.listing(seam.sql, seam.who(org), state=state, before=before, limit=limit), conn)

@@ -6,16 +6,16 @@ from typing import Any, TypeAlias
 
 from mainspring.client.colour import Async, Sync, Verbs, Work, verb
 from mainspring.db import breakers
-from mainspring.db.breakers import BreakerRow, Verb
+from mainspring.db.breakers import BreakerRow, BreakerVerb
 from mainspring.events import BreakerForced
 from mainspring.job import DEFAULT_ORG, SYSTEM
 from mainspring.text.sanitize import mask, sanitize
 
-Rows: TypeAlias = list[BreakerRow]  # the classes have a method of that name
+BreakerRows: TypeAlias = list[BreakerRow]  # the classes have a method of that name
 _TO = {"open": "open", "close": "closed", "auto": "automatic"}
 
 
-def _forced(verb: Verb, name: str, key: str | None, org: str | None, by: str, reason: str) -> BreakerForced:
+def _forced(verb: BreakerVerb, name: str, key: str | None, org: str | None, by: str, reason: str) -> BreakerForced:
     owner = SYSTEM if key is None else org or DEFAULT_ORG
     return BreakerForced(name, key and sanitize(key, 200), owner, _TO[verb], by, mask(reason))
 
@@ -30,14 +30,14 @@ class BreakerVerbs(Verbs):
     """
 
     @verb
-    def list(self, *, org: str | None = None, limit: int = 100, conn: Any = None) -> Work[Rows]:
+    def list(self, *, org: str | None = None, limit: int = 100, conn: Any = None) -> Work[BreakerRows]:
         """Every breaker that is declared, and the keys of them that are open or forced."""
         return self.seam.ask(breakers.listing(self.seam.sql, self.seam.who(org), limit=limit), conn)
 
     @verb
     def show(
         self, name: str, *, key: str | None = None, org: str | None = None, limit: int = 100, conn: Any = None
-    ) -> Work[Rows]:
+    ) -> Work[BreakerRows]:
         """One breaker and the keys of it that are or were in trouble of late, or one of these keys."""
         dialogue = breakers.listing(self.seam.sql, self.seam.who(org), name=name, key=key, limit=limit)
         return self.seam.ask(dialogue, conn)
@@ -63,7 +63,9 @@ class BreakerVerbs(Verbs):
         """Let the calls decide again; False: nobody had forced it."""
         return self._force("auto", name, reason, key, org, conn)
 
-    def _force(self, verb: Verb, name: str, reason: str, key: str | None, org: str | None, conn: Any) -> Work[bool]:
+    def _force(
+        self, verb: BreakerVerb, name: str, reason: str, key: str | None, org: str | None, conn: Any
+    ) -> Work[bool]:
         who = self.seam.who(org)
         changed = yield from self.seam.ask(breakers.force(self.seam.sql, verb, name, who, reason=reason, key=key), conn)
         if changed:

@@ -9,14 +9,14 @@ from uuid import UUID
 from mainspring.client.colour import Async, Sync, Verbs, Work, verb
 from mainspring.db import bulk, dead, decisions, jobs
 from mainspring.db.bulk import Bulk
-from mainspring.db.dead import Case, DeadLetter, Group, Only, Size
+from mainspring.db.dead import Case, DeadLetter, DeadLetterGroup, Only, Size
 from mainspring.db.decisions import Fix
 from mainspring.db.readable import key_in, readable_case
 from mainspring.declare.task import Task
 
 # Named here, because inside the classes `list` is a method.
 Letters: TypeAlias = list[DeadLetter]
-Groups: TypeAlias = list[Group]
+Groups: TypeAlias = list[DeadLetterGroup]
 Sizes: TypeAlias = list[Size]
 
 

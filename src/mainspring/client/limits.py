@@ -10,7 +10,7 @@ from mainspring.db import limits
 from mainspring.db.limits import FairRow, LimitRow
 from mainspring.limit import Limit
 
-Rows: TypeAlias = list[LimitRow]
+LimitRows: TypeAlias = list[LimitRow]
 Turns: TypeAlias = list[FairRow]
 
 
@@ -24,7 +24,7 @@ class LimitVerbs(Verbs):
     """
 
     @verb
-    def list(self, *, conn: Any = None) -> Work[Rows]:
+    def list(self, *, conn: Any = None) -> Work[LimitRows]:
         """Every limit, what it has let in, and how many jobs wait because of it."""
         return self.seam.ask(limits.listing(self.seam.sql), conn)
 

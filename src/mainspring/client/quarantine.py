@@ -10,7 +10,7 @@ from mainspring.db.quarantine import Quarantined
 from mainspring.events import TaskReleased
 from mainspring.text.sanitize import mask
 
-Rows: TypeAlias = list[Quarantined]  # the classes have a method of that name
+QuarantineRows: TypeAlias = list[Quarantined]  # the classes have a method of that name
 
 
 class QuarantineVerbs(Verbs):
@@ -23,7 +23,7 @@ class QuarantineVerbs(Verbs):
     """
 
     @verb
-    def list(self, *, conn: Any = None) -> Work[Rows]:
+    def list(self, *, conn: Any = None) -> Work[QuarantineRows]:
         """Every task in quarantine, the oldest first."""
         return self.seam.ask(quarantine.listing(self.seam.sql), conn)
 

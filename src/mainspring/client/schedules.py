@@ -10,16 +10,16 @@ from mainspring.client.seam import Seam
 from mainspring.db import schedules
 from mainspring.db.schedules import Fire, Saved, ScheduleRow, Shot, Synced, Upcoming, shots
 from mainspring.declare.registry import Registry
-from mainspring.declare.schedule import Options, Schedule
+from mainspring.declare.schedule import Schedule, ScheduleOptions
 from mainspring.declare.task import Task
 from mainspring.job import NewJob
 from mainspring.when.rule import Rule
 
 # Named here, because inside the classes `list` is a method.
-Rows: TypeAlias = list[ScheduleRow]
+ScheduleRows: TypeAlias = list[ScheduleRow]
 Fires: TypeAlias = list[Fire]
 Instants: TypeAlias = list[Upcoming]
-Ids: TypeAlias = list[UUID]
+FiredJobIds: TypeAlias = list[UUID]
 Shots: TypeAlias = list[Shot]
 
 
@@ -43,16 +43,16 @@ class ScheduleVerbs(Verbs):
         replace: bool = False,
         reason: str | None = None,
         conn: Any = None,
-        **options: Unpack[Options],
+        **options: Unpack[ScheduleOptions],
     ) -> Work[Saved]:
-        """Create a schedule, or change the one of this name; see `mainspring.declare.schedule.Options`."""
+        """Create a schedule, or change the one of this name; see `mainspring.declare.schedule.ScheduleOptions`."""
         seam, schedule = self.seam, _schedule(self.seam, name, rule, task, options)
         return seam.ask(schedules.create(seam.sql, schedule, seam.who(), reason, replace=replace), conn)
 
     @verb
     def list(
         self, *, after: str | None = None, limit: int = 100, org: str | None = None, conn: Any = None
-    ) -> Work[Rows]:
+    ) -> Work[ScheduleRows]:
         """Schedules by name, each with where it stands; `after` continues after the last one seen."""
         return self.seam.ask(schedules.listing(self.seam.sql, self.seam.who(org), after=after, limit=limit), conn)
 
@@ -74,7 +74,7 @@ class ScheduleVerbs(Verbs):
     @verb
     def run(
         self, name: str, *, zone: str | None = None, reason: str | None = None, org: str | None = None, conn: Any = None
-    ) -> Work[Ids]:
+    ) -> Work[FiredJobIds]:
         """Fire once now, beside the rule, also while it is paused: the jobs, none where they are one an entity."""
         seam = self.seam
         row = yield from seam.ask(schedules.get(seam.sql, name, seam.who(org)), conn)
@@ -116,7 +116,7 @@ class AsyncSchedules(ScheduleVerbs, Async):
     """Schedules, for async code."""
 
 
-def _schedule(seam: Seam, name: str, rule: Rule, task: Task[..., Any] | str, options: Options) -> Schedule:
+def _schedule(seam: Seam, name: str, rule: Rule, task: Task[..., Any] | str, options: ScheduleOptions) -> Schedule:
     """What is to be created; without an organisation, the caller's."""
     if "org" not in options and (org := seam.org()) is not None:
         options = {**options, "org": org}

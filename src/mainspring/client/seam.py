@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from psycopg_pool import PoolClosed
 
-from mainspring.cipher import Cipher, Keys
+from mainspring.cipher import Cipher, OrgKeys
 from mainspring.client.colour import Blocking, Query, Work
 from mainspring.config import check_answered
 from mainspring.db.cipher import Keyring
@@ -95,16 +95,16 @@ class Seam:
 
     # -- keys
 
-    def keys_to_read(self, org: str, key: str | None) -> Work[Keys]:
+    def keys_to_read(self, org: str, key: str | None) -> Work[OrgKeys]:
         """The keys of an organisation, with this one if there still is one; known ones are not asked for."""
-        keys: Keys | None = self.keyring.known(org, key)
+        keys: OrgKeys | None = self.keyring.known(org, key)
         return keys if keys is not None else (yield Blocking(lambda: self.keyring.to_read(org, key)))
 
-    def keys_to_write(self, org: str) -> Work[Keys | None]:
+    def keys_to_write(self, org: str) -> Work[OrgKeys | None]:
         """The keys that encrypt what is written for an organisation; None: the client has no cipher."""
         if self.keyring.cipher is None:
             return None
-        keys: Keys = yield Blocking(lambda: self.keyring.to_write(org))
+        keys: OrgKeys = yield Blocking(lambda: self.keyring.to_write(org))
         return keys
 
     # -- observers

@@ -10,7 +10,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from mainspring.cipher import Cipher
-from mainspring.client.alerts import Alerts
+from mainspring.client.alerts import ClientAlerts
 from mainspring.client.audit import Audit
 from mainspring.client.batches import Batches
 from mainspring.client.breakers import Breakers
@@ -68,7 +68,7 @@ class Client(JobVerbs, EnqueueVerbs, Sync):
         about |= {"cipher": cipher, "answered_within": answered_within}
         self.seam = SyncSeam(dsn, pool_size=pool_size, timeout=timeout, **about)
         self.dead = DeadLetters(self)
-        self.alerts = Alerts(self)
+        self.alerts = ClientAlerts(self)
         self.audit = Audit(self)
         self.batches = Batches(self)
         self.breakers = Breakers(self)

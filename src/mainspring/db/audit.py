@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from mainspring.audit import MAX_EVENT, AuditEvent, Finding, Head, Verified
+from mainspring.audit import MAX_EVENT, AuditEvent, AuditFinding, TrailHead, Verified
 from mainspring.db.jobs import check_limit, check_texts
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Dialogue, Row, Statement, ask, scalar
@@ -23,7 +23,7 @@ BATCH = 1000
 #: So many seals are checked by one statement.
 PAGE = 50
 
-Progress = Callable[[str, int, int], None]  # organisation, seals and rows so far
+VerifyProgress = Callable[[str, int, int], None]  # organisation, seals and rows so far
 
 
 class _Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ def _reader(kind: type[Any]) -> Callable[[Sequence[Row]], Any]:
     return lambda rows: [decode(row[0]) for row in rows]
 
 
-_events, _heads, _checked, _unnamed = map(_reader, (AuditEvent, Head, _Checked, _Unnamed))
+_events, _heads, _checked, _unnamed = map(_reader, (AuditEvent, TrailHead, _Checked, _Unnamed))
 
 
 def trail(sql: Sql, job: UUID, *, org: str | None = None, event: str | None = None) -> Dialogue[list[AuditEvent]]:
@@ -138,15 +138,19 @@ def seal_some(sql: Sql, org: str) -> Dialogue[int]:
     return rows
 
 
-def heads(sql: Sql, org: str | None = None) -> Dialogue[list[Head]]:
+def heads(sql: Sql, org: str | None = None) -> Dialogue[list[TrailHead]]:
     """The end of each chain."""
     check_texts(MAX_NAME, org=org)
-    found: list[Head] = yield from ask(Statement(sql["seal_heads"], {"org": org}, _heads))
+    found: list[TrailHead] = yield from ask(Statement(sql["seal_heads"], {"org": org}, _heads))
     return found
 
 
 def verify(
-    sql: Sql, *, org: str | None = None, head: str | None = None, progress: Progress = lambda org, seals, rows: None
+    sql: Sql,
+    *,
+    org: str | None = None,
+    head: str | None = None,
+    progress: VerifyProgress = lambda org, seals, rows: None,
 ) -> Dialogue[list[Verified]]:
     """Recompute every seal. `head` is a hash that was kept elsewhere: the chain must hold it."""
     check_texts(MAX_NAME, org=org, head=head)
@@ -157,7 +161,7 @@ def verify(
         found.append(verified)
         met = met or has_head
     if head is not None and not met:
-        unknown = Finding(org_id=org or "-", problem="head unknown")
+        unknown = AuditFinding(org_id=org or "-", problem="head unknown")
         if not found:
             found = [
                 Verified(org_id=org or "-", seals=0, rows=0, waiting=0, oldest_waiting=None, head=None, findings=[])
@@ -166,8 +170,8 @@ def verify(
     return found
 
 
-def _verify_one(sql: Sql, org: str, head: str | None, progress: Progress) -> Dialogue[tuple[Verified, bool]]:
-    findings: list[Finding] = []
+def _verify_one(sql: Sql, org: str, head: str | None, progress: VerifyProgress) -> Dialogue[tuple[Verified, bool]]:
+    findings: list[AuditFinding] = []
     number, rows, floor, has_head = 0, 0, 0, False
     last: str | None = None
     while True:
@@ -175,18 +179,22 @@ def _verify_one(sql: Sql, org: str, head: str | None, progress: Progress) -> Dia
         page: list[_Checked] = yield from ask(Statement(sql["verify_seals"], params, _checked, long=True))
         for seal in page:
             missing = range(number + 1, seal.number)
-            findings += [Finding(org_id=org, problem="seal missing", number=gone) for gone in missing]
+            findings += [AuditFinding(org_id=org, problem="seal missing", number=gone) for gone in missing]
             if not seal.intact or (not missing and seal.previous != last):
-                findings.append(Finding(org_id=org, problem="seal changed", number=seal.number))
-            findings += [Finding(org_id=org, problem="missing", number=seal.number, id=id_) for id_ in seal.missing]
-            findings += [Finding(org_id=org, problem="changed", number=seal.number, id=id_) for id_ in seal.changed]
+                findings.append(AuditFinding(org_id=org, problem="seal changed", number=seal.number))
+            findings += [
+                AuditFinding(org_id=org, problem="missing", number=seal.number, id=id_) for id_ in seal.missing
+            ]
+            findings += [
+                AuditFinding(org_id=org, problem="changed", number=seal.number, id=id_) for id_ in seal.changed
+            ]
             number, rows, last, floor = seal.number, rows + seal.rows, seal.hash, seal.floor
             has_head = has_head or seal.hash == head
         progress(org, number, rows)
         if len(page) < PAGE:
             break
     (unnamed,) = yield from ask(Statement(sql["verify_rows"], {"org": org, "floor": floor}, _unnamed, long=True))
-    findings += [Finding(org_id=org, problem="added", id=id_) for id_ in unnamed.added]
+    findings += [AuditFinding(org_id=org, problem="added", id=id_) for id_ in unnamed.added]
     verified = Verified(
         org_id=org,
         seals=number,

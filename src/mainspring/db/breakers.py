@@ -16,8 +16,8 @@ from mainspring.errors import UnknownName, ValidationError
 from mainspring.job import DEFAULT_ORG
 from mainspring.text.texts import MAX_NAME, did_you_mean
 
-State = Literal["closed", "open", "half_open"]
-Verb = Literal["open", "close", "auto"]
+BreakerState = Literal["closed", "open", "half_open"]
+BreakerVerb = Literal["open", "close", "auto"]
 Serves: TypeAlias = tuple[Sequence[str], Sequence[str]]  # queues and tasks
 _json = msgspec.json.Encoder().encode
 
@@ -28,7 +28,7 @@ class BreakerRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     key: str | None
     org_id: str
-    state: State
+    state: BreakerState
     since: datetime | None
     next_probe: datetime | None
     probing: int
@@ -49,13 +49,13 @@ class BreakerRow(msgspec.Struct, frozen=True, kw_only=True):
     probes: int
 
 
-class Seen(NamedTuple):
+class BreakerView(NamedTuple):
     """What a worker needs to know of a breaker at an instant: does it let calls through, or when, and do some fail."""
 
     org_id: str
     name: str
     key: str
-    state: State
+    state: BreakerState
     wait: float
     troubled: bool
     at: datetime
@@ -73,7 +73,7 @@ class Change(NamedTuple):
     pause: float
 
 
-class Call(msgspec.Struct, omit_defaults=True):
+class CallTally(msgspec.Struct, omit_defaults=True):
     """How calls of one breaker ended: how many succeeded, and of those that failed how long ago they began."""
 
     org_id: str
@@ -102,15 +102,15 @@ def declare(sql: Sql, breakers: Iterable[Breaker]) -> Dialogue[None]:
     yield from ask(Statement(sql["declare_breakers"], {"rules": _json(rules).decode()}, nothing))
 
 
-def look(sql: Sql, names: Sequence[str]) -> Dialogue[list[Seen]]:
+def look(sql: Sql, names: Sequence[str]) -> Dialogue[list[BreakerView]]:
     """The breakers of these dependencies, and those of their keys that are not simply closed."""
     params = {"names": _json(names).decode()}
-    read = lambda rows: [Seen(*row) for row in rows]  # noqa: E731 (used once)
-    seen: list[Seen] = yield from ask(Statement(sql["look_at_breakers"], params, read))
+    read = lambda rows: [BreakerView(*row) for row in rows]  # noqa: E731 (used once)
+    seen: list[BreakerView] = yield from ask(Statement(sql["look_at_breakers"], params, read))
     return seen
 
 
-def report(sql: Sql, calls: Sequence[Call]) -> Dialogue[list[Change]]:
+def report(sql: Sql, calls: Sequence[CallTally]) -> Dialogue[list[Change]]:
     """Say how calls ended; answers what opened or closed by it."""
     params = {"calls": _json(calls).decode()}
     read = lambda rows: [Change(*row) for row in rows]  # noqa: E731 (used once)
@@ -166,7 +166,7 @@ def listing(
 
 
 def force(
-    sql: Sql, verb: Verb, name: str, who: Who, *, reason: str, key: str | None = None, org: str | None = None
+    sql: Sql, verb: BreakerVerb, name: str, who: Who, *, reason: str, key: str | None = None, org: str | None = None
 ) -> Dialogue[bool]:
     """Hold a breaker open or closed, or let the calls decide again; False: so it was already."""
     check_texts(MAX_BREAKER, name=name)

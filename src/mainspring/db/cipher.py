@@ -13,7 +13,7 @@ import msgspec
 import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from mainspring.cipher import Cipher, Keys, seal_job
+from mainspring.cipher import Cipher, OrgKeys, seal_job
 from mainspring.config import ANSWERED_WITHIN
 from mainspring.db.connect import pool, why_not
 from mainspring.db.jobs import Who, why
@@ -54,9 +54,9 @@ class Keyring:
         self._dsn, self._sql, self._secured = dsn, sql, secured
         self._pool: ConnectionPool[psycopg.Connection[Any]] | None = None
         self._making = threading.Lock()
-        self._keys: dict[str, tuple[float, Keys]] = {}
+        self._keys: dict[str, tuple[float, OrgKeys]] = {}
 
-    def known(self, org: str, key_id: str | None = None) -> Keys | None:
+    def known(self, org: str, key_id: str | None = None) -> OrgKeys | None:
         """The keys of an organisation, if they are in memory; with `key_id`, if that one is among them."""
         at, keys = self._keys.get(org, (0.0, None))
         age = time.monotonic() - at
@@ -64,12 +64,12 @@ class Keyring:
             return None
         return keys
 
-    def to_read(self, org: str, key_id: str | None = None) -> Keys:
+    def to_read(self, org: str, key_id: str | None = None) -> OrgKeys:
         """The keys of an organisation; it may have none any more."""
         known = self.known(org, key_id)
         return known if known is not None else self._load(org, self._do(org, _rows(self._sql, org)))
 
-    def to_write(self, org: str, key_id: str | None = None) -> Keys:
+    def to_write(self, org: str, key_id: str | None = None) -> OrgKeys:
         """The keys of an organisation; its first one is made here."""
         keys = self.to_read(org, key_id)
         if keys.current is None:
@@ -114,9 +114,9 @@ class Keyring:
         if self._pool is not None:
             self._pool.close()
 
-    def _load(self, org: str, rows: list[Row]) -> Keys:
+    def _load(self, org: str, rows: list[Row]) -> OrgKeys:
         secrets = {row[0]: self._unwrapped(org, row) for row in rows}
-        keys = Keys(org, secrets, next((row[0] for row in rows if row[2]), None))
+        keys = OrgKeys(org, secrets, next((row[0] for row in rows if row[2]), None))
         if len(self._keys) >= MOST:
             self._keys.clear()
         self._keys[org] = time.monotonic(), keys

@@ -12,7 +12,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from mainspring.config import ANSWERED_WITHIN
 from mainspring.db.answer import ASIDE, Answered, AsyncAnswered, Silent
-from mainspring.db.fence import FENCE, TRIES, Place, Refused, Route, Server
+from mainspring.db.fence import FENCE, TRIES, Destination, Route, ServerIdentity, ServerRefused
 from mainspring.db.schema import Sql
 from mainspring.db.translate import is_transient
 from mainspring.errors import ConfigurationError
@@ -58,7 +58,7 @@ def _read(dsn: str) -> dict[str, Any]:
 class _Met:
     """What a connection of ours knows of its server."""
 
-    server = Server()
+    server = ServerIdentity()
 
     @property
     def stale(self) -> bool:
@@ -80,12 +80,12 @@ class Connection(_Met, Answered):
             except psycopg.Error as error:
                 raise route.failed(error) from None
             try:
-                place = Place.of(conn)
+                place = Destination.of(conn)
                 _meet(conn, _ask(conn))
                 for other in route.others(place):
                     _ask_other(other)
                 FENCE.admit(conn.server, place)
-            except Refused as refused:
+            except ServerRefused as refused:
                 conn.close()
                 route.leave_out(place, refused)
             except BaseException:
@@ -110,12 +110,12 @@ class AsyncConnection(_Met, AsyncAnswered):
             except psycopg.Error as error:
                 raise route.failed(error) from None
             try:
-                place = Place.of(conn)
+                place = Destination.of(conn)
                 _meet(conn, await _ask_async(conn))
                 for other in route.others(place):
                     await _ask_other_async(other)
                 FENCE.admit(conn.server, place)
-            except Refused as refused:
+            except ServerRefused as refused:
                 await conn.close()
                 route.leave_out(place, refused)
             except BaseException:
@@ -126,7 +126,7 @@ class AsyncConnection(_Met, AsyncAnswered):
                 return conn
 
 
-def _ask(conn: psycopg.Connection[Any]) -> Server:
+def _ask(conn: psycopg.Connection[Any]) -> ServerIdentity:
     try:
         row = conn.execute(Sql()["server"], prepare=False).fetchone()
     except psycopg.Error as error:
@@ -135,7 +135,7 @@ def _ask(conn: psycopg.Connection[Any]) -> Server:
     return FENCE.learn(row)
 
 
-async def _ask_async(conn: psycopg.AsyncConnection[Any]) -> Server:
+async def _ask_async(conn: psycopg.AsyncConnection[Any]) -> ServerIdentity:
     try:
         row = await (await conn.execute(Sql()["server"], prepare=False)).fetchone()
     except psycopg.Error as error:
@@ -171,16 +171,16 @@ async def _ask_other_async(dsn: str) -> None:
             continue
 
 
-def _untold(error: psycopg.Error) -> Server:
+def _untold(error: psycopg.Error) -> ServerIdentity:
     """A server that does not tell (some managed services) is believed; one that is lost is an error."""
     if isinstance(error, Silent):
         raise ConnectionTimeout(f"the server accepts connections, but has not answered within {ASIDE} s") from None
     if is_transient(error):
         raise error
-    return Server()
+    return ServerIdentity()
 
 
-def _meet(conn: Connection | AsyncConnection, server: Server) -> None:
+def _meet(conn: Connection | AsyncConnection, server: ServerIdentity) -> None:
     conn.server = server
     # A pooler announces a process number of its own making. Prepared statements would be lost, or meet a stranger's.
     if server.pid is not None and server.pid != conn.pgconn.backend_pid:
@@ -218,7 +218,7 @@ def async_pool(
 def refuse_stale(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
     """No question to the server: only whether we have learned since that it was replaced."""
     if isinstance(conn, _Met) and conn.stale:
-        raise Refused("the server was replaced")
+        raise ServerRefused("the server was replaced")
 
 
 async def _refuse_stale(conn: AsyncConnection) -> None:

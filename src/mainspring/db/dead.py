@@ -56,7 +56,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Dead letters whose errors look alike; `message` and `example` are of the newest."""
 
     fingerprint: str
@@ -90,7 +90,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     successor: UUID | None
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterDetails(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a failed or dead job besides the job and its attempts."""
 
     queue: str
@@ -104,7 +104,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     job: Job
     attempts: list[Attempt]
-    about: About
+    about: DeadLetterDetails
     meaning: str
     plan: Plan
 
@@ -114,7 +114,7 @@ def _reader(kind: type[Any]) -> Any:
     return lambda rows: [decode(row[0]) for row in rows]
 
 
-_letters, _groups, _sizes, _about = (_reader(kind) for kind in (DeadLetter, Group, Size, About))
+_letters, _groups, _sizes, _about = (_reader(kind) for kind in (DeadLetter, DeadLetterGroup, Size, DeadLetterDetails))
 
 
 def listing(
@@ -129,10 +129,12 @@ def listing(
     return found
 
 
-def groups(sql: Sql, who: Who, only: Only, *, limit: int = 50) -> Dialogue[list[Group]]:
+def groups(sql: Sql, who: Who, only: Only, *, limit: int = 50) -> Dialogue[list[DeadLetterGroup]]:
     """Open dead letters by what their errors have in common, the most frequent first."""
     check_limit(limit, 1000)
-    found: list[Group] = yield from ask(Statement(sql["group_dead"], filters(who, only) | {"limit": limit}, _groups))
+    found: list[DeadLetterGroup] = yield from ask(
+        Statement(sql["group_dead"], filters(who, only) | {"limit": limit}, _groups)
+    )
     return found
 
 
@@ -145,7 +147,9 @@ def summary(sql: Sql, who: Who) -> Dialogue[list[Size]]:
 def show(sql: Sql, job_id: UUID, who: Who) -> Dialogue[Case]:
     """One failed or dead job with its history and an action plan."""
     job = yield from jobs.get(sql, job_id, who)
-    found: list[About] = yield from ask(Statement(sql["about_dead"], {"id": str(job_id)}, _about, org=job.org_id))
+    found: list[DeadLetterDetails] = yield from ask(
+        Statement(sql["about_dead"], {"id": str(job_id)}, _about, org=job.org_id)
+    )
     if not found:
         raise refused("show", job)
     attempts = yield from jobs.attempts(sql, job_id, who)

@@ -17,14 +17,14 @@ from mainspring.db.schema import Sql
 from mainspring.db.statement import Dialogue, Statement, ask, scalar
 from mainspring.db.status import Status, check, status
 from mainspring.errors import SchemaError
-from mainspring.health.doctor.facts import Engine, Facts, Server, Tickets
+from mainspring.health.doctor.facts import Engine, Facts, ServerFacts, Tickets
 from mainspring.uuid7 import uuid7
 
 SAMPLE = 1000  # so many of the newest tickets are looked at, unless all are asked for
 PATIENCE = 2.0  # seconds to wait for a notification
 
 
-class _Told(Server, frozen=True, kw_only=True):
+class _Told(ServerFacts, frozen=True, kw_only=True):
     """The server, and its clock when it answered."""
 
     at: datetime
@@ -89,7 +89,7 @@ def _round_trip(conn: psycopg.Connection[Any]) -> float:
     return min(once() for _ in range(5))
 
 
-def _server(conn: psycopg.Connection[Any], sql: Sql) -> tuple[Server, float]:
+def _server(conn: psycopg.Connection[Any], sql: Sql) -> tuple[ServerFacts, float]:
     """The server, and how many seconds our clock is ahead of its."""
     began = datetime.now(UTC)
     row = conn.execute(sql["doctor_server"]).fetchone()

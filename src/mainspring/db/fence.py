@@ -24,7 +24,7 @@ ASKING: dict[str, Any] = {"target_session_attrs": "any", "connect_timeout": 2}
 TRIES = 3
 
 
-class Refused(psycopg.OperationalError):
+class ServerRefused(psycopg.OperationalError):
     """A server that must not be written to: a standby, or a primary that was replaced."""
 
 
@@ -36,7 +36,7 @@ class System:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerIdentity:
     """What a server says of itself; without a system where it does not tell."""
 
     pid: int | None = None
@@ -58,22 +58,22 @@ class Fence:
     _silent: dict[str, float] = field(default_factory=dict)  # the DSN of one host → until when it is not asked
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def learn(self, row: tuple[int, bool, int, str | None]) -> Server:
+    def learn(self, row: tuple[int, bool, int, str | None]) -> ServerIdentity:
         """Take in what a server says."""
         pid, standby, identifier, text = row
         timeline = int(text, 16) if text else 0
         with self._lock:
             system = self._systems.setdefault(identifier, System())
             system.timeline = max(system.timeline, timeline)
-        return Server(pid, standby, system, timeline)
+        return ServerIdentity(pid, standby, system, timeline)
 
-    def admit(self, server: Server, place: Place) -> None:
+    def admit(self, server: ServerIdentity, place: Destination) -> None:
         """Refuse a server that must not be written to."""
         if server.standby:
-            raise Refused(f"{place} is a standby and read-only")
+            raise ServerRefused(f"{place} is a standby and read-only")
         if server.system is not None and server.stale:
             latest = server.system.timeline
-            raise Refused(f"{place} is on timeline {server.timeline}, but {latest} has begun: it was replaced")
+            raise ServerRefused(f"{place} is on timeline {server.timeline}, but {latest} has begun: it was replaced")
 
     def is_silent(self, dsn: str) -> bool:
         """Whether a host did not answer in time a moment ago."""
@@ -92,7 +92,7 @@ class Fence:
 FENCE = Fence()
 
 
-class Place(NamedTuple):
+class Destination(NamedTuple):
     """Where a connection leads."""
 
     host: str
@@ -100,7 +100,7 @@ class Place(NamedTuple):
     port: int
 
     @classmethod
-    def of(cls, conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Place:
+    def of(cls, conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Destination:
         """The place of a connection that is open."""
         return cls(conn.info.host, conn.info.hostaddr, conn.info.port)
 
@@ -135,14 +135,14 @@ class Route:
         self._all = self._left = _hosts(dsn)
         self._refusals: list[str] = []
 
-    def others(self, place: Place) -> list[str]:
+    def others(self, place: Destination) -> list[str]:
         """A DSN for each other host, which is asked before this one is believed."""
         if len(self._all) == 1:
             return []
         others = [make_conninfo(self._whole, **host, **ASKING) for host in self._all if not place.is_at(host)]
         return [dsn for dsn in others if not FENCE.is_silent(dsn)]
 
-    def leave_out(self, place: Place, refused: Refused) -> None:
+    def leave_out(self, place: Destination, refused: ServerRefused) -> None:
         """Go on without a host that was refused; raises the refusal when no other is left."""
         left = [host for host in self._left if not place.is_at(host)]
         if not left or len(left) == len(self._left):
@@ -153,7 +153,7 @@ class Route:
 
     def failed(self, error: psycopg.Error) -> psycopg.Error:
         """The error of the last host, after the refusals of those before it."""
-        return Refused("; ".join([*self._refusals, str(error)])) if self._refusals else error
+        return ServerRefused("; ".join([*self._refusals, str(error)])) if self._refusals else error
 
 
 def _hosts(dsn: str) -> list[dict[str, str]]:

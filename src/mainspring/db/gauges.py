@@ -24,7 +24,7 @@ log = logging.getLogger("mainspring.metrics")
 CAP = 10_000
 
 
-class Lane(msgspec.Struct, frozen=True, kw_only=True):
+class LaneGauge(msgspec.Struct, frozen=True, kw_only=True):
     """What waits in a queue: due now and later, both counted up to the cap, and how old the oldest due job is."""
 
     name: str
@@ -62,7 +62,7 @@ class Behind(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
+class HorizonHolder(msgspec.Struct, frozen=True, kw_only=True):
     """What holds the horizon of vacuum: a session, a prepared transaction, a slot or a standby."""
 
     holder: str
@@ -70,7 +70,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     transactions: int | None
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class TableGauge(msgspec.Struct, frozen=True, kw_only=True):
     """A table by PostgreSQL's own statistics."""
 
     name: str
@@ -91,11 +91,11 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the engine at one moment."""
 
-    lanes: list[Lane]
+    lanes: list[LaneGauge]
     workers: int
     dead: Dead
-    horizon: list[Holder]
-    tables: list[Table]
+    horizon: list[HorizonHolder]
+    tables: list[TableGauge]
     breakers: list[Fuse] = []
     limits: list[Behind] = []
     alerts: list[Alarm] = []

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Statement, ask, scalar
+from mainspring.db.statement import Dialogue, Params, Statement, ask, scalar
 from mainspring.declare.block import Received
 from mainspring.job import DEFAULT_ORG, NewJob
-
-Params = dict[str, str | int | None]
 
 
 def receive(sql: Sql, provider: str, event: Received, job: NewJob | None) -> Dialogue[bool]:

@@ -12,7 +12,7 @@ from mainspring.db.jobs import Who, why
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Dialogue, Statement, ask, nothing, scalar
 from mainspring.errors import UnknownName, ValidationError
-from mainspring.limit import MOST, Declared, Fair, Limit, check_queue
+from mainspring.limit import MOST, DeclaredLimit, Fair, Limit, check_queue
 from mainspring.text.texts import did_you_mean, text_problem
 
 #: What waits because of a limit is counted up to here.
@@ -90,7 +90,7 @@ def reset(sql: Sql, name: str, who: Who, reason: str | None = None) -> Dialogue[
     return done
 
 
-def declare(sql: Sql, app: str, declared: Iterable[Declared]) -> Dialogue[None]:
+def declare(sql: Sql, app: str, declared: Iterable[DeclaredLimit]) -> Dialogue[None]:
     """Write down what an application's code declares, and take away what it declares no longer."""
     both = list(declared)
     limits = msgspec.json.encode([limit for limit in both if isinstance(limit, Limit)]).decode()

@@ -14,15 +14,14 @@ from mainspring.checks import check_instant
 from mainspring.db.jobs import Who, check_id, check_limit, check_texts, to_uuid, utc, why
 from mainspring.db.recipients import Channel
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Row, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Params, Row, Statement, ask, nothing, scalar
 from mainspring.declare.envelope import encode
 from mainspring.errors import TransitionRefused, ValidationError
 from mainspring.job import DEFAULT_ORG, Claim, Enqueued, NewJob
 from mainspring.text.texts import MAX_NAME
 
 Class = Literal["critical", "time_bound", "normal"]
-Status = Literal["pending", "sending", "sent", "skipped", "failed"]
-Params = dict[str, str | int | None]
+NotificationStatus = Literal["pending", "sending", "sent", "skipped", "failed"]
 _json = msgspec.json.Encoder().encode
 
 TASK = "notify.deliver"
@@ -102,7 +101,7 @@ class Logged(msgspec.Struct, frozen=True, kw_only=True):
     necessary: bool
     title: str | None
     text: str | None
-    status: Status
+    status: NotificationStatus
     reason: str | None
     error: str | None
     attempts: int
@@ -170,7 +169,7 @@ _item = msgspec.json.Decoder(Item).decode
 # -- asking -----------------------------------------------------------------------------------------------------------
 
 
-class Refused(msgspec.Struct, frozen=True):
+class NotifyRefusal(msgspec.Struct, frozen=True):
     """Why best-effort notifications were not written."""
 
     text: str
@@ -178,12 +177,12 @@ class Refused(msgspec.Struct, frozen=True):
 
 def request(
     sql: Sql, notes: Sequence[Note], jobs: Sequence[NewJob], *, best_effort: bool
-) -> Dialogue[list[Asked] | Refused]:
+) -> Dialogue[list[Asked] | NotifyRefusal]:
     """Write notifications and the jobs that deliver them, in one statement."""
     params: Params = {"notes": _json(notes).decode(), "jobs": encode(jobs), "best_effort": int(best_effort)}
     rows: list[Row] = yield from ask(Statement(sql["request_notifications"], params, list, org=notes[0].org_id))
     if rows and rows[0][1] == "refused":
-        return Refused(rows[0][3])
+        return NotifyRefusal(rows[0][3])
     return [
         Asked(id=to_uuid(row[0]), recipient_id=row[4], channel=note.channel, answer=row[1],
               job_id=to_uuid(row[2]))
@@ -291,7 +290,10 @@ def listing(
     """Notifications by filter, newest first."""
     check_limit(limit, 1000)
     check_texts(MAX_NAME, template=template, recipient=recipient)
-    for field, value, known in (("status", status, get_args(Status)), ("channel", channel, get_args(Channel))):
+    for field, value, known in (
+        ("status", status, get_args(NotificationStatus)),
+        ("channel", channel, get_args(Channel)),
+    ):
         if value is not None and value not in known:
             raise ValidationError(f"{field}: is not one of {', '.join(known)}", field=field)
     params: Params = {"org": who.org_id, "id": None if id is None else str(check_id(id, "id")), "limit": limit}

@@ -41,7 +41,7 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True):
         return count / seconds if seconds > 0 else 0.0
 
 
-class Lane(msgspec.Struct, frozen=True, kw_only=True):
+class LanePulse(msgspec.Struct, frozen=True, kw_only=True):
     """A queue: what is ready, up to a limit a priority, what runs, and how late the oldest is."""
 
     name: str
@@ -69,7 +69,7 @@ class Mate(msgspec.Struct, frozen=True, kw_only=True):
     gone: bool
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class FailureCount(msgspec.Struct, frozen=True, kw_only=True):
     """Failures of one task with one code in the last minutes, and what the latest said."""
 
     task: str
@@ -82,9 +82,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 class Board(msgspec.Struct, frozen=True, kw_only=True):
     """What `top` shows besides the pulse."""
 
-    queues: list[Lane]
+    queues: list[LanePulse]
     workers: list[Mate]
-    failures: list[Failure]
+    failures: list[FailureCount]
     dead_letters: int
 
 

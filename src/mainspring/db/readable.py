@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from mainspring.cipher import SEALED, Keys, Seal, key_of
+from mainspring.cipher import SEALED, OrgKeys, Seal, key_of
 from mainspring.db.dead import Case
 from mainspring.db.jobs import Attempt
 from mainspring.db.steps import Step
@@ -35,26 +35,26 @@ def key_among(parts: Sequence[Attempt] | Sequence[Step]) -> str | None:
     return next(filter(None, map(_key, values)), None)
 
 
-def readable_job(job: Job, keys: Keys) -> Job:
+def readable_job(job: Job, keys: OrgKeys) -> Job:
     """The job with what its keys open."""
     seal = Seal(keys, job)
     payload, result = _opened(seal, "payload", job.payload), _opened(seal, "result", job.result)
     return replace(job, payload=payload, result=result, error=_error(seal, job.error))
 
 
-def readable_attempts(attempts: Sequence[Attempt], job: Job, keys: Keys) -> list[Attempt]:
+def readable_attempts(attempts: Sequence[Attempt], job: Job, keys: OrgKeys) -> list[Attempt]:
     """The attempts of a job with their errors."""
     seal = Seal(keys, job)
     return [replace(attempt, error=_error(seal, attempt.error)) for attempt in attempts]
 
 
-def readable_case(case: Case, keys: Keys) -> Case:
+def readable_case(case: Case, keys: OrgKeys) -> Case:
     """A dead letter with what its keys open."""
     job, attempts = readable_job(case.job, keys), readable_attempts(case.attempts, case.job, keys)
     return replace(case, job=job, attempts=attempts)
 
 
-def readable_steps(steps: Sequence[Step], job: Job, keys: Keys) -> list[Step]:
+def readable_steps(steps: Sequence[Step], job: Job, keys: OrgKeys) -> list[Step]:
     """The steps of a job with their results."""
     seal = Seal(keys, job)
     return [replace(step, result=_opened(seal, f"step {step.name}", step.result)) for step in steps]

@@ -10,14 +10,13 @@ import msgspec
 
 from mainspring.db.jobs import check_texts
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Row, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Params, Row, Statement, ask, nothing, scalar
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG
 from mainspring.text.texts import MAX_NAME
 from mainspring.when.zones import check_zone
 
 Channel = Literal["email", "sms", "push", "in_app"]
-Params = dict[str, str | int | None]
 _json = msgspec.json.Encoder().encode
 
 MAX_ADDRESS: Final = 4096

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from datetime import datetime
 from heapq import merge
 from itertools import groupby, islice
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from mainspring.db.jobs import Who, check_limit, check_texts, to_uuid, why
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Row, Statement, ask, scalar
+from mainspring.db.statement import Dialogue, Params, Row, Statement, ask, scalar
 from mainspring.declare.registry import Registry
 from mainspring.declare.schedule import EACH_ZONE, Schedule, make
 from mainspring.errors import ConfigurationError, ScheduleNotFound, ValidationError
@@ -25,11 +25,10 @@ from mainspring.when.rule import Rule
 from mainspring.when.zones import zone_info
 
 Saved = Literal["created", "changed", "same"]
-Params: TypeAlias = dict[str, str | int | None]
 _encode = msgspec.json.Encoder().encode
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class FanOutProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far the jobs of a fire over entities are made."""
 
     fire_id: UUID
@@ -55,10 +54,10 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True):
     job_id: UUID | None
     at: datetime
     state: str | None = None  # of its job, while there is one
-    fan_out: Progress | None = None
+    fan_out: FanOutProgress | None = None
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class SchedulePosition(msgspec.Struct, frozen=True, kw_only=True):
     """Where a schedule stands in a zone ('': its rule's own)."""
 
     zone: str
@@ -103,9 +102,9 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     changed_at: datetime
     now: datetime
-    zones: list[Place]
+    zones: list[SchedulePosition]
     last: Fire | None
-    fan_out: Progress | None
+    fan_out: FanOutProgress | None
 
     @property
     def status(self) -> str:
@@ -127,7 +126,7 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
             return []
         return list(islice(merge(*(self._from(rule, place) for place in self.zones)), count))
 
-    def _from(self, rule: Rule, place: Place) -> Iterator[Upcoming]:
+    def _from(self, rule: Rule, place: SchedulePosition) -> Iterator[Upcoming]:
         rule = rule.in_zone(place.zone) if place.zone else rule
         tick = rule.next(max(place.after, self.now))
         while tick is not None:

@@ -13,6 +13,8 @@ from typing import Any, Generic, LiteralString, TypeAlias, TypeVar
 
 T = TypeVar("T")
 Row: TypeAlias = Sequence[Any]
+#: What a function of this package gathers for a statement.
+Params: TypeAlias = dict[str, str | int | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ _EACH = "select key, digest from {schema}.verb where line = %s"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MigrationStep:
     """One numbered file and whether it is applied; `known` is false for one of a newer version."""
 
     number: int
@@ -34,7 +34,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Verbs:
+class VerbStatus:
     """The edition of a database and ours, and the verbs that it has in another form or not at all."""
 
     edition: int  # 0: none
@@ -46,8 +46,8 @@ class Verbs:
 class Status:
     """A line in a database."""
 
-    tables: list[Step]
-    verbs: Verbs
+    tables: list[MigrationStep]
+    verbs: VerbStatus
 
 
 def status(conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA, line: Line | None = None) -> Status:
@@ -62,9 +62,9 @@ def status(conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA, line:
         row = applied.get(number)
         name = known[number].name if number in known else str(row[1]) if row else ""
         breaking = bool(row[3]) if row else known[number].breaking
-        found.append(Step(number, name, row[2] if row else None, breaking, number in known))
+        found.append(MigrationStep(number, name, row[2] if row else None, breaking, number in known))
     edition, verbs = differing(conn, schema, line) if _has(conn, schema, "verb") else (0, list(line.verbs))
-    return Status(found, Verbs(edition, line.edition, [verb.name.removeprefix("{schema}.") for verb in verbs]))
+    return Status(found, VerbStatus(edition, line.edition, [verb.name.removeprefix("{schema}.") for verb in verbs]))
 
 
 def differing(conn: psycopg.Connection[Any], schema: str, line: Line) -> tuple[int, list[Verb]]:

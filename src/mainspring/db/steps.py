@@ -11,10 +11,9 @@ import msgspec
 
 from mainspring.db.jobs import Who, get
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Params, Statement, ask, nothing, scalar
 from mainspring.job import Claim
 
-Params = dict[str, str | int | None]
 _encode = msgspec.json.Encoder().encode
 
 

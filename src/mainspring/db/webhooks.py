@@ -13,15 +13,14 @@ import msgspec
 from mainspring.checks import check_span
 from mainspring.db.jobs import Who, check_id, check_limit, check_texts, to_uuid, why
 from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Row, Statement, ask, nothing, scalar
+from mainspring.db.statement import Dialogue, Params, Row, Statement, ask, nothing, scalar
 from mainspring.errors import UnknownName, ValidationError
 from mainspring.job import DEFAULT_ORG, NewJob
 from mainspring.text.texts import did_you_mean
 
-Params = dict[str, str | int | None]
-State = Literal["active", "paused", "disabled"]
-Status = Literal["pending", "delivered", "failed"]
-STATUSES: tuple[Status, ...] = ("pending", "delivered", "failed")
+EndpointState = Literal["active", "paused", "disabled"]
+DeliveryStatus = Literal["pending", "delivered", "failed"]
+STATUSES: tuple[DeliveryStatus, ...] = ("pending", "delivered", "failed")
 LONGEST_OVERLAP = timedelta(days=30)
 _encode = msgspec.json.Encoder().encode
 
@@ -35,7 +34,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     events: list[str]
     description: str | None
     prefix: str
-    state: State
+    state: EndpointState
     reason: str | None
     changed_at: datetime
     created_at: datetime
@@ -51,7 +50,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     event_type: str
     aggregate_type: str
     aggregate_id: str
-    status: Status
+    status: DeliveryStatus
     attempts: int
     attempted_at: datetime | None
     http_status: int | None
@@ -78,11 +77,11 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None
     prefix: str | None
     headers: str | None
-    state: State | None
+    state: EndpointState | None
     secrets: list[str]
 
 
-class Made(NamedTuple):
+class MadeDelivery(NamedTuple):
     """A delivery that an event became."""
 
     id: UUID
@@ -90,7 +89,7 @@ class Made(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class AttemptRecord:
     """What is kept of an attempt's call."""
 
     status: int | None = None
@@ -120,7 +119,7 @@ _begun = msgspec.json.Decoder(Begun).decode
 # -- events and attempts
 
 
-def publish(sql: Sql, event: Published, job: NewJob, only: UUID | None = None) -> Dialogue[list[Made]]:
+def publish(sql: Sql, event: Published, job: NewJob, only: UUID | None = None) -> Dialogue[list[MadeDelivery]]:
     """A delivery and a job for every endpoint that wants the event and does not have it yet."""
     params: Params = {"org": event.org, "event": str(event.id), "type": event.type, "body": event.body}
     params |= {"aggregate_type": event.aggregate_type, "aggregate_id": event.aggregate_id}
@@ -135,7 +134,7 @@ def begin(sql: Sql, org: str, delivery: UUID) -> Dialogue[Begun | None]:
     return None if text is None else _begun(text)
 
 
-def record(sql: Sql, org: str, delivery: UUID, kept: Kept, *, delivered: bool) -> Dialogue[None]:
+def record(sql: Sql, org: str, delivery: UUID, kept: AttemptRecord, *, delivered: bool) -> Dialogue[None]:
     """Keep how a call ended."""
     params: Params = {"org": org, "id": str(delivery), "status": kept.status, "error": kept.error}
     params |= {"headers": kept.headers, "body": kept.body, "cut": str(kept.cut), "delivered": str(delivered)}
@@ -186,7 +185,7 @@ def _endpoints(
     return (yield from ask(Statement(sql["endpoints"], params, lambda rows: [_endpoint(row[0]) for row in rows])))
 
 
-def stand(sql: Sql, endpoint: UUID, who: Who, becomes: State, reason: str | None) -> Dialogue[bool]:
+def stand(sql: Sql, endpoint: UUID, who: Who, becomes: EndpointState, reason: str | None) -> Dialogue[bool]:
     """Make an endpoint active, paused or disabled; False: so it was already."""
     who = yield from _owner(sql, endpoint, who)
     params = _named(endpoint, who) | {"becomes": becomes, "reason": why(reason)}
@@ -292,8 +291,8 @@ def _named(endpoint: UUID, who: Who) -> Params:
     return {"org": org, "id": str(endpoint), "actor_type": who.actor_type, "actor_id": who.actor_id}
 
 
-def _made(rows: Sequence[Row]) -> list[Made]:
-    return [Made(to_uuid(row[0]), to_uuid(row[1])) for row in rows]
+def _made(rows: Sequence[Row]) -> list[MadeDelivery]:
+    return [MadeDelivery(to_uuid(row[0]), to_uuid(row[1])) for row in rows]
 
 
 def _unknown(what: str, id: UUID) -> UnknownName:

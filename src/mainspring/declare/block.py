@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mainspring.declare.registry import Registry
     from mainspring.events import Observer
     from mainspring.job import NewJob
-    from mainspring.limit import Declared
+    from mainspring.limit import DeclaredLimit
 
 
 class Trigger(Protocol):
@@ -67,7 +67,7 @@ class Block:
     """What an application gets from a block; each says only what it has."""
 
     registry: Registry
-    limits: Sequence[Declared] = ()
+    limits: Sequence[DeclaredLimit] = ()
     breakers: Sequence[Breaker] = ()
     observers: Sequence[Observer] = ()
     triggers: Sequence[Trigger] = ()

@@ -24,7 +24,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class _Job(ABC):
+class _AnyContext(ABC):
     """What both colours of the context offer."""
 
     job: Claim
@@ -72,7 +72,7 @@ class _Job(ABC):
             raise Cancelled
 
 
-class Context(_Job):
+class Context(_AnyContext):
     """The running job, for an async handler: a first parameter annotated with it receives it.
 
     ::
@@ -182,7 +182,7 @@ class Context(_Job):
         """
 
 
-class SyncContext(_Job):
+class SyncContext(_AnyContext):
     """The running job, for a plain function, which runs in a thread."""
 
     @abstractmethod

@@ -23,7 +23,7 @@ from typing import Any, Final, NotRequired, TypedDict
 
 import msgspec
 
-from mainspring.declare.signature import Shape, aware, is_model, is_pydantic, parameters_of
+from mainspring.declare.signature import TypeShape, aware, is_model, is_pydantic, parameters_of
 from mainspring.errors import DeclarationError, ValidationError
 from mainspring.text.texts import did_you_mean
 
@@ -111,7 +111,7 @@ class _Fields(_Native):
     def __init__(self, parameters: list[inspect.Parameter], task: str) -> None:
         self.fields = tuple(parameter.name for parameter in parameters)
         hints = {parameter.name: aware(parameter.annotation) for parameter in parameters}
-        shapes = [Shape(hint, f"task {task}: parameter {name}") for name, hint in hints.items()]
+        shapes = [TypeShape(hint, f"task {task}: parameter {name}") for name, hint in hints.items()]
         self._recheck = any(shape.models for shape in shapes)
         self._floats = any(shape.floats for shape in shapes)
         self._naive = any(shape.naive for shape in shapes)
@@ -131,7 +131,7 @@ class _Model(_Native):
 
     def __init__(self, parameter: inspect.Parameter, task: str) -> None:
         where = f"task {task}: parameter {parameter.name}"
-        shape = Shape(parameter.annotation, where)
+        shape = TypeShape(parameter.annotation, where)
         if getattr(shape.info, "array_like", False):
             raise DeclarationError(f"{where}: a payload is an object, not an array")
         self._parameter, self._type = parameter.name, parameter.annotation

@@ -7,10 +7,9 @@ from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from mainspring.declare.context import Context, SyncContext
-from mainspring.declare.schedule import Options as ScheduleOptions
-from mainspring.declare.schedule import Schedule
+from mainspring.declare.schedule import Schedule, ScheduleOptions
 from mainspring.declare.sweep import sweeper
-from mainspring.declare.task import Options, Task
+from mainspring.declare.task import Task, TaskOptions
 from mainspring.errors import DeclarationError, DuplicateTask, UnknownTask, ValidationError
 from mainspring.job import SYSTEM, NewJob
 from mainspring.text.texts import did_you_mean
@@ -61,9 +60,9 @@ class Registry:
     @overload
     def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(self, /, **options: Unpack[Options]) -> Declare: ...
-    def task(self, fn: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
-        """Declare a function as a task; see `mainspring.declare.task.Options` for what may be said about it."""
+    def task(self, /, **options: Unpack[TaskOptions]) -> Declare: ...
+    def task(self, fn: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
+        """Declare a function as a task; see `mainspring.declare.task.TaskOptions` for what may be said about it."""
 
         def declare(fn: Callable[..., R]) -> Task[..., R]:
             task: Task[..., R] = Task(fn, app=self.name, **options)
@@ -75,7 +74,7 @@ class Registry:
     def schedule(
         self, name: str, rule: Rule, task: Task[..., Any] | str, /, **options: Unpack[ScheduleOptions]
     ) -> Schedule:
-        """Declare that a task runs by a rule of time; see `mainspring.declare.schedule.Options` for what may be said.
+        """Declare that a task runs by a rule of time; see `mainspring.declare.schedule.ScheduleOptions` for what may be said.
 
         ::
 

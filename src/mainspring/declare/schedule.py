@@ -18,7 +18,7 @@ from mainspring.errors import UnknownOption, ValidationError
 from mainspring.job import DEFAULT_ORG, SYSTEM, NewJob
 from mainspring.text.document import read_payload
 from mainspring.text.texts import MAX_NAME, MAX_QUEUE, did_you_mean, text_problem
-from mainspring.when.fire import MOST, ON_TIME, CatchUp, Running
+from mainspring.when.fire import MOST, ON_TIME, CatchUp, WhileRunning
 from mainspring.when.rule import Rule
 from mainspring.when.zones import EPOCH
 
@@ -40,7 +40,7 @@ _EMPTY: Final = msgspec.Raw(b"{}")
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class Options(TypedDict, total=False):
+class ScheduleOptions(TypedDict, total=False):
     """What may be said about a schedule; what is left out has the default shown."""
 
     payload: Mapping[str, Any]  # {}
@@ -48,7 +48,7 @@ class Options(TypedDict, total=False):
     catch_up: CatchUp  # "latest": after nobody looked for a while, the last instant fires; "skip": none; "all"
     within: timedelta | None  # None; an instant that is later than this is missed, whatever catch_up says
     most: int | None  # 1000; of catch_up="all", the last so many
-    running: Running  # "allow"; "skip": no fire while the job of the last one is not finished
+    running: WhileRunning  # "allow"; "skip": no fire while the job of the last one is not finished
     jitter: timedelta  # 0; its jobs are due up to so much later
     queue: str | None  # the task's
     priority: int | None  # the task's
@@ -58,7 +58,7 @@ class Options(TypedDict, total=False):
     spread: timedelta  # 0; their jobs are due evenly over this window
 
 
-OPTIONS: Final = Options.__annotations__.keys()
+OPTIONS: Final = ScheduleOptions.__annotations__.keys()
 _SPANS: Final[dict[str, tuple[timedelta, timedelta, str]]] = {
     "within": (ON_TIME, LONGEST_DELAY, "from 1 minute to 10 years"),
     "jitter": (timedelta(0), timedelta(days=1), "from 0 to 1 day"),
@@ -79,7 +79,13 @@ class Schedule:
     """
 
     def __init__(
-        self, name: str, rule: Rule, task: Task[..., Any] | str, *, app: str | None = None, **options: Unpack[Options]
+        self,
+        name: str,
+        rule: Rule,
+        task: Task[..., Any] | str,
+        *,
+        app: str | None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> None:
         self.name, self.rule, self.app = name, rule, app
         self.task = task.name if isinstance(task, Task) else task
@@ -89,7 +95,7 @@ class Schedule:
         self.catch_up: CatchUp = options.get("catch_up", "latest")
         self.within = options.get("within")
         self.most = options.get("most")
-        self.running: Running = options.get("running", "allow")
+        self.running: WhileRunning = options.get("running", "allow")
         self.jitter = options.get("jitter", timedelta(0))
         self.zones = options.get("zones")
         self.entities = options.get("entities")
@@ -130,7 +136,7 @@ class Schedule:
     def _words(self) -> str:
         return self.rule.describe(None if self.zones is None else EACH_ZONE)
 
-    def _check(self, task: object, options: Options) -> None:
+    def _check(self, task: object, options: ScheduleOptions) -> None:
         if problem := text_problem(self.name, MAX_NAME):
             _refuse("name", problem)
         for option in options.keys() - OPTIONS:
@@ -145,7 +151,7 @@ class Schedule:
         for field, limit in (("org", MAX_NAME), ("queue", MAX_QUEUE)):
             if values.get(field) is not None and (problem := text_problem(values[field], limit)):
                 _refuse(field, problem)
-        for field, known in (("catch_up", get_args(CatchUp)), ("running", get_args(Running))):
+        for field, known in (("catch_up", get_args(CatchUp)), ("running", get_args(WhileRunning))):
             if (value := values.get(field, known[0])) not in known:
                 _refuse(field, f"is not one of {', '.join(known)}{did_you_mean(value, known)}")
         for field, (least, longest, words) in _SPANS.items():
@@ -163,7 +169,7 @@ class Schedule:
             _refuse("payload", "is not a mapping")
         self._check_together(options)
 
-    def _check_together(self, options: Options) -> None:
+    def _check_together(self, options: ScheduleOptions) -> None:
         """Refuse what would be without meaning."""
         catch_up = options.get("catch_up", "latest")
         if options.get("most") is not None and catch_up != "all":

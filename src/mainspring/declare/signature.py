@@ -84,7 +84,7 @@ def aware(hint: Any) -> Any:
     return Union[changed] if origin in (Union, UnionType) else origin[changed]  # noqa: UP007 (built at run time)
 
 
-class Shape:
+class TypeShape:
     """What a type can hold that msgspec does not check by itself when a value of it is written."""
 
     def __init__(self, hint: Any, where: str) -> None:

@@ -29,13 +29,13 @@ from mainspring.text.texts import MAX_NAME, MAX_QUEUE, did_you_mean, text_proble
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Runs = Literal["async", "thread", "process"]
+RunsIn = Literal["async", "thread", "process"]
 
 TIMEOUT: Final = timedelta(minutes=5)
 SNOOZE_LIMIT: Final = timedelta(days=7)
 
 
-class Options(TypedDict, total=False):
+class TaskOptions(TypedDict, total=False):
     """What a declaration may say; what it leaves out comes from the category, or has the default shown."""
 
     name: str  # the function's
@@ -63,7 +63,7 @@ class Options(TypedDict, total=False):
     aliases: tuple[str, ...]  # former names, so that jobs enqueued under them still run
 
 
-OPTIONS: Final = Options.__annotations__.keys()
+OPTIONS: Final = TaskOptions.__annotations__.keys()
 
 
 class Task(Generic[P, R]):
@@ -74,7 +74,7 @@ class Task(Generic[P, R]):
 
     sweeps = False  # True: what it enqueues should have been enqueued before
 
-    def __init__(self, fn: Callable[..., R], *, app: str, **options: Unpack[Options]) -> None:
+    def __init__(self, fn: Callable[..., R], *, app: str, **options: Unpack[TaskOptions]) -> None:
         update_wrapper(self, fn)
         self.fn = fn
         self.app = app
@@ -217,14 +217,14 @@ class Task(Generic[P, R]):
             "payload": self.codec.schema(),
         }
 
-    def _checked(self, options: Options) -> Options:
+    def _checked(self, options: TaskOptions) -> TaskOptions:
         yields = inspect.isgeneratorfunction(self.fn) or inspect.isasyncgenfunction(self.fn)
         if yields or not (inspect.isfunction(self.fn) or inspect.ismethod(self.fn)):  # a block's are its methods
             raise self._wrong("a handler is a function or an async function")
         for option in options.keys() - OPTIONS:
             raise UnknownOption(f"task {self.name}: unknown option {option!r}{did_you_mean(option, OPTIONS)}")
         try:
-            options = msgspec.convert(options, Options)
+            options = msgspec.convert(options, TaskOptions)
         except msgspec.ValidationError as error:
             raise self._wrong(str(error)) from None
         category = options.get("category", "default")
@@ -245,7 +245,7 @@ class Task(Generic[P, R]):
             raise self._wrong("timeout is not positive")
         return options
 
-    def _runs(self, *, cpu: bool) -> Runs:
+    def _runs(self, *, cpu: bool) -> RunsIn:
         if (
             not inspect.isroutine(self.fn)
             or inspect.isgeneratorfunction(self.fn)

@@ -32,7 +32,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
+class KeyHolder(msgspec.Struct, frozen=True, kw_only=True):
     """The job of the same key that this one waits for; no state: it is gone."""
 
     id: UUID
@@ -55,7 +55,7 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True):
     state: str | None
 
 
-class Flow(msgspec.Struct, frozen=True, kw_only=True):
+class FlowWait(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs this one waits for, and one that shows why; or the batch whose end it waits for."""
 
     open: int
@@ -63,7 +63,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     batch: UUID | None
 
 
-class Breaker(msgspec.Struct, frozen=True, kw_only=True):
+class BreakerHold(msgspec.Struct, frozen=True, kw_only=True):
     """What the job needs and was put off by."""
 
     need: str
@@ -74,7 +74,7 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     forced_reason: str | None
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointPause(msgspec.Struct, frozen=True, kw_only=True):
     """Where the job would deliver to, and which was paused."""
 
     id: UUID
@@ -83,7 +83,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
 
 
-class Gate(msgspec.Struct, frozen=True, kw_only=True):
+class LimitStanding(msgspec.Struct, frozen=True, kw_only=True):
     """A limit that concerns the job: how much room it has, and until when it has put the job off."""
 
     name: str
@@ -106,7 +106,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
         return f"the limit {self.name}{by} ({words(self.rate, per, self.concurrency, self.in_order)})"
 
 
-class Quarantine(msgspec.Struct, frozen=True, kw_only=True):
+class TaskQuarantine(msgspec.Struct, frozen=True, kw_only=True):
     """Since when the task is held back, because its jobs have killed so many workers."""
 
     held_at: datetime
@@ -151,14 +151,14 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     job: Job
     ticket: Ticket | None
-    held_by: Holder | None
+    held_by: KeyHolder | None
     paused: Pause | None
-    flow: Flow | None = None
-    breaker: Breaker | None = None
-    endpoint: Endpoint | None = None
-    limits: list[Gate] = []
+    flow: FlowWait | None = None
+    breaker: BreakerHold | None = None
+    endpoint: EndpointPause | None = None
+    limits: list[LimitStanding] = []
     fair: bool = False
-    quarantine: Quarantine | None = None
+    quarantine: TaskQuarantine | None = None
     locked_by: Lock | None
     crew: list[Mate]
     ahead: int
@@ -166,7 +166,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     rescuers: int
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimCheck(msgspec.Struct, frozen=True, kw_only=True):
     """One predicate of the claim: whether it holds (None: it does not decide), what was found, and the short reason."""
 
     name: str
@@ -183,7 +183,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     claimable: bool
     verdict: str
-    checks: list[Check]
+    checks: list[ClaimCheck]
     advice: str | None
     at: datetime
 
@@ -210,56 +210,56 @@ def explain(s: Situation, advice: str | None = None) -> Explanation:
     )
 
 
-def _checks(s: Situation) -> list[Check]:
+def _checks(s: Situation) -> list[ClaimCheck]:
     if s.ticket is None:
         what = "it is running" if s.lease else "it has ended"
-        return [Check(name="waits", holds=False, detail=f"{what}: only a job that waits is claimed", reason=what)]
+        return [ClaimCheck(name="waits", holds=False, detail=f"{what}: only a job that waits is claimed", reason=what)]
     tries = f"after attempt {s.job.attempt} of {s.job.max_attempts}" if s.job.attempt else "not attempted yet"
-    waits = Check(name="waits", holds=True, detail=f"it is {s.job.state}, {tries}")
+    waits = ClaimCheck(name="waits", holds=True, detail=f"it is {s.job.state}, {tries}")
     lane = (_due(s, s.ticket), _held(s), _breaker(s), _paused(s, s.ticket))
     here = (_quarantine(s, s.ticket), _locked(s), _turn(s, s.ticket))
     return [waits, *lane, *_endpoint(s), *_flow(s), *_limits(s), *_crew(s, s.ticket), *here]
 
 
-def _due(s: Situation, ticket: Ticket) -> Check:
+def _due(s: Situation, ticket: Ticket) -> ClaimCheck:
     when = f"{ago(ticket.due_at, s.now)}, at {instant(ticket.due_at)}"
     if ticket.due:
-        return Check(name="due", holds=True, detail=f"due {when}")
+        return ClaimCheck(name="due", holds=True, detail=f"due {when}")
     if any(
         gate.put_off_to is not None for gate in s.limits
     ):  # the claim sees the limit's time; what decides is the limit
-        return Check(name="due", holds=None, detail=f"due {when}, but for a limit")
+        return ClaimCheck(name="due", holds=None, detail=f"due {when}, but for a limit")
     if s.held_by or s.flow or s.breaker or s.endpoint:  # the claim sees it as due never; what decides is who holds it
-        return Check(name="due", holds=None, detail=f"due {when}, once it is no longer held")
+        return ClaimCheck(name="due", holds=None, detail=f"due {when}, once it is no longer held")
     reason = f"it is due {ago(ticket.due_at, s.now)}"
     if ticket.retrying:
         reason = f"attempt {s.job.attempt} of {s.job.max_attempts} failed{_error(s.job.error)}, and the next is due "
         reason += ago(ticket.due_at, s.now)
-    return Check(name="due", holds=False, detail=f"due {when}", reason=reason)
+    return ClaimCheck(name="due", holds=False, detail=f"due {when}", reason=reason)
 
 
-def _held(s: Situation) -> Check:
+def _held(s: Situation) -> ClaimCheck:
     if s.held_by is None:
-        return Check(name="held", holds=True, detail="no other job of its key is in front of it")
+        return ClaimCheck(name="held", holds=True, detail="no other job of its key is in front of it")
     state = f"is {s.held_by.state}" if s.held_by.state else "has ended: the next rescue frees this one"
     detail = f"job {s.held_by.id} of the same key {state}"
-    return Check(name="held", holds=False, detail=detail, reason=f"it waits for job {s.held_by.id}, which {state}")
+    return ClaimCheck(name="held", holds=False, detail=detail, reason=f"it waits for job {s.held_by.id}, which {state}")
 
 
-def _limits(s: Situation) -> list[Check]:
+def _limits(s: Situation) -> list[ClaimCheck]:
     """Each limit that concerns the job: whether it would let it in now."""
     if not s.limits:
-        return [Check(name="limits", holds=True, detail="no limit concerns it")]
+        return [ClaimCheck(name="limits", holds=True, detail="no limit concerns it")]
     return [_limit(s, gate) for gate in s.limits]
 
 
-def _limit(s: Situation, gate: Gate) -> Check:
+def _limit(s: Situation, gate: LimitStanding) -> ClaimCheck:
     name = f"limit {gate.name}"
     late = f"; worker {gate.late} was let have jobs, and cannot start them in time" if gate.late else ""
     if gate.in_order and gate.after is not None:
         text = f"in order: it waits for job {gate.after} of strand {gate.key}"
     elif gate.in_place or (gate.room > 0 and gate.put_off_to is None):
-        return Check(name=name, holds=True, detail=f"{gate} has room for {max(gate.room, 1)}{late}")
+        return ClaimCheck(name=name, holds=True, detail=f"{gate} has room for {max(gate.room, 1)}{late}")
     elif gate.rate is not None:
         text = f"{gate} has let in its {gate.rate}" if gate.room <= 0 else f"{gate} has put it off"
         when = gate.put_off_to or gate.opens_at
@@ -272,14 +272,16 @@ def _limit(s: Situation, gate: Gate) -> Check:
         )
         text = f"{gate} {full}"
         text += f"; it asks again {ago(gate.put_off_to, s.now)}" if gate.put_off_to else ""
-    return Check(name=name, holds=False, detail=f"{text}; `mainspring limit show {gate.name}` shows it", reason=text)
+    return ClaimCheck(
+        name=name, holds=False, detail=f"{text}; `mainspring limit show {gate.name}` shows it", reason=text
+    )
 
 
-def _breaker(s: Situation) -> Check:
+def _breaker(s: Situation) -> ClaimCheck:
     """A breaker takes a job that it stops out of the claim's way, until it closes or lets the job try."""
     found = s.breaker
     if found is None:
-        return Check(name="breaker", holds=True, detail="no breaker has put it off")
+        return ClaimCheck(name="breaker", holds=True, detail="no breaker has put it off")
     if found.forced_by:
         why = f": {found.forced_reason}" if found.forced_reason else ""
         state = f"held {found.state} by {found.forced_by}{why}"
@@ -292,10 +294,10 @@ def _breaker(s: Situation) -> Check:
             state += f"; the next probe is {ago(found.next_probe, s.now)}"
     text = f"it needs {found.need}, whose breaker is {state}"
     detail = f"{text}; `mainspring breaker show {found.need.partition(':')[0]}` shows it"
-    return Check(name="breaker", holds=False, detail=detail, reason=text)
+    return ClaimCheck(name="breaker", holds=False, detail=detail, reason=text)
 
 
-def _endpoint(s: Situation) -> list[Check]:
+def _endpoint(s: Situation) -> list[ClaimCheck]:
     """Whether a delivery waits for an endpoint that is paused; nothing where it does not."""
     found = s.endpoint
     if found is None:
@@ -304,10 +306,10 @@ def _endpoint(s: Situation) -> list[Check]:
     text += f", since {span(s.now - found.since)}" if found.since else ""
     text += f": {found.reason}" if found.reason else ""
     detail = f"{text}; `mainspring webhook endpoint resume {found.id}` starts it again"
-    return [Check(name="endpoint", holds=False, detail=detail, reason=text)]
+    return [ClaimCheck(name="endpoint", holds=False, detail=detail, reason=text)]
 
 
-def _flow(s: Situation) -> list[Check]:
+def _flow(s: Situation) -> list[ClaimCheck]:
     """Which jobs, or which batch, it waits for; nothing where it waits for none."""
     flow = s.flow
     if flow is None:
@@ -316,24 +318,24 @@ def _flow(s: Situation) -> list[Check]:
         what = "its parents, which have ended: the next sweep frees it"
         if flow.batch is not None:
             what = f"batch {flow.batch}, whose jobs have not all ended"
-        return [Check(name="parents", holds=False, detail=f"it waits for {what}", reason=f"it waits for {what}")]
+        return [ClaimCheck(name="parents", holds=False, detail=f"it waits for {what}", reason=f"it waits for {what}")]
     others = f" and {flow.open - 1} more" if flow.open > 1 else ""
     decide = ": replay or discard it" if flow.first.state in ("failed", "dead") else ""
     text = f"it waits for job {flow.first.id} of {flow.first.task}, which is {flow.first.state}{decide}{others}"
-    return [Check(name="parents", holds=False, detail=text, reason=text)]
+    return [ClaimCheck(name="parents", holds=False, detail=text, reason=text)]
 
 
-def _paused(s: Situation, ticket: Ticket) -> Check:
+def _paused(s: Situation, ticket: Ticket) -> ClaimCheck:
     if s.paused is None:
-        return Check(name="paused", holds=True, detail=f"{ticket.queue} is not paused")
+        return ClaimCheck(name="paused", holds=True, detail=f"{ticket.queue} is not paused")
     by = f" by {s.paused.paused_by}" if s.paused.paused_by else ""
     why = f": {s.paused.pause_reason}" if s.paused.pause_reason else ""
     text = f"{ticket.queue} was paused{by} {ago(s.paused.paused_at, s.now)}{why}"
     detail = f"{text}; `mainspring queue resume {ticket.queue}` starts it again"
-    return Check(name="paused", holds=False, detail=detail, reason=text)
+    return ClaimCheck(name="paused", holds=False, detail=detail, reason=text)
 
 
-def _crew(s: Situation, ticket: Ticket) -> list[Check]:
+def _crew(s: Situation, ticket: Ticket) -> list[ClaimCheck]:
     """Does somebody serve the queue, and does somebody who serves it know the task?"""
     serving = [mate for mate in s.crew if mate.serves]
     knowing = [mate for mate in serving if mate.knows]
@@ -343,42 +345,42 @@ def _crew(s: Situation, ticket: Ticket) -> list[Check]:
         detail = f"{reason}; {living}" if s.crew else f"{reason}: start one with `mainspring worker run`"
         idle = "decided once a worker serves the queue"
         return [
-            Check(name="queue", holds=False, detail=detail, reason=reason),
-            Check(name="task", holds=None, detail=idle),
+            ClaimCheck(name="queue", holds=False, detail=detail, reason=reason),
+            ClaimCheck(name="task", holds=None, detail=idle),
         ]
-    queue = Check(name="queue", holds=True, detail=f"{_names(serving)} {_verb(serving, 'serve')} {ticket.queue}")
+    queue = ClaimCheck(name="queue", holds=True, detail=f"{_names(serving)} {_verb(serving, 'serve')} {ticket.queue}")
     if knowing:
         return [
             queue,
-            Check(name="task", holds=True, detail=f"{_names(knowing)} {_verb(knowing, 'know')} {s.job.task}"),
+            ClaimCheck(name="task", holds=True, detail=f"{_names(knowing)} {_verb(knowing, 'know')} {s.job.task}"),
         ]
     reason = f"no living worker that serves {ticket.queue} knows the task {s.job.task}"
     hint = "is it declared in the application that they run, and are they of the newest version?"
-    return [queue, Check(name="task", holds=False, detail=f"{reason}: {hint}", reason=reason)]
+    return [queue, ClaimCheck(name="task", holds=False, detail=f"{reason}: {hint}", reason=reason)]
 
 
-def _locked(s: Situation) -> Check:
+def _locked(s: Situation) -> ClaimCheck:
     if s.locked_by is None:
-        return Check(name="unlocked", holds=True, detail="no open transaction has locked it")
+        return ClaimCheck(name="unlocked", holds=True, detail="no open transaction has locked it")
     lock = s.locked_by
     since = f" for {span(lock.seconds)}" if lock.seconds is not None else ""
     text = f"session {lock.pid} ({lock.name or 'without a name'}, {lock.state or 'active'}{since}) has locked it"
-    return Check(name="unlocked", holds=False, detail=f"{text} in an open transaction", reason=text)
+    return ClaimCheck(name="unlocked", holds=False, detail=f"{text} in an open transaction", reason=text)
 
 
-def _quarantine(s: Situation, ticket: Ticket) -> Check:
+def _quarantine(s: Situation, ticket: Ticket) -> ClaimCheck:
     """A task whose jobs have killed several workers is held back; who crashed twice runs alone in any case."""
     found = s.quarantine
     if found is None:
-        return Check(name="quarantine", holds=True, detail="its task has not killed several workers")
+        return ClaimCheck(name="quarantine", holds=True, detail="its task has not killed several workers")
     since = span(s.now - found.held_at)
     text = f"the task {s.job.task} has been in quarantine for {since}: its jobs killed {found.workers} workers"
     rule = "one of them a second at most runs alone, as a probe; the first that succeeds ends it"
     detail = f"{text}; {rule}, and so does `mainspring quarantine release {s.job.task}`"
-    return Check(name="quarantine", holds=None if ticket.crashes > 1 else False, detail=detail, reason=text)
+    return ClaimCheck(name="quarantine", holds=None if ticket.crashes > 1 else False, detail=detail, reason=text)
 
 
-def _turn(s: Situation, ticket: Ticket) -> Check:
+def _turn(s: Situation, ticket: Ticket) -> ClaimCheck:
     """Who goes first: in its lane, as slots are free; suspects few at a time, and who crashed twice alone."""
     able = [mate for mate in s.crew if mate.serves and mate.knows]
     ahead = f"{_jobs(s.ahead)} of {ticket.queue} ahead of it"
@@ -387,15 +389,15 @@ def _turn(s: Situation, ticket: Ticket) -> Check:
         if ticket.crashes > 1:
             rule = "such a job runs alone, in a process of its own or in a worker that holds nothing else"
         detail = f"it may have crashed a worker, {_times(ticket.crashes)}: {rule}"
-        return Check(name="turn", holds=None, detail=f"{detail}; {ahead}" if ticket.due else detail)
+        return ClaimCheck(name="turn", holds=None, detail=f"{detail}; {ahead}" if ticket.due else detail)
     ahead += "; organisations take turns, and these are of its own" * s.fair
     detail = f"priority {ticket.priority}, {ahead}" if ticket.due else f"priority {ticket.priority}"
     if able and all(mate.running >= mate.concurrency for mate in able):
         detail += f"; every worker was full at its last heartbeat ({sum(mate.running for mate in able)} jobs)"
-    return Check(name="turn", holds=None, detail=detail)
+    return ClaimCheck(name="turn", holds=None, detail=detail)
 
 
-def _waits(s: Situation, blocked: list[Check]) -> str:
+def _waits(s: Situation, blocked: list[ClaimCheck]) -> str:
     reasons = [check.reason for check in blocked]
     if len(reasons) == 1:
         return _sentence(f"{reasons[0]}; nothing else holds it")

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from mainspring.errors import DeclarationError
 
-Kind: TypeAlias = Literal["gauge", "counter"]
+MeasureKind: TypeAlias = Literal["gauge", "counter"]
 #: So many series may one measure have: more would be a label without bounds.
 MOST: Final = 1000
 #: The engine's names that do not begin with `mainspring_`.
@@ -29,7 +29,7 @@ class Measure:
     name: str
     help: str
     sql: str
-    kind: Kind
+    kind: MeasureKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Measured:
     errors: int = 0
 
 
-def measure(name: str, help: str, sql: str, *, kind: Kind = "gauge") -> Measure:
+def measure(name: str, help: str, sql: str, *, kind: MeasureKind = "gauge") -> Measure:
     """Declare a number of your application: SQL whose last column is the value, and whose others are labels.
 
     ::
@@ -57,7 +57,7 @@ def measure(name: str, help: str, sql: str, *, kind: Kind = "gauge") -> Measure:
         raise DeclarationError(f"measure {name}: is not a name of Prometheus: letters, digits and underscores")
     if name.startswith(("mainspring_", "__")) or _base(name) in ENGINES or name in ENGINES:
         raise DeclarationError(f"measure {name}: is a name of the engine")
-    if kind not in get_args(Kind):
+    if kind not in get_args(MeasureKind):
         raise DeclarationError(f"measure {name}: kind: is not gauge or counter")
     if kind == "gauge" and _SUFFIX.search(name):
         raise DeclarationError(f"measure {name}: a gauge's name does not end like a counter's or a histogram's")

@@ -26,9 +26,9 @@ SHORTEST: Final = timedelta(seconds=1)
 LONGEST: Final = timedelta(days=1)
 
 #: (subject, text) or (subject, text, organisation) for each thing that is wrong now; a text may be None.
-Row: TypeAlias = Sequence[Any]
+WatchRow: TypeAlias = Sequence[Any]
 #: SQL that answers such rows, or an async function of a connection that does.
-Condition: TypeAlias = "str | Callable[[AsyncConnection[Any]], Awaitable[Iterable[Row]]]"
+Condition: TypeAlias = "str | Callable[[AsyncConnection[Any]], Awaitable[Iterable[WatchRow]]]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from mainspring.health.alert import RUNBOOK, Severity
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AlertRule:
     """When an alert fires: `check` names what is wrong in the gauges, `expr` says the same to Prometheus."""
 
     name: str
@@ -71,63 +71,63 @@ def _bloat(found: Gauges) -> Iterable[tuple[str | None, str]]:
             yield None, f"{table.name} holds {table.dead} dead rows beside {table.live} live ones"
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[AlertRule, ...] = (
+    AlertRule(
         "dead-letter-entry", "warning", "a job entered the dead letter",
         "increase(deadletter_total[5m]) > 0", wait="0m",
     ),
-    Rule(
+    AlertRule(
         "dead-letter-old", "warning", "a dead letter has waited for more than a day",
         "mainspring_deadletter_oldest_age_seconds > 86400", check=_old_letters,
     ),
-    Rule(
+    AlertRule(
         "queue-late", "critical", "a queue starts its jobs later than its target",
         "mainspring_oldest_due_age_seconds > mainspring_start_target_seconds unless mainspring_queue_paused == 1",
         wait="2m", check=_late,
     ),
-    Rule(
+    AlertRule(
         "no-worker", "critical", "no worker is alive",
         "mainspring_workers_alive == 0 or absent(mainspring_workers_alive)", wait="1m", check=_nobody,
     ),
-    Rule(
+    AlertRule(
         "heartbeat-silent", "critical", "no heartbeat job has succeeded for more than five minutes",
         "mainspring_heartbeat_age_seconds > 300", check=_silent,
     ),
-    Rule(
+    AlertRule(
         "breaker-open", "warning", "jobs wait because a dependency does not answer, or somebody holds its breaker open",
         "mainspring_breaker_open == 1", wait="10m", check=_broken,
     ),
-    Rule(
+    AlertRule(
         "loop-stuck", "critical", "the event loop of a worker stands still, and all its jobs with it",
         "mainspring_loop_still_seconds > 30 or increase(mainspring_loop_stuck_total[10m]) > 0", wait="0m",
     ),
-    Rule(
+    AlertRule(
         "lease-rescues", "warning", "workers die or freeze while they run jobs",
         "sum(increase(mainspring_lease_rescues_total[10m])) > 10", wait="0m",
     ),
-    Rule(
+    AlertRule(
         "task-quarantined", "critical", "a task is held back because its jobs kill workers",
         "mainspring_task_quarantined == 1", wait="0m", check=_killing,
     ),
-    Rule(
+    AlertRule(
         "lease-losses", "warning", "a worker lost leases: it froze, or the database was away",
         "sum(increase(mainspring_lease_losses_total[10m])) + sum(increase(mainspring_stale_outcomes_total[10m])) > 10",
         wait="0m",
     ),
-    Rule(
+    AlertRule(
         "horizon-held", "warning", "something keeps dead rows from being removed, which slows claims",
         "mainspring_xmin_age_seconds > 600", check=_horizon,
     ),
-    Rule(
+    AlertRule(
         "tickets-bloated", "warning", "dead rows pile up in the hot tables",
         'mainspring_table_dead_rows{table=~"waiting|running"} > 100000 + mainspring_table_live_rows', wait="10m",
         check=_bloat,
     ),
-    Rule(
+    AlertRule(
         "wakeups-lost", "warning", "a worker hears no hints: jobs start up to a poll interval later",
         "mainspring_wakeups_up == 0", wait="5m",
     ),
-    Rule(
+    AlertRule(
         "database-away", "critical", "a worker cannot reach the database",
         "mainspring_database_up == 0 or mainspring_gauges_up == 0", wait="1m",
     ),

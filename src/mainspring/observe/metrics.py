@@ -100,7 +100,7 @@ class Histogram:
         family.add_metric(labels, buckets, self._sum)
 
 
-class Cell:
+class TaskCounts:
     """What is counted for one task in one queue; the attempts are of the task, whatever the queue."""
 
     __slots__ = ("attempts", "counts", "duration", "failed", "labels", "lateness")
@@ -153,8 +153,8 @@ class Metrics(Collector):
         self._tasks = None if tasks is None else set(tasks.names())
         self._queues = {*QUEUES, *(task.queue for task in tasks or ())}
         self._known = len(self._queues)
-        self._cells: dict[tuple[str, str], Cell] = {}  # by the names as they come; several may share a cell
-        self._shared: dict[tuple[str, str], Cell] = {}
+        self._cells: dict[tuple[str, str], TaskCounts] = {}  # by the names as they come; several may share a cell
+        self._shared: dict[tuple[str, str], TaskCounts] = {}
         self._attempts: dict[str, Histogram] = {}
         for task in tasks or ():
             self._cell(task.name, task.queue)
@@ -174,7 +174,7 @@ class Metrics(Collector):
         for (kind, task, queue), events in groups.items():
             self._count(self._cells.get((task, queue)) or self._cell(task, queue), kind, events)
 
-    def _count(self, cell: Cell, kind: type[JobEvent], events: list[Any]) -> None:
+    def _count(self, cell: TaskCounts, kind: type[JobEvent], events: list[Any]) -> None:
         cell.counts[kind] += len(events)
         ended: list[Any] = []
         if kind is JobStarted:
@@ -249,14 +249,14 @@ class Metrics(Collector):
             case SweepFound(sweep=sweep, count=count):
                 self._swept[sweep] += count
 
-    def _cell(self, task: str, queue: str) -> Cell:
+    def _cell(self, task: str, queue: str) -> TaskCounts:
         """Where a job is counted: under its names where they are known, else as one of the others."""
         known = self._tasks is None or task in self._tasks
         if queue not in self._queues and len(self._queues) < self._known + MOST_QUEUES:
             self._queues.add(queue)
         labels = task if known and len(self._cells) < 10_000 else OTHER, queue if queue in self._queues else OTHER
         attempts = self._attempts.get(labels[0]) or self._attempts.setdefault(labels[0], Histogram(ATTEMPTS))
-        cell = self._shared.get(labels) or self._shared.setdefault(labels, Cell(*labels, attempts))
+        cell = self._shared.get(labels) or self._shared.setdefault(labels, TaskCounts(*labels, attempts))
         if labels == (task, queue):
             self._cells[labels] = cell
         return cell

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -13,10 +13,10 @@ import msgspec
 
 from mainspring.events import subject_of
 from mainspring.job import DEFAULT_ORG, SYSTEM
+from mainspring.when.fire import FireKind
 
 MOST_IDS = 2  # who else is in a payload is no news
 WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")  # whatever language an application sets
-How = Literal["fired", "skipped", "missed", "run_now"]
 
 
 class Fired(msgspec.Struct, frozen=True, kw_only=True, tag="fire", tag_field="kind", omit_defaults=True):
@@ -26,7 +26,7 @@ class Fired(msgspec.Struct, frozen=True, kw_only=True, tag="fire", tag_field="ki
     zone: str
     schedule: str
     org: str
-    how: How
+    how: FireKind
     reason: str | None = None
     instants: int = 1  # that this one stands for, after others were missed
     job_id: UUID | None = None

@@ -13,7 +13,7 @@ from mainspring.job import NewJob
 MOST = 100_000
 
 
-class Link(msgspec.Struct, frozen=True):
+class FlowLink(msgspec.Struct, frozen=True):
     """A job waits for others, all named by their places in the flow; `anyway`: however they end."""
 
     child: int
@@ -25,14 +25,14 @@ class Flow(msgspec.Struct, frozen=True):
     """Jobs and who waits for whom, to be enqueued in one transaction."""
 
     jobs: tuple[NewJob, ...]
-    links: tuple[Link, ...] = ()
+    links: tuple[FlowLink, ...] = ()
 
     def then(self, *parts: NewJob | Flow, anyway: bool = False) -> Flow:
         """What comes when all of this has succeeded; with `anyway`, when all of it has ended.
 
         >>> job = NewJob(task="t", payload=msgspec.Raw(b"{}"))
         >>> group(job, job).then(job).links
-        (Link(child=2, parents=(0, 1), anyway=False),)
+        (FlowLink(child=2, parents=(0, 1), anyway=False),)
         """
         flow = self
         for part in parts:
@@ -66,7 +66,7 @@ def chain(*parts: NewJob | Flow) -> Flow:
 def group(*parts: NewJob | Flow) -> Flow:
     """Side by side; `then` waits for all of them."""
     jobs: list[NewJob] = []
-    links: list[Link] = []
+    links: list[FlowLink] = []
     for part in map(_flow, parts):
         links += _moved(part.links, len(jobs))
         jobs += part.jobs
@@ -75,7 +75,7 @@ def group(*parts: NewJob | Flow) -> Flow:
 
 def _after(before: Flow, part: Flow, anyway: bool) -> Flow:
     start, tails = len(before.jobs), before.tails
-    links = [Link(start + head, tails, anyway) for head in part.heads] if tails else []
+    links = [FlowLink(start + head, tails, anyway) for head in part.heads] if tails else []
     flow = Flow(before.jobs + part.jobs, (*before.links, *_moved(part.links, start), *links))
     if sum(len(link.parents) for link in flow.links) > MOST:
         text = f"flow: its jobs wait for each other more than {MOST} times: put one job between two large groups"
@@ -83,8 +83,8 @@ def _after(before: Flow, part: Flow, anyway: bool) -> Flow:
     return flow
 
 
-def _moved(links: Sequence[Link], by: int) -> list[Link]:
-    return [Link(link.child + by, tuple(parent + by for parent in link.parents), link.anyway) for link in links]
+def _moved(links: Sequence[FlowLink], by: int) -> list[FlowLink]:
+    return [FlowLink(link.child + by, tuple(parent + by for parent in link.parents), link.anyway) for link in links]
 
 
 def _flow(part: NewJob | Flow) -> Flow:

@@ -23,7 +23,7 @@ from mainspring.declare.registry import ENGINE, Registry
 from mainspring.declare.task import Task
 from mainspring.events import Event, Observer, tell
 from mainspring.health.alert import MAX_TEXT, AlertRow, check_subject
-from mainspring.health.watch import BROKEN, MOST, Row, Watch
+from mainspring.health.watch import BROKEN, MOST, Watch, WatchRow
 from mainspring.job import SYSTEM
 from mainspring.text.sanitize import sanitize
 from mainspring.when.rule import every as rule_every
@@ -103,7 +103,7 @@ class Watching(Registry):
         return broken, asked
 
 
-async def _rows(conn: AsyncConnection[Any], one: Watch, schema: str) -> list[Row]:
+async def _rows(conn: AsyncConnection[Any], one: Watch, schema: str) -> list[WatchRow]:
     if isinstance(one.condition, str):
         cursor = await AsyncCursor(conn, row_factory=tuple_row).execute(bounded(one.condition, schema, MOST))
         return list(await cursor.fetchall())
@@ -111,7 +111,7 @@ async def _rows(conn: AsyncConnection[Any], one: Watch, schema: str) -> list[Row
         return list(await one.condition(conn))
 
 
-def _found(one: Watch, rows: Iterable[Row], org: str) -> list[Found]:
+def _found(one: Watch, rows: Iterable[WatchRow], org: str) -> list[Found]:
     """What is wrong, each thing once."""
     found: dict[tuple[str, str], Found] = {}
     for row in rows:

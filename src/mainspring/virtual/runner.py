@@ -29,7 +29,7 @@ from mainspring.virtual.ran import Crash, Drained, Ran
 from mainspring.virtual.tasks import Declared, shown
 from mainspring.virtual.visitor import Visitors
 from mainspring.worker.attempt import NEVER, LiveAttempt
-from mainspring.worker.breakers import Breakers
+from mainspring.worker.breakers import BreakerService
 from mainspring.worker.crew import Crew
 from mainspring.worker.executor import Executor
 from mainspring.worker.handlers import Handlers
@@ -41,8 +41,8 @@ from mainspring.worker.resources import Resources
 from mainspring.worker.schedules.fan_out import FanOut
 from mainspring.worker.schedules.firing import Firing
 from mainspring.worker.signal import Signal
-from mainspring.worker.state import State
-from mainspring.worker.statements import Request, Statements
+from mainspring.worker.state import WorkerState
+from mainspring.worker.statements import ExchangeRequest, ExchangeStatements
 from mainspring.worker.transactions import Transactions
 
 R = TypeVar("R", bound="Runner")
@@ -73,12 +73,12 @@ class Runner:
         self._sql = sql = Sql(tasks.schema)
         self._queues = [queue] if queue else tasks.serves()
         names = tasks.registry.names()
-        self._statements = Statements(sql, WORKER, _CONFIG, self._queues, names)
+        self._statements = ExchangeStatements(sql, WORKER, _CONFIG, self._queues, names)
         self.threads, self._pool, self._ring, bus = threads, pool, ring, Bus(tasks.observers)
-        self._state = State(WORKER, _CONFIG, Signal(), Outbox(), Rates())
+        self._state = WorkerState(WORKER, _CONFIG, Signal(), Outbox(), Rates())
         self._outbox = self._state.outbox
         rules, serves = declared(tasks.breakers, tasks.registry), (self._queues, names)
-        self._breakers = Breakers(self._use, sql, rules, serves, bus, lambda: None)
+        self._breakers = BreakerService(self._use, sql, rules, serves, bus, lambda: None)
         resources = Resources(sql, WORKER, transactions, pool, self._breakers, ring, Reports())
         handlers = Handlers(resources, threads, _Inside(threads), self._state.rates)
         self._executor = _Executor(self._state, handlers, tasks.authorize)
@@ -121,11 +121,11 @@ class Runner:
         """Write how the last attempts ended and take due jobs, in one turn as a worker does."""
         names = [task] if task else self._registry.names()
         crew = self._crew(names, want, [queue] if queue else self._queues)
-        statements = Statements(self._sql, WORKER, _CONFIG, crew.weights.names, names)
+        statements = ExchangeStatements(self._sql, WORKER, _CONFIG, crew.weights.names, names)
         suspects = {crew: want}  # here they cannot harm each other
-        reply = await statements.send(self._view, Request(self._outbox.take(), [(crew, want)], suspects))
+        reply = await statements.send(self._view, ExchangeRequest(self._outbox.take(), [(crew, want)], suspects))
         if not reply.found[0].jobs and await statements.alone_due(self._view):
-            return (await statements.send(self._view, Request(alone=True))).alone
+            return (await statements.send(self._view, ExchangeRequest(alone=True))).alone
         return reply.found[0].jobs
 
     def _crew(self, tasks: Sequence[str], size: int, queues: Sequence[str]) -> Crew:
@@ -135,7 +135,7 @@ class Runner:
         """Run one attempt, and write how it ended."""
         error, move = await self.attempt(claim)
         if outcomes := self._outbox.take():
-            await self._statements.send(self._view, Request(outcomes))
+            await self._statements.send(self._view, ExchangeRequest(outcomes))
         job = await self.job(claim.id)
         ran = Ran(job, claim.attempt, claim.claimed_at, error)
         if raise_errors and (problem := _problem(ran, move)):

@@ -22,8 +22,7 @@ from mainspring.declare.registry import Registry
 from mainspring.errors import ConfigurationError
 from mainspring.events import Observer
 from mainspring.job import Job
-from mainspring.limit import Declared as Limits
-from mainspring.limit import check_declared, owner
+from mainspring.limit import DeclaredLimit, check_declared, owner
 from mainspring.worker.executor import Authorize
 
 Tasks: TypeAlias = "App | Registry"
@@ -41,7 +40,7 @@ class Declared:
     observers: Sequence[Observer] = ()
     cipher: Cipher | None = None
     breakers: Sequence[Breaker] = ()
-    limits: Sequence[Limits] = ()
+    limits: Sequence[DeclaredLimit] = ()
 
     @classmethod
     def by(cls, tasks: Tasks) -> Declared:

@@ -14,8 +14,8 @@ from mainspring.text.span import span
 from mainspring.when.rule import Rule, Tick
 
 CatchUp = Literal["skip", "latest", "all"]
-Running = Literal["allow", "skip"]
-How = Literal["fired", "skipped", "missed", "run_now"]
+WhileRunning = Literal["allow", "skip"]
+FireKind = Literal["fired", "skipped", "missed", "run_now"]
 
 #: A fire up to so much after its instant is on time (ENG-13.03); whoever comes later was away, and catches up.
 ON_TIME: Final = timedelta(seconds=60)
@@ -28,13 +28,13 @@ _INSTANT: Final = timedelta(microseconds=1)
 _GOLDEN: Final = (5**0.5 - 1) / 2
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class FirePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What a schedule does about instants that passed while nobody looked, and while its last job is not finished."""
 
     catch_up: CatchUp = "latest"
     within: timedelta | None = None
     most: int | None = None
-    running: Running = "allow"
+    running: WhileRunning = "allow"
     on_time: timedelta = ON_TIME
 
 
@@ -42,18 +42,18 @@ class Occurrence(NamedTuple):
     """An instant of a schedule and what becomes of it; several missed ones stand at the last of them."""
 
     tick: Tick
-    how: How
+    how: FireKind
     reason: str | None = None
     instants: int = 1
 
 
-def decide(rule: Rule, after: datetime, now: datetime, policy: Policy, *, busy: bool = False) -> list[Occurrence]:
+def decide(rule: Rule, after: datetime, now: datetime, policy: FirePolicy, *, busy: bool = False) -> list[Occurrence]:
     """What becomes of the instants later than `after` and not later than `now`, in order.
 
     >>> from datetime import UTC
     >>> from mainspring.when.rule import daily
     >>> monday, thursday = datetime(2026, 6, 1, tzinfo=UTC), datetime(2026, 6, 4, 12, tzinfo=UTC)
-    >>> for one in decide(daily("10:00"), monday, thursday, Policy(catch_up="latest")):
+    >>> for one in decide(daily("10:00"), monday, thursday, FirePolicy(catch_up="latest")):
     ...     print(f"{one.tick.at:%a} {one.how} {one.instants}")
     Wed missed 3
     Thu fired 1
@@ -73,7 +73,7 @@ def decide(rule: Rule, after: datetime, now: datetime, policy: Policy, *, busy: 
     return [*passed, *_one_at_a_time(found, policy, busy)]
 
 
-def _caught_up(rule: Rule, after: datetime, now: datetime, policy: Policy) -> list[Tick]:
+def _caught_up(rule: Rule, after: datetime, now: datetime, policy: FirePolicy) -> list[Tick]:
     last = rule.last(after, now)
     if last is None:
         return []
@@ -97,7 +97,7 @@ def _latest(rule: Rule, after: datetime, now: datetime, most: int) -> list[Tick]
         reach *= 2
 
 
-def _one_at_a_time(ticks: list[Tick], policy: Policy, busy: bool) -> Iterator[Occurrence]:
+def _one_at_a_time(ticks: list[Tick], policy: FirePolicy, busy: bool) -> Iterator[Occurrence]:
     for tick in ticks:
         if busy and policy.running == "skip":
             yield Occurrence(tick, "skipped", "the job of the last fire is not finished")
@@ -106,7 +106,7 @@ def _one_at_a_time(ticks: list[Tick], policy: Policy, busy: bool) -> Iterator[Oc
             busy = True
 
 
-def _why_missed(missed: Tick, now: datetime, policy: Policy, found: list[Tick]) -> str:
+def _why_missed(missed: Tick, now: datetime, policy: FirePolicy, found: list[Tick]) -> str:
     late = f"nobody looked for {span(now - missed.at)}"
     if policy.catch_up == "skip":
         return f"{late}; catch_up is skip"

@@ -32,7 +32,7 @@ from mainspring.when.occurrences import Gap, Overlap, occurrences
 from mainspring.when.phrase import cron_in_words, interval_in_words, read_interval
 from mainspring.when.zones import EPOCH, check_zone, zone_info
 
-Kind = Literal["cron", "every"]
+RuleKind = Literal["cron", "every"]
 
 MON: Final = "MON"
 TUE: Final = "TUE"
@@ -79,7 +79,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, eq=False, forbid_unknown_f
     '2026-04-01 09:00:00, 2026-04-01 10:00:00 BST'
     """
 
-    kind: Kind
+    kind: RuleKind
     expression: str | None = None
     interval: timedelta | None = None
     anchor: datetime | None = None
@@ -89,7 +89,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, eq=False, forbid_unknown_f
 
     def __post_init__(self) -> None:
         check_zone(self.zone)
-        for field, values in (("kind", Kind), ("gap", Gap), ("overlap", Overlap)):
+        for field, values in (("kind", RuleKind), ("gap", Gap), ("overlap", Overlap)):
             _check_choice(field, getattr(self, field), get_args(values))
         if self.kind == "cron":
             _check_absent("interval", self.interval)

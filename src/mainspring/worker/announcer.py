@@ -37,10 +37,10 @@ from mainspring.worker.attempt import NEVER, LiveAttempt
 ON_TIME = 60.0  # seconds after its due time that a start may come
 
 #: What is told of a job: (job_id, task, queue, org_id, project_id, request_id, correlation_id, attempt, subject).
-About = tuple[UUID, str, str, str, UUID | None, str, str, int, dict[str, Any] | None]
+JobFields = tuple[UUID, str, str, str, UUID | None, str, str, int, dict[str, Any] | None]
 
 
-def about(attempt: LiveAttempt) -> About:
+def about(attempt: LiveAttempt) -> JobFields:
     """The fields that every event of an attempt begins with."""
     job, field = attempt.claim, attempt.task.subject
     subject = subject_of(job.payload, field) if field else None
@@ -92,7 +92,7 @@ class Announcer:
     def rescued(self, rows: Sequence[Sequence[Any]]) -> None:
         """These jobs were taken back from workers that are gone."""
         for job_id, worker, state, task, queue, org_id, project_id, request_id, correlation_id, attempt, *rest in rows:
-            job: About = job_id, task, queue, org_id, project_id, request_id, correlation_id, attempt, None
+            job: JobFields = job_id, task, queue, org_id, project_id, request_id, correlation_id, attempt, None
             shared, quarantined = rest
             self.bus.emit(JobLeaseExpired(*job, worker, state, shared))
             if quarantined:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from mainspring.audit import written_event
-from mainspring.cipher import Keys, Seal
+from mainspring.cipher import OrgKeys, Seal
 from mainspring.db import audit, batches, jobs, steps
 from mainspring.db.batches import Together, jobs_of, org_of
 from mainspring.db.cipher import Keyring
@@ -32,7 +32,7 @@ from mainspring.worker.steps import Memory, read, refuse_inside_step, written
 
 T = TypeVar("T")
 #: Jobs that are written in one piece with the job's success, and how.
-Group = tuple[list[NewJob], Callable[[Sequence[NewJob]], Dialogue[list[Enqueued]]]]
+EnqueueGroup = tuple[list[NewJob], Callable[[Sequence[NewJob]], Dialogue[list[Enqueued]]]]
 
 #: Pauses between tries to keep what is done: a connection that broke must not make it be done again.
 PAUSES = (0.1, 0.5, 2.0)
@@ -84,7 +84,7 @@ class BaseContext:
         self.job = attempt.claim
         self.result: Any = None
         self.follow_ups: list[NewJob] = []
-        self.groups: list[Group] = []
+        self.groups: list[EnqueueGroup] = []
         self._attempt = attempt
         self._resources = resources
         self._sql, self._worker = resources.sql, resources.worker
@@ -105,17 +105,17 @@ class BaseContext:
         refuse_inside_step("ctx.enqueue()")
         return complete(wanted, NOBODY)  # the handler's context makes them follow-ups
 
-    def _sorted(self, wanted: Sequence[NewJob | Together]) -> tuple[list[NewJob], list[Group]]:
+    def _sorted(self, wanted: Sequence[NewJob | Together]) -> tuple[list[NewJob], list[EnqueueGroup]]:
         """What is enqueued one by one, and what in one piece; completed and checked."""
         single = self.completed(tuple(job for job in wanted if isinstance(job, NewJob)))
         return single, [self._planned(what) for what in wanted if not isinstance(what, NewJob)]
 
-    def _planned(self, what: Together) -> Group:
+    def _planned(self, what: Together) -> EnqueueGroup:
         wanted = self.completed(tuple(jobs_of(what)))
         org = org_of(wanted, self.job.org_id)
         return wanted, lambda sealed: batches.enqueue(self._sql, what, sealed, org)
 
-    def _joining(self, wanted: tuple[NewJob, ...]) -> Group:
+    def _joining(self, wanted: tuple[NewJob, ...]) -> EnqueueGroup:
         return self.completed(wanted), lambda sealed: batches.join(self._sql, self.job, sealed)
 
     def tell_created(self, wanted: Sequence[NewJob], answers: list[Enqueued]) -> None:
@@ -154,7 +154,7 @@ class BaseContext:
     def _parents_key(self, parents: Sequence[Job]) -> str | None:
         return next(filter(None, map(key_in, parents)), None)
 
-    def _parents_shown(self, parents: Sequence[Job], keys: Keys) -> list[Job]:
+    def _parents_shown(self, parents: Sequence[Job], keys: OrgKeys) -> list[Job]:
         return [job if key_in(job) is None else readable_job(job, keys) for job in parents]
 
     def audit(self, event: str, **detail: object) -> None:

@@ -12,7 +12,7 @@ import psycopg
 
 from mainspring.breaker import Breaker, Need, counts, fit
 from mainspring.db import breakers
-from mainspring.db.breakers import Change, Seen, Serves
+from mainspring.db.breakers import BreakerView, Change, Serves
 from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Dialogue
@@ -39,7 +39,7 @@ PATIENCE = 30.0  # seconds that a thread waits for the event loop
 Use: TypeAlias = Callable[[Callable[[psycopg.AsyncConnection[Any]], Awaitable[Any]]], Awaitable[Any]]
 
 
-class Breakers(Service):
+class BreakerService(Service):
     """Every process decides by what it last saw; what it does not know costs a few calls, never a wrong state."""
 
     def __init__(
@@ -206,7 +206,7 @@ class Breakers(Service):
             with suppress(Exception):
                 await self.tick(thorough=True)
 
-    def _learn(self, rows: list[Seen]) -> None:
+    def _learn(self, rows: list[BreakerView]) -> None:
         now = self._clock()
         seen = {BreakerId(*row[:3]): row for row in rows}
         self._declared = all(whole(name) in seen for name in self._rules)

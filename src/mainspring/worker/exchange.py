@@ -22,8 +22,8 @@ from mainspring.worker.outbox import Outcomes
 from mainspring.worker.pace import Pace
 from mainspring.worker.rates import gates_of
 from mainspring.worker.service import backoff, log
-from mainspring.worker.state import State
-from mainspring.worker.statements import Reply, Request, Statements
+from mainspring.worker.state import WorkerState
+from mainspring.worker.statements import ExchangeReply, ExchangeRequest, ExchangeStatements
 from mainspring.worker.tracker import Tracker
 
 LATEST_FLUSH = 0.005  # an outcome waits so long for company
@@ -35,8 +35,8 @@ class Exchange:
     def __init__(
         self,
         dsn: str,
-        state: State,
-        statements: Statements,
+        state: WorkerState,
+        statements: ExchangeStatements,
         tracker: Tracker,
         pace: Pace,
         reachable: Callable[[Exception | None], None],  # told whether the database answers
@@ -261,7 +261,7 @@ class Exchange:
             await self._statements.execute(conn, [("lower_idle", [])])
         return True
 
-    def _request(self) -> Request:
+    def _request(self) -> ExchangeRequest:
         """What this turn sends; whom it asks for, nobody else asks for until its answer is here."""
         pace, now = self.pace, self._loop.time()
         outcomes, asks, alone = self._wishes(now)
@@ -278,7 +278,7 @@ class Exchange:
         # While much keeps coming, polls find it, and hints would only cost.
         longest = self._config.poll_interval.total_seconds()
         sleeps = polling and self._hears() and not pace.flooded
-        return Request(
+        return ExchangeRequest(
             outcomes, asks, suspects={crew: crew.suspects.ask() for crew, want in asks if want}, at=now, alone=alone,
             polling=polling, idle_for=min(pace.poll * 2, longest) if sleeps else None, reported=reported, wanted=wanted,
             shares=self._rates.known and (bool(asks) or alone), still=still,
@@ -298,7 +298,7 @@ class Exchange:
                 asks = [(self._crews[0], 0)]
         return outcomes, asks, alone
 
-    def _failed(self, request: Request, error: BaseException) -> None:
+    def _failed(self, request: ExchangeRequest, error: BaseException) -> None:
         """Nobody knows what became of it: outcomes go out again, and what was claimed is cleared up."""
         pace, outcomes = self.pace, request.outcomes
         pace.solitude.running = pace.solitude.running and not request.alone
@@ -314,7 +314,7 @@ class Exchange:
         self._unsure = self._unsure or bool(request.asks) or request.alone
         self._signal.set()
 
-    def _take_in(self, request: Request, reply: Reply) -> None:
+    def _take_in(self, request: ExchangeRequest, reply: ExchangeReply) -> None:
         """Learn from a reply, and take the claimed jobs in."""
         pace, ended = self.pace, self._loop.time()
         self._cautious = self._cautious and not request.outcomes
@@ -339,7 +339,7 @@ class Exchange:
         if reply.shares is not None:
             self._share(request, reply)
 
-    def _share(self, request: Request, reply: Reply) -> None:
+    def _share(self, request: ExchangeRequest, reply: ExchangeReply) -> None:
         """What the database says about the shares of rates."""
         texts = {job.gates for claim in reply.found for job in claim.jobs if job.gates is not None}
         got = {gate for text in texts for gate in gates_of(text)}

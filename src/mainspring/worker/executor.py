@@ -24,7 +24,7 @@ from mainspring.worker.halving import CRASHED, halve
 from mainspring.worker.handlers import Handlers
 from mainspring.worker.processes import Late
 from mainspring.worker.service import job_log, log
-from mainspring.worker.state import State
+from mainspring.worker.state import WorkerState
 
 #: (organisation, project, actor, task) → None to allow, or the reason why not. Async or not.
 Authorize = Callable[[Claim], "str | Awaitable[str | None] | None"]
@@ -34,7 +34,7 @@ class Executor:
     """Runs each attempt in a task of its own, from its slot to the outbox."""
 
     def __init__(
-        self, state: State, handlers: Handlers, authorize: Authorize | None = None, trace: Trace | None = None
+        self, state: WorkerState, handlers: Handlers, authorize: Authorize | None = None, trace: Trace | None = None
     ) -> None:
         self._attempts, self._outbox, self._counts = state.attempts, state.outbox, state.counts
         self._rates, self._signal, self._announcer = state.rates, state.signal, state.announcer

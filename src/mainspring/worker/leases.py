@@ -85,7 +85,7 @@ class Canceller(Service):
                 attempt.cancelled = True
 
 
-class Watch(Service):
+class LeaseWatch(Service):
     """Interrupts attempts whose lease can no longer be trusted or whose time is up, without asking the database."""
 
     def __init__(self, config: WorkerConfig, attempts: Mapping[int, LiveAttempt], tracker: Tracker) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from mainspring.breaker import Breaker, Window, gate
-from mainspring.db.breakers import Call, Seen
+from mainspring.db.breakers import BreakerView, CallTally
 from mainspring.job import SYSTEM
 from mainspring.outcome import BreakerOpen
 
@@ -154,20 +154,20 @@ class LocalBreaker:
         """Whether the database should hear something. Successes matter beside failures only, or before we go."""
         return bool(self._failed or self._probes or ((self.troubled or thorough) and self._succeeded))
 
-    def take(self, now: float) -> list[Call]:
+    def take(self, now: float) -> list[CallTally]:
         """What the database has not heard."""
         calls = [
-            Call(*self.id, succeeded=int(not bad), ages=[0.0] if bad else [], probe=epoch)
+            CallTally(*self.id, succeeded=int(not bad), ages=[0.0] if bad else [], probe=epoch)
             for epoch, bad in self._probes
         ]
         if self._failed or self._succeeded:
             within = self._window.counts(now)[1]
             ages = [max(now - began, 0.0) for began in self._failed]
-            calls.append(Call(*self.id, succeeded=min(self._succeeded, within), ages=ages))
+            calls.append(CallTally(*self.id, succeeded=min(self._succeeded, within), ages=ages))
         self._failed, self._succeeded, self._probes = [], 0, []
         return calls
 
-    def put_back(self, call: Call, now: float) -> None:
+    def put_back(self, call: CallTally, now: float) -> None:
         """It was not heard."""
         if call.probe is not None:
             self._probes.append((call.probe, bool(call.ages)))
@@ -175,7 +175,7 @@ class LocalBreaker:
             self._failed += [now - age for age in call.ages]
             self._succeeded += call.succeeded
 
-    def learn(self, seen: Seen | None, now: float) -> bool:
+    def learn(self, seen: BreakerView | None, now: float) -> bool:
         """What the database says; None: it knows of no trouble. Whether it closes by that."""
         self.troubled = seen is not None and seen.troubled
         self.held = seen is not None and seen.held

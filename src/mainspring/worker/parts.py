@@ -25,14 +25,14 @@ from mainspring.declare.registry import Registry
 from mainspring.events import Bus, WakeupsLost, WakeupsRestored
 from mainspring.worker.announcer import Announcer
 from mainspring.worker.attempt import LiveAttempt, Trace
-from mainspring.worker.breakers import Breakers
+from mainspring.worker.breakers import BreakerService
 from mainspring.worker.cell import Cell
 from mainspring.worker.connection import SharedConnection
 from mainspring.worker.crew import Crew
 from mainspring.worker.exchange import Exchange
 from mainspring.worker.executor import Authorize, Executor
 from mainspring.worker.handlers import Handlers
-from mainspring.worker.leases import Canceller, Renewer, Watch
+from mainspring.worker.leases import Canceller, LeaseWatch, Renewer
 from mainspring.worker.outbox import Outbox
 from mainspring.worker.pace import Pace
 from mainspring.worker.processes import Children
@@ -47,17 +47,17 @@ from mainspring.worker.sealer import Sealer
 from mainspring.worker.service import Service
 from mainspring.worker.signal import Signal
 from mainspring.worker.solitude import Solitude
-from mainspring.worker.state import State
-from mainspring.worker.statements import Statements
+from mainspring.worker.state import WorkerState
+from mainspring.worker.statements import ExchangeStatements
 from mainspring.worker.tracker import Tracker
 from mainspring.worker.transactions import Transactions
-from mainspring.worker.wakeups import Listener, TriggerListener
+from mainspring.worker.wakeups import HintListener, TriggerListener
 
 FIRING = 60.0  # seconds that a turn of the scheduler may take, the queries of applications included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class WorkerSettings:
     """What a worker is told."""
 
     id: str
@@ -88,7 +88,7 @@ class Parts:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: WorkerSettings,
         bus: Bus,
         counts: Counter[str],
         attempts: dict[int, LiveAttempt],
@@ -99,7 +99,7 @@ class Parts:
         rescue, renew = asyncio.Event(), asyncio.Event()  # wake services that are built after who wakes them
         rates = Rates(config.speed, known=settings.limited, wake=signal.set)
         announcer = Announcer(bus, settings.id) if bus else None
-        self.state = State(settings.id, config, signal, Outbox(signal.set), rates, announcer, counts, attempts)
+        self.state = WorkerState(settings.id, config, signal, Outbox(signal.set), rates, announcer, counts, attempts)
         self.connection = self._connection(config.lease.total_seconds() / 4)
         self.transactions = Transactions(settings.dsn, settings.name, size=config.transactions, prepare=config.prepare)
         self.pool = self._pool()
@@ -119,7 +119,7 @@ class Parts:
         self.listener = self._listener(canceller) if config.wakeups else None
         self.exchange = self._exchange(reachable)
         renewer = Renewer(self.connection, self._sql, settings.id, config, attempts, self.tracker.lose, renew)
-        self.watch = Watch(config, attempts, self.tracker)
+        self.watch = LeaseWatch(config, attempts, self.tracker)
         self.rescuer = Rescuer(
             self.connection, self._sql, self.state, self.exchange, self._solitude.probed, renew, rescue
         )
@@ -145,10 +145,10 @@ class Parts:
             timeout=wait, answered_within=None,  # a handler takes its time
         )  # fmt: skip
 
-    def _breakers(self) -> Breakers:
+    def _breakers(self) -> BreakerService:
         settings, serves = self._settings, (list(self._settings.queues), self._settings.registry.names())
         use, hint, speed = self.connection.use, self.state.signal.hint, settings.config.speed
-        return Breakers(use, self._sql, settings.breakers, serves, self._bus, hint, speed)
+        return BreakerService(use, self._sql, settings.breakers, serves, self._bus, hint, speed)
 
     def _handlers(self) -> Handlers:
         resources = Resources(
@@ -191,7 +191,7 @@ class Parts:
         fan_out = FanOut(self._sql, firing, self.pool, None)
         return Scheduler(self.connection, self._connection(FIRING), self._sql, settings.config, firing, fan_out)
 
-    def _listener(self, canceller: Canceller) -> Listener:
+    def _listener(self, canceller: Canceller) -> HintListener:
         settings, state, scheduler, breakers = self._settings, self.state, self.scheduler, self.breakers
 
         def heard(hint: str) -> None:
@@ -205,12 +205,12 @@ class Parts:
         def changed(alive: bool) -> None:
             self._bus.emit((WakeupsRestored if alive else WakeupsLost)(settings.id))
 
-        return Listener(settings.listen_dsn, settings.schema, settings.name, heard, changed)
+        return HintListener(settings.listen_dsn, settings.schema, settings.name, heard, changed)
 
     def _exchange(self, reachable: Callable[[Exception | None], None]) -> Exchange:
         settings, listener, crews = self._settings, self.listener, list(self.crews.values())
         tasks = [name for crew in crews for name in crew.tasks]
-        statements = Statements(self._sql, settings.id, settings.config, list(settings.queues), tasks)
+        statements = ExchangeStatements(self._sql, settings.id, settings.config, list(settings.queues), tasks)
         pace = Pace(settings.config, crews, self._solitude)
         return Exchange(
             settings.dsn, self.state, statements, self.tracker, pace, reachable,

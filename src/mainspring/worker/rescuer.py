@@ -16,7 +16,7 @@ from mainspring.outcome import CRASH_BUDGET
 from mainspring.worker.connection import SharedConnection
 from mainspring.worker.exchange import Exchange
 from mainspring.worker.service import Service, job_log, log
-from mainspring.worker.state import State
+from mainspring.worker.state import WorkerState
 
 BEAT = 10.0
 START = datetime(2000, 1, 1, tzinfo=UTC)
@@ -39,7 +39,7 @@ class Rescuer(Service):
         self,
         connection: SharedConnection,
         sql: Sql,
-        state: State,
+        state: WorkerState,
         exchange: Exchange,
         probed: set[str],  # tasks of which a job has succeeded alone
         renew: asyncio.Event,  # makes this worker renew its leases

@@ -10,7 +10,7 @@ from psycopg_pool import ConnectionPool
 
 from mainspring.db.cipher import Keyring
 from mainspring.db.schema import Sql
-from mainspring.worker.breakers import Breakers
+from mainspring.worker.breakers import BreakerService
 from mainspring.worker.reporter import Reports
 from mainspring.worker.transactions import Transactions
 
@@ -23,7 +23,7 @@ class Resources:
     worker: str  # its id
     transactions: Transactions  # for async handlers
     pool: ConnectionPool[Connection[Any]]  # for plain functions, in threads
-    breakers: Breakers
+    breakers: BreakerService
     ring: Keyring
     reports: Reports
 

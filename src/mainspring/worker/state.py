@@ -14,7 +14,7 @@ from mainspring.worker.signal import Signal
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class WorkerState:
     """Made before any part, so that each gets what it needs when it is built."""
 
     worker: str  # its id

@@ -26,7 +26,7 @@ EVERY_OLDEST = 8  # every eighth claim takes the oldest job whatever its priorit
 
 #: When the next timer is due, if there is one, and the database's time at which that was asked.
 NextDue: TypeAlias = "tuple[timedelta | None, datetime] | None"
-Statement: TypeAlias = tuple[str, list[Any]]  # its name, and its parameters
+PipelinedStatement: TypeAlias = tuple[str, list[Any]]  # its name, and its parameters
 
 _json = msgspec.json.Encoder().encode
 
@@ -57,7 +57,7 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ExchangeRequest:
     """What one turn sends."""
 
     outcomes: Outcomes = field(default_factory=Outcomes)
@@ -74,7 +74,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Reply:
+class ExchangeReply:
     """What came back."""
 
     found: list[Claimed]
@@ -85,7 +85,7 @@ class Reply:
     shares: list[Any] | None = None  # of rates, every one that this worker keeps
 
 
-class Statements:
+class ExchangeStatements:
     """Puts a turn into statements, and their rows into values."""
 
     def __init__(
@@ -94,9 +94,9 @@ class Statements:
         self._sql, self._worker, self._lease = sql, worker, config.lease_there
         self.queues, self.tasks = list(queues), list(tasks)
 
-    async def send(self, conn: psycopg.AsyncConnection[Any], request: Request) -> Reply:
+    async def send(self, conn: psycopg.AsyncConnection[Any], request: ExchangeRequest) -> ExchangeReply:
         """Write outcomes and claim jobs."""
-        reply = Reply([])
+        reply = ExchangeReply([])
         statements = self._outcomes(request.outcomes)
         if request.idle_for is not None:
             # The flag first, then the claim: a job that comes between is seen by one of them.
@@ -112,8 +112,8 @@ class Statements:
         _read(reply, statements, await self.execute(conn, statements))
         return reply
 
-    def _outcomes(self, outcomes: Outcomes) -> list[Statement]:
-        worker, statements = self._worker, list[Statement]()
+    def _outcomes(self, outcomes: Outcomes) -> list[PipelinedStatement]:
+        worker, statements = self._worker, list[PipelinedStatement]()
         if outcomes.done:
             statements.append(("complete", [worker, _array(str(attempt.claim.epoch) for attempt in outcomes.done)]))
         if outcomes.results:
@@ -124,7 +124,7 @@ class Statements:
             statements.append(("settle", [worker, _json(moves).decode()]))
         return statements
 
-    def _claims(self, request: Request, reply: Reply) -> Iterator[Statement]:
+    def _claims(self, request: ExchangeRequest, reply: ExchangeReply) -> Iterator[PipelinedStatement]:
         """One for each crew that asks, and one for a job that runs alone."""
         worker, lease, reported = self._worker, self._lease, request.reported
         for crew, want in request.asks:
@@ -143,7 +143,9 @@ class Statements:
             scope = [self.queues, ones, start, start, start, start, self.tasks]
             yield "claim", [worker, lease, 1, *scope, False, 0, True, reported]
 
-    async def execute(self, conn: psycopg.AsyncConnection[Any], statements: Sequence[Statement]) -> list[list[Any]]:
+    async def execute(
+        self, conn: psycopg.AsyncConnection[Any], statements: Sequence[PipelinedStatement]
+    ) -> list[list[Any]]:
         """Execute statements in one transaction and one round trip; a single one is a transaction by itself."""
         cursors = [conn.cursor(binary=True, row_factory=tuple_row) for _ in statements]
         sql, prepare = self._sql, conn.prepare_threshold is not None  # a pooler may have made it None
@@ -188,7 +190,7 @@ class Statements:
         return {epoch: VERBS[state] for epoch, state in await cursor.fetchall() if state in VERBS}
 
 
-def _read(reply: Reply, statements: Sequence[Statement], answers: Sequence[list[Any]]) -> None:
+def _read(reply: ExchangeReply, statements: Sequence[PipelinedStatement], answers: Sequence[list[Any]]) -> None:
     """Put the rows of each statement where they belong."""
     claims = iter(reply.found)
     for (name, _), rows in zip(statements, answers, strict=True):

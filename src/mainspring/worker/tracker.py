@@ -20,7 +20,7 @@ from mainspring.worker.outbox import Outcomes
 from mainspring.worker.rates import gates_of
 from mainspring.worker.service import job_log, log
 from mainspring.worker.share import Share
-from mainspring.worker.state import State
+from mainspring.worker.state import WorkerState
 
 
 async def _unknown() -> None: ...
@@ -38,7 +38,7 @@ def trust(config: WorkerConfig, sent_at: float) -> float:
 class Tracker:
     """Knows which jobs are this worker's, and what became of those that were."""
 
-    def __init__(self, state: State, registry: Registry, crews: Mapping[str, Crew], executor: Executor) -> None:
+    def __init__(self, state: WorkerState, registry: Registry, crews: Mapping[str, Crew], executor: Executor) -> None:
         self._config, self._attempts, self._outbox = state.config, state.attempts, state.outbox
         self._rates, self._signal, self._counts = state.rates, state.signal, state.counts
         self._announcer = state.announcer

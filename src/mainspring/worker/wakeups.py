@@ -21,7 +21,7 @@ AGAIN = 1.0  # seconds until a trigger that has ended listens again
 POOLED = 60.0  # how often to look whether the pooler is gone
 
 
-class Listener(Service):
+class HintListener(Service):
     """Passes every hint on."""
 
     listening = False  # whether hints arrive

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class _Lane:
+class _LaneWeights:
     name: str
     weight: int
     credit: int = 0
@@ -31,7 +31,7 @@ class Weights:
     """
 
     def __init__(self, weights: Mapping[str, int]) -> None:
-        self._lanes = [_Lane(name, weight) for name, weight in weights.items()]
+        self._lanes = [_LaneWeights(name, weight) for name, weight in weights.items()]
 
     @property
     def names(self) -> list[str]:
@@ -43,7 +43,7 @@ class Weights:
         ordered, limits = self._shared(total)
         return [lane.name for lane in ordered], limits
 
-    def _shared(self, total: int) -> tuple[list[_Lane], list[int]]:
+    def _shared(self, total: int) -> tuple[list[_LaneWeights], list[int]]:
         if len(self._lanes) == 1:
             return self._lanes, [total]
         for lane in self._lanes:

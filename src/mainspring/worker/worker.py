@@ -31,15 +31,14 @@ from mainspring.declare.registry import Registry
 from mainspring.errors import DatabaseUnavailable
 from mainspring.events import Bus, DatabaseAway, DatabaseBack, Observer, WorkerStarted, WorkerStopped, WorkerStopping
 from mainspring.health.trouble import Trouble
-from mainspring.limit import Declared as Limits
-from mainspring.limit import check_declared, owner
+from mainspring.limit import DeclaredLimit, check_declared, owner
 from mainspring.text.sanitize import sanitize
 from mainspring.worker import aside
 from mainspring.worker.attempt import LiveAttempt, Trace
 from mainspring.worker.executor import Authorize
 from mainspring.worker.handover import Handover
 from mainspring.worker.leases import Renewer
-from mainspring.worker.parts import Parts, Settings
+from mainspring.worker.parts import Parts, WorkerSettings
 from mainspring.worker.rescuer import Heartbeat
 from mainspring.worker.service import backoff, job_log, log
 from mainspring.worker.watchdog import Watchdog
@@ -73,7 +72,7 @@ class Worker:
         cipher: Cipher | None = None,
         trace: Trace | None = None,
         breakers: Sequence[Breaker] = (),
-        limits: Sequence[Limits] | None = None,  # None: they are somebody else's to declare
+        limits: Sequence[DeclaredLimit] | None = None,  # None: they are somebody else's to declare
         triggers: Sequence[Trigger] = (),
         alone: str | None = None,  # the id of a worker that runs only what must run alone
         cell: Sequence[str] | None = None,  # the command line of such a worker; None: this one runs them itself
@@ -244,8 +243,8 @@ class Worker:
 
     # -- what it is told, and what it tells ------------------------------------------------------------------------
 
-    def _settings(self) -> Settings:
-        return Settings(
+    def _settings(self) -> WorkerSettings:
+        return WorkerSettings(
             id=self.id, dsn=self._dsn, listen_dsn=self._listen_dsn, schema=self._schema, registry=self._registry,
             config=self._config, queues=self._queues(), breakers=self._breakers, limited=bool(self._limits),
             authorize=self._authorize, cipher=self._cipher, trace=self._trace, triggers=self._triggers,

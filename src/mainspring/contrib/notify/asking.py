@@ -21,7 +21,7 @@ from mainspring.contrib.notify.template import Template, check_channels
 from mainspring.contrib.notify.values import normalised
 from mainspring.db import notify as db
 from mainspring.db import recipients
-from mainspring.db.notify import Asked, Class, Note, Refused
+from mainspring.db.notify import Asked, Class, Note, NotifyRefusal
 from mainspring.db.recipients import Channel, Recipient
 from mainspring.db.statement import Dialogue
 from mainspring.declare.caller import current_job
@@ -111,7 +111,7 @@ class Request:
         pairs = [self._note(org, *place, job, now, known) for place, job in zip(places, jobs, strict=True)]
         notes, wanted = [note for note, _ in pairs], [job for _, job in pairs]
         answer = yield from db.request(self.setup.sql, notes, wanted, best_effort=self.best_effort)
-        if isinstance(answer, Refused):
+        if isinstance(answer, NotifyRefusal):
             refused(self.template.name, answer.text)
             return []
         return answer

@@ -11,13 +11,13 @@ from mainspring.contrib.webhooks.receiver import Receiver, Replayed
 from mainspring.contrib.webhooks.signature import Message, new_secret, verify, verify_plain
 from mainspring.contrib.webhooks.target import TargetRefused
 from mainspring.contrib.webhooks.transport import Transport
-from mainspring.db.webhooks import Delivery, Endpoint, Made
+from mainspring.db.webhooks import Delivery, Endpoint, MadeDelivery
 
 __all__ = [
     "STANDARD",
     "Delivery",
     "Endpoint",
-    "Made",
+    "MadeDelivery",
     "Message",
     "Policy",
     "Receiver",

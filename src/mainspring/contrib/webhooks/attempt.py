@@ -16,7 +16,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from mainspring.cipher import SEALED, Keys
+from mainspring.cipher import SEALED, OrgKeys
 from mainspring.contrib.by import AsyncHandlerSeam
 from mainspring.contrib.webhooks import request, vault, verdict
 from mainspring.contrib.webhooks.endpoint import read_headers
@@ -26,7 +26,7 @@ from mainspring.db import jobs, webhooks
 from mainspring.db.jobs import Who
 from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.schema import Sql
-from mainspring.db.webhooks import Begun, Endpoint, Kept
+from mainspring.db.webhooks import AttemptRecord, Begun, Endpoint
 from mainspring.declare.caller import NOBODY
 from mainspring.declare.context import Context
 from mainspring.declare.envelope import complete
@@ -82,7 +82,7 @@ class Sender:
         try:
             answer = await self.transport.post(begun.url, headers, body, timeout=self.timeout)
         except (Failure, TargetRefused) as error:
-            await self._failed(ctx, begun, Kept(error=verdict.words(error)))
+            await self._failed(ctx, begun, AttemptRecord(error=verdict.words(error)))
             raise
         problem = verdict.failure(answer, begun.now + timedelta(seconds=answer.seconds))
         kept = _sealed(verdict.kept(answer, problem), keys if begun.body.startswith(SEALED) else None, org, begun.id)
@@ -93,7 +93,7 @@ class Sender:
             dialogue = webhooks.record(self.sql, org, begun.id, kept, delivered=True)
             await run_async(async_psycopg_door(conn), dialogue)
 
-    async def _failed(self, ctx: Context, begun: Begun, kept: Kept, *, gone: bool = False) -> None:
+    async def _failed(self, ctx: Context, begun: Begun, kept: AttemptRecord, *, gone: bool = False) -> None:
         """Keep how the call ended; a receiver that is gone gets nothing more."""
         org, was = ctx.job.org_id, False
         async with ctx.db() as conn:
@@ -119,7 +119,7 @@ class Sender:
             ctx.log.error("nobody is told that endpoint %s is gone: %s", endpoint, sanitize(repr(error), 500))
 
 
-def _sealed(kept: Kept, keys: Keys | None, org: str, delivery: UUID) -> Kept:
+def _sealed(kept: AttemptRecord, keys: OrgKeys | None, org: str, delivery: UUID) -> AttemptRecord:
     """What is kept of an answer, encrypted where the body of its delivery is."""
     if keys is None or kept.headers is None or kept.body is None:
         return kept

@@ -28,19 +28,19 @@ from mainspring.contrib.webhooks.transport import TIMEOUT, Transport
 from mainspring.db import jobs, webhooks
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Dialogue
-from mainspring.db.webhooks import Endpoint, Made, Published
+from mainspring.db.webhooks import Endpoint, MadeDelivery, Published
 from mainspring.declare.block import Block
 from mainspring.declare.caller import current
 from mainspring.declare.context import Context
 from mainspring.declare.registry import Registry
 from mainspring.errors import ConfigurationError
 from mainspring.job import DEFAULT_ORG, Enqueued, NewJob
-from mainspring.limit import Declared, concurrency
+from mainspring.limit import DeclaredLimit, concurrency
 from mainspring.retry import Retry, listed
 
 if TYPE_CHECKING:
     from mainspring.app import App
-    from mainspring.cipher import Keys
+    from mainspring.cipher import OrgKeys
 
 #: The schedule that the Standard Webhooks specification recommends: ten attempts in three days.
 STANDARD: Final = listed(5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400)
@@ -98,7 +98,7 @@ class Webhooks(Block):
         self._sql = Sql(DEFAULT_SCHEMA)
         self.registry = Registry("webhooks")
         self.breakers = (breaker,)
-        self.limits: Sequence[Declared] = () if concurrency is None else (_bound(task, concurrency),)
+        self.limits: Sequence[DeclaredLimit] = () if concurrency is None else (_bound(task, concurrency),)
 
         @self.registry.task(
             name=task,
@@ -134,7 +134,7 @@ class Webhooks(Block):
         *,
         by: SyncBy,
         **how: Unpack[How],
-    ) -> list[Made]: ...
+    ) -> list[MadeDelivery]: ...
     @overload
     def publish(
         self,
@@ -144,7 +144,7 @@ class Webhooks(Block):
         *,
         by: AsyncBy,
         **how: Unpack[How],
-    ) -> Coroutine[Any, Any, list[Made]]: ...
+    ) -> Coroutine[Any, Any, list[MadeDelivery]]: ...
     def publish(
         self,
         event_type: str,
@@ -153,7 +153,7 @@ class Webhooks(Block):
         *,
         by: By,
         **how: Unpack[How],
-    ) -> list[Made] | Coroutine[Any, Any, list[Made]]:
+    ) -> list[MadeDelivery] | Coroutine[Any, Any, list[MadeDelivery]]:
         """Tell every endpoint of the organisation that wants such events, by a delivery and a job for each.
 
         They are written in the transaction of `conn`: the one that the change itself is written in. Without one they
@@ -194,7 +194,9 @@ class Webhooks(Block):
         """The job of a delivery, whose ids the database fills in."""
         return self._deliver.job(delivery_id=NOBODYS, endpoint_id=NOBODYS)
 
-    def tell(self, seam: Seam, told: Event, job: NewJob, conn: Any, only: UUID | None = None) -> Work[list[Made]]:
+    def tell(
+        self, seam: Seam, told: Event, job: NewJob, conn: Any, only: UUID | None = None
+    ) -> Work[list[MadeDelivery]]:
         """Publish an event by jobs like this one, whose ids the database fills in."""
         (job,) = seam.complete([job])
         keys = yield from seam.keys_to_write(job.org_id or DEFAULT_ORG)
@@ -226,7 +228,9 @@ def _hosts(about: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _publish(sql: Sql, told: Event, job: NewJob, keys: Keys | None, only: UUID | None = None) -> Dialogue[list[Made]]:
+def _publish(
+    sql: Sql, told: Event, job: NewJob, keys: OrgKeys | None, only: UUID | None = None
+) -> Dialogue[list[MadeDelivery]]:
     """The body is built here, once; where nobody says when it happened, the database does."""
     now = told.occurred_at or (yield from jobs.now(sql))
     org = job.org_id or DEFAULT_ORG
@@ -235,5 +239,5 @@ def _publish(sql: Sql, told: Event, job: NewJob, keys: Keys | None, only: UUID |
     return (yield from webhooks.publish(sql, event, job, only))
 
 
-def _bound(task: str, most: int) -> Declared:
+def _bound(task: str, most: int) -> DeclaredLimit:
     return concurrency(task=task, most=most, by="strand")

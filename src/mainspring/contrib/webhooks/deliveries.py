@@ -16,7 +16,7 @@ from mainspring.db import webhooks
 from mainspring.db.webhooks import Delivery
 
 if TYPE_CHECKING:
-    from mainspring.cipher import Keys
+    from mainspring.cipher import OrgKeys
     from mainspring.contrib.webhooks.block import Webhooks
 
 Found: TypeAlias = list[Delivery]  # the classes have a method of that name
@@ -72,7 +72,7 @@ class AsyncDeliveries(DeliveryVerbs, Async):
     """Deliveries, for async code; made by `webhooks.deliveries(client)`."""
 
 
-def _readable(found: Delivery, keys: Keys | None) -> Delivery:
+def _readable(found: Delivery, keys: OrgKeys | None) -> Delivery:
     """A delivery as it was sent; whether its body is encrypted says it of its answer too."""
     if keys is None or found.body is None or not found.body.startswith(SEALED):
         return found

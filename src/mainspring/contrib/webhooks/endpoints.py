@@ -29,7 +29,7 @@ from mainspring.job import DEFAULT_ORG
 from mainspring.uuid7 import uuid7
 
 if TYPE_CHECKING:
-    from mainspring.cipher import Keys
+    from mainspring.cipher import OrgKeys
     from mainspring.contrib.webhooks.block import Webhooks
 
 OVERLAP: Final = timedelta(hours=24)
@@ -46,7 +46,7 @@ class _New:
     headers: str | None
     secret: str
 
-    def written(self, sql: Sql, who: Who, prefix: str, url: str, keys: Keys | None) -> Dialogue[Endpoint]:
+    def written(self, sql: Sql, who: Who, prefix: str, url: str, keys: OrgKeys | None) -> Dialogue[Endpoint]:
         org = who.org_id or DEFAULT_ORG
         headers = None if self.headers is None else vault.closed(keys, org, "headers", self.id, self.headers)
         secret = vault.closed(keys, org, "secret", self.id, self.secret)

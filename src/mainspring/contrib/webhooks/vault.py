@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from mainspring.cipher import SEALED, Keys, Place, key_of
+from mainspring.cipher import SEALED, OrgKeys, SealedPlace, key_of
 from mainspring.client.colour import Work
 from mainspring.client.seam import Seam
 from mainspring.errors import ConfigurationError
 
 
-def to_read(seam: Seam, org: str, *texts: str | None) -> Work[Keys | None]:
+def to_read(seam: Seam, org: str, *texts: str | None) -> Work[OrgKeys | None]:
     """The keys that open these texts; None: none of them is encrypted."""
-    keys: Keys | None = None
+    keys: OrgKeys | None = None
     for key in {key_of(text) for text in texts if text is not None and text.startswith(SEALED)}:
         if seam.keyring.cipher is None:
             raise ConfigurationError("webhooks are encrypted, and there is no cipher: give App one")
@@ -24,15 +24,15 @@ def to_read(seam: Seam, org: str, *texts: str | None) -> Work[Keys | None]:
     return keys
 
 
-def closed(keys: Keys | None, org: str, what: str, of: UUID, text: str) -> str:
+def closed(keys: OrgKeys | None, org: str, what: str, of: UUID, text: str) -> str:
     """A text as it is kept."""
     return text if keys is None else keys.seal(_place(org, of), what, text)
 
 
-def opened(keys: Keys | None, org: str, what: str, of: UUID, text: str) -> str:
+def opened(keys: OrgKeys | None, org: str, what: str, of: UUID, text: str) -> str:
     """A text as it was."""
     return text if keys is None or not text.startswith(SEALED) else keys.open(_place(org, of), what, text)
 
 
-def _place(org: str, of: UUID) -> Place:
-    return Place(org, "webhook", str(of), str(of))
+def _place(org: str, of: UUID) -> SealedPlace:
+    return SealedPlace(org, "webhook", str(of), str(of))

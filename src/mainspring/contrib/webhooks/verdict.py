@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from mainspring.contrib.webhooks.response import Response
-from mainspring.db.webhooks import Kept
+from mainspring.db.webhooks import AttemptRecord
 from mainspring.errors import MainspringError
 from mainspring.outcome import Failure, Permanent, RetryAfter
 from mainspring.text.sanitize import masked, sanitize
@@ -58,11 +58,11 @@ def retry_after(text: str | None, now: datetime) -> timedelta | None:
         return None
 
 
-def kept(answer: Response, error: Failure | None) -> Kept:
+def kept(answer: Response, error: Failure | None) -> AttemptRecord:
     """What is kept of an answer, within the bounds that the transport has set."""
     headers = msgspec.json.encode(masked(dict(answer.headers))).decode()
     body = base64.b64encode(answer.body).decode()
-    return Kept(answer.status, None if error is None else words(error), headers, body, answer.truncated)
+    return AttemptRecord(answer.status, None if error is None else words(error), headers, body, answer.truncated)
 
 
 def words(error: Failure | MainspringError) -> str:

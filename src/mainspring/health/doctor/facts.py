@@ -34,7 +34,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
+class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The server, its settings and its sessions."""
 
     version_num: int
@@ -54,7 +54,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     prepared: list[Prepared]
 
 
-class Lane(msgspec.Struct, frozen=True, kw_only=True):
+class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A queue that has due jobs; `unknown` are tasks at its head that no living worker of it knows."""
 
     name: str
@@ -80,7 +80,7 @@ class Pile(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class TableFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A hot table as the server's statistics know it."""
 
     name: str
@@ -97,11 +97,11 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     superuser_owns: bool
     workers: int
     gone: int
-    lanes: list[Lane]
+    lanes: list[LaneFacts]
     paused: list[PausedQueue]
     expired: Pile
     dead: Pile
-    tables: list[Table]
+    tables: list[TableFacts]
     heartbeat_s: float | None = None  # since the last heartbeat job succeeded; None: there is none
 
 
@@ -129,7 +129,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     shared: bool  # two connections at once were given the same backend: a pooler in transaction mode
     listen_ms: float | None
     listen_error: str | None
-    server: Server
+    server: ServerFacts
     schema_problem: str | None = None
     later_edition: int | None = None  # of the verbs, than this version's
     engine: Engine | None = None

@@ -12,7 +12,7 @@ from mainspring.declare.schedule import make
 from mainspring.job import NewJob
 from mainspring.uuid7 import uuid7
 from mainspring.when.expression import parse
-from mainspring.when.fire import ON_TIME, CatchUp, Occurrence, Policy, Running, decide, jitter, label
+from mainspring.when.fire import ON_TIME, CatchUp, FirePolicy, Occurrence, WhileRunning, decide, jitter, label
 from mainspring.when.rule import Rule
 
 #: Where the clock runs fast, a scheduler that comes so much later in real time is on time, too.
@@ -33,7 +33,7 @@ class DueSchedule(NamedTuple):
     catch_up: CatchUp
     within: timedelta | None
     most: int | None
-    running: Running
+    running: WhileRunning
     jitter: timedelta
     by_zone: bool
     by_entity: bool
@@ -69,7 +69,7 @@ def plan(due: DueSchedule, tzdata: str) -> FirePlan:
     """
     rule = rule_of(due.rule, due.zone)
     on_time = max(ON_TIME, MOMENT * due.speed)
-    policy = Policy(catch_up=due.catch_up, within=due.within, most=due.most, running=due.running, on_time=on_time)
+    policy = FirePolicy(catch_up=due.catch_up, within=due.within, most=due.most, running=due.running, on_time=on_time)
     found = [_anew(one, due, rule, tzdata) for one in decide(rule, due.after, due.now, policy, busy=due.busy)]
     template = read_job(due.job)
     fires, jobs = list[dict[str, Any]](), list[NewJob | None]()
