@@ -11,7 +11,7 @@ from tests.sandbox.till import Clock, Receiver, Till, until
 
 from mainspring.sandbox import Fault, Sandbox
 from mainspring.sandbox.server import _listening
-from mainspring.sandbox.stripe import Manner, Settings
+from mainspring.sandbox.stripe import Manner, StripeSettings
 
 
 def test_a_reset_forgets_everything_but_the_addresses(sandbox: Sandbox, shop: Till, hook: Receiver) -> None:
@@ -27,7 +27,7 @@ def test_a_reset_forgets_everything_but_the_addresses(sandbox: Sandbox, shop: Ti
 
     assert (sandbox.url, sandbox.smtp_port) == (url, smtp)
     assert (sandbox.ledger.find(), sandbox.faults.on, sandbox.stripe.post.manners) == ([], [], [])
-    assert (sandbox.stripe.settings, dict(sandbox.faults.struck)) == (Settings(), {})
+    assert (sandbox.stripe.settings, dict(sandbox.faults.struck)) == (StripeSettings(), {})
     assert [shop.pay("k", amount=99).id, shop.v1.customers.create({}).id] == first  # the key is free, ids begin anew
     assert hook.got == []
     sandbox.faults.set(Fault(provider="stripe", kind="error", rate=0.5))

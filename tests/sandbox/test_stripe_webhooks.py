@@ -11,7 +11,7 @@ import stripe
 from tests.sandbox.till import Clock, Receiver, Till, ask, paying, till, until
 
 from mainspring.sandbox import Sandbox
-from mainspring.sandbox.stripe import Manner, Settings
+from mainspring.sandbox.stripe import Manner, StripeSettings
 from mainspring.sandbox.stripe.endpoints import local
 
 
@@ -220,7 +220,7 @@ def test_what_was_not_delivered_goes_on_after_a_restart(tmp_path: Path, hook: Re
     file = tmp_path / "sandbox.db"
     with Sandbox(path=file) as sandbox, till(sandbox) as shop:
         sandbox.stripe.register(hook.url, "charge.succeeded", secret="whsec_1")
-        sandbox.stripe.settings = Settings(webhook_gaps=(60.0,))
+        sandbox.stripe.settings = StripeSettings(webhook_gaps=(60.0,))
         hook.answers.append(503)
         shop.pay()
         until(lambda: hook.got)

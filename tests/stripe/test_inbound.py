@@ -15,7 +15,7 @@ from tests.stripe.till import SECRET, Till
 from tests.web.visit import open_to, served
 
 import mainspring as ms
-from mainspring.contrib.stripe import Charge, Event, NotYet, latest, sign
+from mainspring.contrib.stripe import Charge, NotYet, StripeEvent, latest, sign
 from mainspring.events import Event as Told
 from mainspring.events import JobDeadlettered
 from mainspring.sandbox.stripe import Manner
@@ -214,7 +214,7 @@ async def test_stripe_delivers_twice_and_late_over_a_real_line(books: Books) -> 
 
 
 async def test_a_plain_handler_reads_events_as_well_and_misses_none_silently(till: Till) -> None:
-    seen: list[Event] = []
+    seen: list[StripeEvent] = []
 
     @till.stripe.on("charge.refunded")
     @till.tasks.task

@@ -9,7 +9,7 @@ import pytest
 from tests.stripe.till import START, Till
 
 import mainspring as ms
-from mainspring.contrib.stripe import Finding, IllegalTransition, Money, Pending, overdue
+from mainspring.contrib.stripe import IllegalTransition, Money, Pending, StripeFinding, overdue
 
 pytestmark = pytest.mark.anyio
 
@@ -94,7 +94,7 @@ async def test_transfers_and_refunds_are_asked_for_as_well(till: Till) -> None:
 
 async def test_what_cannot_both_be_true_raises(till: Till) -> None:
     paid = await till.paid()
-    finding = Finding(row(20, status="canceled"), paid)
+    finding = StripeFinding(row(20, status="canceled"), paid)
 
     with pytest.raises(IllegalTransition):
         _ = finding.status

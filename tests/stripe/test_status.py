@@ -7,9 +7,17 @@ from typing import get_args
 
 import pytest
 
-from mainspring.contrib.stripe.status import STATUSES, TRANSITIONS, IllegalTransition, Kind, Status, latest, move
+from mainspring.contrib.stripe.status import (
+    STATUSES,
+    TRANSITIONS,
+    IllegalTransition,
+    MovementKind,
+    StripeStatus,
+    latest,
+    move,
+)
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[MovementKind, ...] = get_args(MovementKind)
 PAIRS = list(product(KINDS, STATUSES, STATUSES))
 #: Written out once more, so that a change of the table is a decision.
 LEGAL = {
@@ -29,7 +37,9 @@ LEGAL = {
 
 @pytest.mark.rule("STAFF-19.10")
 @pytest.mark.parametrize(("kind", "old", "new"), PAIRS, ids="-".join)
-def test_a_status_follows_another_by_the_table_or_raises(kind: Kind, old: Status, new: Status) -> None:
+def test_a_status_follows_another_by_the_table_or_raises(
+    kind: MovementKind, old: StripeStatus, new: StripeStatus
+) -> None:
     if old == new or (old, new) in LEGAL[kind]:
         assert move(kind, old, new) == new
     else:
@@ -38,7 +48,7 @@ def test_a_status_follows_another_by_the_table_or_raises(kind: Kind, old: Status
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_table_is_closed_so_that_a_lost_event_in_between_harms_nobody(kind: Kind) -> None:
+def test_the_table_is_closed_so_that_a_lost_event_in_between_harms_nobody(kind: MovementKind) -> None:
     table = TRANSITIONS[kind]
     assert set(table) == set(STATUSES)
     for status in STATUSES:
@@ -57,9 +67,11 @@ def test_the_table_is_closed_so_that_a_lost_event_in_between_harms_nobody(kind: 
         ("refund", ["pending", "action_required", "succeeded", "failed"], "failed"),
     ],
 )
-def test_events_in_every_order_have_the_same_end(kind: Kind, seen: list[Status], end: Status) -> None:
+def test_events_in_every_order_have_the_same_end(
+    kind: MovementKind, seen: list[StripeStatus], end: StripeStatus
+) -> None:
     for order in set(permutations(seen)):
-        status: Status = "pending"
+        status: StripeStatus = "pending"
         for each in order:
             status = latest(kind, status, each)
         assert status == end, order

@@ -24,7 +24,7 @@ from mainspring.contrib.stripe import (
     Stripe,
     verbs,
 )
-from mainspring.contrib.stripe.verbs import Call
+from mainspring.contrib.stripe.verbs import StripeRequest
 from mainspring.sandbox.faults import Fault
 
 pytestmark = pytest.mark.anyio
@@ -295,4 +295,4 @@ async def test_the_sdk_itself_never_tries_again(till: Till) -> None:
 
 
 async def test_calls_are_values() -> None:
-    assert Call("get", "/v1/refunds") == Call("get", "/v1/refunds", {}, None)
+    assert StripeRequest("get", "/v1/refunds") == StripeRequest("get", "/v1/refunds", {}, None)

@@ -13,10 +13,10 @@ from tests.worker.stage import SETTINGS, Stage
 import mainspring as ms
 from mainspring.config import WorkerConfig
 from mainspring.contrib.stripe import Money, Stripe
-from mainspring.contrib.stripe.verbs import Call, Calls
+from mainspring.contrib.stripe.verbs import Calls, StripeRequest
 from mainspring.job import NewJob
 from mainspring.sandbox import Sandbox
-from mainspring.sandbox.ledger import Entry
+from mainspring.sandbox.ledger import LedgerEntry
 
 START = datetime(2026, 6, 3, 14, tzinfo=UTC)
 KEY = "sk_test_canary_0123456789"
@@ -53,7 +53,7 @@ class Till:
         """Ask Stripe for something that is no business of the block."""
 
         def flow() -> Calls[Mapping[str, Any]]:
-            return (yield Call("post", path, params))
+            return (yield StripeRequest("post", path, params))
 
         return self.stripe.sync._api.run(flow())
 
@@ -89,7 +89,7 @@ class Till:
             await self.drain()
         return ids
 
-    def made(self, kind: str) -> list[Entry]:
+    def made(self, kind: str) -> list[LedgerEntry]:
         """What Stripe holds of a kind, such as payment_intent, the oldest first."""
         return self.sandbox.ledger.find(f"stripe.{kind}")[::-1]
 

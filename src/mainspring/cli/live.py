@@ -17,11 +17,11 @@ from mainspring.text.sanitize import mask
 
 if TYPE_CHECKING:
     from mainspring.db.pulse import Pulse
-    from mainspring.sandbox.ledger import Entry
+    from mainspring.sandbox.ledger import LedgerEntry
     from mainspring.simulate.timeline import Ran
 
 Watch = Literal["jobs", "all", "pulse"]
-Money: TypeAlias = "Callable[[], Iterable[Entry]]"  # what has moved since the last time it was asked
+Money: TypeAlias = "Callable[[], Iterable[LedgerEntry]]"  # what has moved since the last time it was asked
 
 MOST = 12  # lines a second; what goes wrong comes on top
 QUIET = 10  # seconds without a line, where nobody can see one that is written over
@@ -179,7 +179,7 @@ def _read(text: bytes) -> Seen:
     return Seen(found["count"], msgspec.convert(found["entries"], list[Ran]), coming and msgspec.convert(coming, Next))
 
 
-def moved(entry: Entry) -> str:
+def moved(entry: LedgerEntry) -> str:
     """Money that moved, or did not, in one line: how much, for what, and why not.
 
     >>> from mainspring.sandbox.ledger import Ledger

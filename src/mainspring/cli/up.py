@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from mainspring.app import App
     from mainspring.embedded import Cluster
-    from mainspring.sandbox.ledger import Entry
+    from mainspring.sandbox.ledger import LedgerEntry
     from mainspring.virtual.speed import Course
     from mainspring.web import Server
 
@@ -332,7 +332,7 @@ class Up:
             watch=self._wish.watch, money=self._news_of_money, json=self._wish.json, fast=fast,
         )  # fmt: skip
 
-    def _news_of_money(self) -> list[Entry]:
+    def _news_of_money(self) -> list[LedgerEntry]:
         """What money moved at the sandbox since it was asked last."""
         found = self._providers.sandbox.ledger.find(*MOVED, limit=MOST_MONEY)
         new = [entry for entry in reversed(found) if entry.serial > self._moved]

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from mainspring.sandbox.faults import Fault
-from mainspring.sandbox.ledger import Entry
+from mainspring.sandbox.ledger import LedgerEntry
 from mainspring.sandbox.providers import PROVIDERS
 from mainspring.sandbox.stripe import desk as stripe
 from mainspring.sandbox.world import World
@@ -20,7 +20,7 @@ FAULTY = (*PROVIDERS, "smtp", "smtp.connect", "smtp.data")
 MOST = 1000
 
 
-def shown(entry: Entry) -> dict[str, object]:
+def shown(entry: LedgerEntry) -> dict[str, object]:
     """An entry as JSON, without what providers keep to themselves."""
     body = {name: value for name, value in entry.body.items() if not name.startswith("_")}
     return {"serial": entry.serial, "kind": entry.kind, "id": entry.id, "at": entry.at.isoformat(), **body}

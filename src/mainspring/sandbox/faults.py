@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-Kind = Literal["slow", "error", "timeout", "drop"]
+FaultKind = Literal["slow", "error", "timeout", "drop"]
 
 
 class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -22,7 +22,7 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
 
     provider: str
-    kind: Kind
+    kind: FaultKind
     rate: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0  # of the requests
     times: Annotated[int, msgspec.Meta(ge=0)] | None = None  # so often at the most
     path: str = ""  # only requests whose path holds this
@@ -42,7 +42,7 @@ class Faults:
         self._chance = random.Random(seed)  # noqa: S311 (repeatable, no secret)
         self._lock = threading.Lock()
         self.on: list[Fault] = []
-        self.struck: Counter[tuple[str, Kind]] = Counter()
+        self.struck: Counter[tuple[str, FaultKind]] = Counter()
 
     def set(self, *faults: Fault) -> None:
         """Switch on."""
@@ -65,7 +65,7 @@ class Faults:
         self,
         provider: str,
         path: str = "",
-        kinds: Iterable[Kind] = ("slow", "error", "timeout", "drop"),
+        kinds: Iterable[FaultKind] = ("slow", "error", "timeout", "drop"),
         *,
         method: str = "",
     ) -> Fault | None:

@@ -26,19 +26,19 @@ VAT: Final = {"NOR": Decimal(23), "INT": Decimal(13), "RED": Decimal(6), "ISE": 
 CENT: Final = Decimal("0.01")
 
 
-class _Settings(msgspec.Struct, forbid_unknown_fields=True):
+class _InvoicingSettings(msgspec.Struct, forbid_unknown_fields=True):
     deduplicate: bool = False
     register: Literal["open", "close"] = "open"
 
 
-class _Client(msgspec.Struct):
+class _InvoicingClient(msgspec.Struct):
     id: int | None = None
     fiscal_id: str | None = None
     name: str | None = None
     email: str | None = None
 
 
-class _Item(msgspec.Struct):
+class _InvoiceItem(msgspec.Struct):
     title: str
     gross_price: Decimal
     qty: Decimal = Decimal(1)
@@ -47,14 +47,14 @@ class _Item(msgspec.Struct):
 
 class _Document(msgspec.Struct):
     type: Literal["FR", "FT"]
-    items: list[_Item]
-    client: _Client = msgspec.field(default_factory=_Client)
+    items: list[_InvoiceItem]
+    client: _InvoicingClient = msgspec.field(default_factory=_InvoicingClient)
     external_reference: str | None = None
     register_id: int | None = None
     notes: str | None = None
 
 
-class Refused(Exception):
+class InvoicingRefused(Exception):
     """It is not done: status, code and text."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
@@ -62,7 +62,7 @@ class Refused(Exception):
 
 
 T = TypeVar("T")
-Page = Callable[[Request], Awaitable[Response]]
+InvoicingPage = Callable[[Request], Awaitable[Response]]
 
 
 def routes(world: World) -> list[BaseRoute]:
@@ -86,13 +86,13 @@ def routes(world: World) -> list[BaseRoute]:
         if request.method == "GET":
             found = world.ledger.find("client", **_asked(request, "fiscal_id", "email"))
             return JSONResponse([one.body for one in found])
-        return JSONResponse(book.enter(_read(await request.body(), _Client)), 201)
+        return JSONResponse(book.enter(_read(await request.body(), _InvoicingClient)), 201)
 
     async def registers(request: Request) -> Response:
         return JSONResponse([{"id": 1, "title": "API", "status": book.settings().register}])
 
     async def settings(request: Request) -> Response:
-        return JSONResponse(book.change(_read(await request.body(), _Settings)))
+        return JSONResponse(book.change(_read(await request.body(), _InvoicingSettings)))
 
     return [
         Route("/documents/", _keyed(documents), methods=["GET", "POST"]),
@@ -114,11 +114,11 @@ class Book:
         """A document, under the next number of its type."""
         settings = self.settings()
         if settings.register != "open":
-            raise Refused(403, "A001", "The register is closed.")
+            raise InvoicingRefused(403, "A001", "The register is closed.")
         if not asked.items:
-            raise Refused(422, "P001", "items: is empty")
+            raise InvoicingRefused(422, "P001", "items: is empty")
         if asked.client.fiscal_id is not None and not is_nif(asked.client.fiscal_id):
-            raise Refused(422, "P002", "client.fiscal_id: is not valid")
+            raise InvoicingRefused(422, "P002", "client.fiscal_id: is not valid")
         if settings.deduplicate and asked.external_reference is not None:
             for known in self._ledger.find("invoice", external_reference=asked.external_reference):
                 return known.body
@@ -145,22 +145,22 @@ class Book:
         """One document."""
         found = self._ledger.get("invoice", str(id))
         if found is None:
-            raise Refused(404, "A404", "There is no such document.")
+            raise InvoicingRefused(404, "A404", "There is no such document.")
         return found.body
 
-    def enter(self, client: _Client) -> dict[str, Any]:
+    def enter(self, client: _InvoicingClient) -> dict[str, Any]:
         """A new client."""
         if client.fiscal_id is not None and not is_nif(client.fiscal_id):
-            raise Refused(422, "P002", "fiscal_id: is not valid")
+            raise InvoicingRefused(422, "P002", "fiscal_id: is not valid")
         client.id = self._ledger.number()
         return self._ledger.add("client", str(client.id), msgspec.to_builtins(client)).body
 
-    def settings(self) -> _Settings:
+    def settings(self) -> _InvoicingSettings:
         """How it behaves."""
         found = self._ledger.get("setting", "invoicing")
-        return msgspec.convert(found.body, _Settings) if found else _Settings()
+        return msgspec.convert(found.body, _InvoicingSettings) if found else _InvoicingSettings()
 
-    def change(self, settings: _Settings) -> dict[str, Any]:
+    def change(self, settings: _InvoicingSettings) -> dict[str, Any]:
         """Let it behave otherwise."""
         body: dict[str, Any] = msgspec.to_builtins(settings)
         if self._ledger.get("setting", "invoicing") is None:
@@ -180,7 +180,7 @@ def is_nif(text: str) -> bool:
     return int(text[8]) == (0 if rest < 2 else 11 - rest)
 
 
-def _net(item: _Item) -> Decimal:
+def _net(item: _InvoiceItem) -> Decimal:
     return _cents(_cents(item.gross_price * item.qty) * 100 / (100 + VAT[item.tax_id]))
 
 
@@ -196,18 +196,18 @@ def _read(raw: bytes, type: type[T]) -> T:
     try:
         return msgspec.json.decode(raw, type=type, strict=False)
     except msgspec.MsgspecError as error:
-        raise Refused(422, "P001", str(error)) from None
+        raise InvoicingRefused(422, "P001", str(error)) from None
 
 
-def _keyed(page: Page) -> Page:
+def _keyed(page: InvoicingPage) -> InvoicingPage:
     """A page for who has a key; what is refused is told in the service's form."""
 
     async def answer(request: Request) -> Response:
         try:
             if _key(request) in ("", "wrong"):
-                raise Refused(401, "A401", "The API key is missing or wrong.")
+                raise InvoicingRefused(401, "A401", "The API key is missing or wrong.")
             return await page(request)
-        except Refused as no:
+        except InvoicingRefused as no:
             return JSONResponse({"errors": [{"code": no.code, "message": no.message}]}, no.status)
 
     return answer

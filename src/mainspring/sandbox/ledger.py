@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-Clock = Callable[[], datetime]
+LedgerClock = Callable[[], datetime]
 
 TABLES = """
 create table if not exists entry (
@@ -43,7 +43,7 @@ def real_time() -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One thing that a provider did or holds."""
 
     serial: int
@@ -54,7 +54,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class IdempotentAnswer:
     """What was answered under an idempotency key, and to which request."""
 
     request: str
@@ -66,7 +66,7 @@ class Answer:
 class Ledger:
     """Entries by kind and id, in the order in which they came; safe from several threads."""
 
-    def __init__(self, path: Path | None = None, clock: Clock = real_time) -> None:
+    def __init__(self, path: Path | None = None, clock: LedgerClock = real_time) -> None:
         self._db = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
         self._db.executescript(TABLES)
         if path is not None:
@@ -97,7 +97,7 @@ class Ledger:
                 raise
             self._db.execute("release together")
 
-    def add(self, kind: str, id: str, body: dict[str, Any]) -> Entry:
+    def add(self, kind: str, id: str, body: dict[str, Any]) -> LedgerEntry:
         """Record something new."""
         at = self.clock()
         with self._lock:
@@ -106,22 +106,22 @@ class Ledger:
                 [kind, id, at.isoformat(), json.dumps(body)],
             ).lastrowid
         assert serial is not None
-        return Entry(serial, kind, id, at, body)
+        return LedgerEntry(serial, kind, id, at, body)
 
-    def get(self, kind: str, id: str) -> Entry | None:
+    def get(self, kind: str, id: str) -> LedgerEntry | None:
         """One entry."""
         return next(iter(self._select("where kind = ? and id = ?", [kind, id])), None)
 
-    def change(self, kind: str, id: str, /, **changes: Any) -> Entry:
+    def change(self, kind: str, id: str, /, **changes: Any) -> LedgerEntry:
         """Set some fields of an entry."""
         with self._lock:
             found = self.get(kind, id)
             assert found is not None, f"{kind} {id} does not exist"
             body = found.body | changes
             self._db.execute("update entry set body = ? where kind = ? and id = ?", [json.dumps(body), kind, id])
-        return Entry(found.serial, kind, id, found.at, body)
+        return LedgerEntry(found.serial, kind, id, found.at, body)
 
-    def find(self, *kinds: str, limit: int = 1_000_000, before: int | None = None, **fields: Any) -> list[Entry]:
+    def find(self, *kinds: str, limit: int = 1_000_000, before: int | None = None, **fields: Any) -> list[LedgerEntry]:
         """Entries of these kinds, newest first, whose top-level fields have these values."""
         marks = ", ".join("?" * len(kinds))
         query, values = f"where kind in ({marks})" if kinds else "where true", list(kinds)
@@ -143,12 +143,12 @@ class Ledger:
             self._db.execute("update number set n = ?", [self._number])
             return self._number
 
-    def answer(self, provider: str, key: str) -> Answer | None:
+    def answer(self, provider: str, key: str) -> IdempotentAnswer | None:
         """What was answered under an idempotency key."""
         query = "select request, status, body, at from answer where provider = ? and key = ?"
         with self._lock:
             row = self._db.execute(query, [provider, key]).fetchone()
-        return row and Answer(row[0], row[1], row[2], datetime.fromisoformat(row[3]))
+        return row and IdempotentAnswer(row[0], row[1], row[2], datetime.fromisoformat(row[3]))
 
     def answered(self, provider: str, key: str, request: str, status: int, body: str) -> None:
         """Keep what was answered under an idempotency key."""
@@ -178,7 +178,7 @@ class Ledger:
         with self._lock:
             self._db.close()
 
-    def _select(self, query: str, values: list[Any]) -> list[Entry]:
+    def _select(self, query: str, values: list[Any]) -> list[LedgerEntry]:
         with self._lock:
             rows = self._db.execute(f"select serial, kind, id, at, body from entry {query}", values).fetchall()  # noqa: S608 (our own text)
-        return [Entry(row[0], row[1], row[2], datetime.fromisoformat(row[3]), json.loads(row[4])) for row in rows]
+        return [LedgerEntry(row[0], row[1], row[2], datetime.fromisoformat(row[3]), json.loads(row[4])) for row in rows]

@@ -14,7 +14,7 @@ from mainspring.sandbox.replay import replayed
 from mainspring.sandbox.world import World
 
 
-class _Note(msgspec.Struct):
+class _PushMessage(msgspec.Struct):
     to: str
     title: str
     text: str
@@ -29,7 +29,7 @@ def routes(world: World) -> list[BaseRoute]:
             return JSONResponse({"error": "unauthorized"}, 401)
         raw = await request.body()
         try:
-            note = msgspec.json.decode(raw, type=_Note)
+            note = msgspec.json.decode(raw, type=_PushMessage)
         except msgspec.MsgspecError as error:
             return JSONResponse({"error": "invalid", "message": str(error)}, 422)
         if note.to.startswith("gone"):

@@ -23,9 +23,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mainspring.sandbox import desk
 from mainspring.sandbox.environment import WEBHOOK_SECRET, applied, environment
 from mainspring.sandbox.faults import Faults
-from mainspring.sandbox.ledger import Clock, Ledger, real_time
+from mainspring.sandbox.ledger import Ledger, LedgerClock, real_time
 from mainspring.sandbox.providers import PROVIDERS, smtp_server
-from mainspring.sandbox.stripe import Stripe
+from mainspring.sandbox.stripe import StripeStandIn
 from mainspring.sandbox.world import World
 
 T = TypeVar("T")
@@ -129,7 +129,13 @@ class Sandbox:
     """
 
     def __init__(
-        self, *, port: int = 0, smtp_port: int = 0, path: Path | None = None, clock: Clock = real_time, seed: int = 0
+        self,
+        *,
+        port: int = 0,
+        smtp_port: int = 0,
+        path: Path | None = None,
+        clock: LedgerClock = real_time,
+        seed: int = 0,
     ) -> None:
         self.world = World(Ledger(path, clock), Faults(seed))
         self._ports = port, smtp_port
@@ -157,9 +163,9 @@ class Sandbox:
         return self.world.faults
 
     @property
-    def stripe(self) -> Stripe:
+    def stripe(self) -> StripeStandIn:
         """What makes things happen at Stripe: late outcomes, webhooks in disorder, forgotten keys."""
-        return self.world.part(Stripe)
+        return self.world.part(StripeStandIn)
 
     def environment(self, webhook_secret: str = WEBHOOK_SECRET) -> dict[str, str]:
         """The settings by which an application finds it in place of real providers."""
@@ -169,7 +175,7 @@ class Sandbox:
         """Inside the block the environment leads to it: `Stripe.from_env()` and `senders()` find no real provider."""
         return applied(self.environment())
 
-    def reset(self, clock: Clock | None = None) -> None:
+    def reset(self, clock: LedgerClock | None = None) -> None:
         """Forget everything and behave as at the beginning, from now on by this clock; its addresses stay."""
         self._close()
         self.ledger.reset()

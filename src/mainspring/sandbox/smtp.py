@@ -60,7 +60,7 @@ class Mailbox:
 
     def _answer(self) -> asyncio.BaseProtocol:
         fault = self._world.faults.strike("smtp.connect", "connect", kinds=("error", "timeout", "drop"))
-        return _Hostile(self, fault) if fault else _Line(self, Handler(self._world))
+        return _Hostile(self, fault) if fault else _SmtpSession(self, SmtpHandler(self._world))
 
 
 async def smtp_server(world: World, host: str, port: int) -> Mailbox:
@@ -70,10 +70,10 @@ async def smtp_server(world: World, host: str, port: int) -> Mailbox:
     return mailbox
 
 
-class _Line(SMTP):
+class _SmtpSession(SMTP):
     """A caller."""
 
-    def __init__(self, mailbox: Mailbox, handler: Handler) -> None:
+    def __init__(self, mailbox: Mailbox, handler: SmtpHandler) -> None:
         super().__init__(
             handler,
             hostname="sandbox",
@@ -117,7 +117,7 @@ class _Hostile(asyncio.Protocol):
         self._mailbox.closed(self._line)
 
 
-class Handler:
+class SmtpHandler:
     """What happens to mail, as aiosmtpd calls it."""
 
     def __init__(self, world: World) -> None:

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from mainspring.sandbox.ledger import Entry
+from mainspring.sandbox.ledger import LedgerEntry
 from mainspring.sandbox.world import World
 
 Refusal = tuple[int, int, str]  # the status, Twilio's code, its text
@@ -85,7 +85,7 @@ def _listed(world: World, request: Request) -> dict[str, Any]:
     return {"messages": [_shown(one) for one in found if one.at.isoformat() >= since], "next_page_uri": None}
 
 
-def _shown(entry: Entry) -> dict[str, Any]:
+def _shown(entry: LedgerEntry) -> dict[str, Any]:
     body = {name: value for name, value in entry.body.items() if name not in ("provider", "text")}
     date = format_datetime(entry.at.astimezone(UTC))
     return body | {

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from mainspring.sandbox.faults import Faults
 from mainspring.sandbox.ledger import Ledger
 
-Part = TypeVar("Part")
+PartT = TypeVar("PartT")
 
 
 @dataclass(slots=True)
@@ -22,11 +22,11 @@ class World:
     url: str = ""  # where it listens, known once it does
     parts: dict[Callable[..., Any], Any] = field(default_factory=dict)
 
-    def part(self, make: Callable[[World], Part]) -> Part:
+    def part(self, make: Callable[[World], PartT]) -> PartT:
         """The one of its kind in this world, such as `world.part(Stripe)`; made when it is first asked for."""
         if make not in self.parts:
             self.parts[make] = make(self)
-        part: Part = self.parts[make]
+        part: PartT = self.parts[make]
         return part
 
     def now(self) -> datetime:

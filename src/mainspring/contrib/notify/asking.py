@@ -49,7 +49,7 @@ class Where(TypedDict, total=False):
     org: str | None  # None: the organisation of who asks
 
 
-class About(Where, total=False):
+class RecipientFields(Where, total=False):
     """What may be said of a recipient; see `Recipient`."""
 
     email: str | None
@@ -62,7 +62,7 @@ class About(Where, total=False):
     spam_limit: int | None
 
 
-class How(Where, total=False):
+class NotifyOptions(Where, total=False):
     """What may be said when a notification is asked for."""
 
     channels: Sequence[Channel] | None  # the template's
@@ -75,7 +75,7 @@ class How(Where, total=False):
 
 
 @dataclass(frozen=True, slots=True, repr=False)  # its data are personal
-class Request:
+class NotifyRequest:
     """What was asked for, checked: one notification for each recipient and channel."""
 
     setup: Setup
@@ -160,10 +160,12 @@ def waits_until(channel: Channel, class_: Class, necessary: bool, who: Recipient
     return quiet_until(at, who.zone, who.quiet_from, who.quiet_to)
 
 
-def prepared(setup: Setup, to: To, template: str, data: Mapping[str, Any] | None, how: How) -> Request:
+def prepared(setup: Setup, to: To, template: str, data: Mapping[str, Any] | None, how: NotifyOptions) -> NotifyRequest:
     """Check what is asked for, before anything is written; what the texts need must be there."""
-    for name in how.keys() - How.__annotations__.keys():
-        raise ValidationError(f"{name}: cannot be said here{did_you_mean(name, How.__annotations__)}", field=name)
+    for name in how.keys() - NotifyOptions.__annotations__.keys():
+        raise ValidationError(
+            f"{name}: cannot be said here{did_you_mean(name, NotifyOptions.__annotations__)}", field=name
+        )
     said, at, fallback = setup.template(template), how.get("at"), how.get("fallback")
     if not isinstance(to, str | Iterable | None):
         raise ValidationError("to: is neither an id nor a list of them", field="to")
@@ -185,7 +187,7 @@ def prepared(setup: Setup, to: To, template: str, data: Mapping[str, Any] | None
         for channel in wanted:
             said.render(msgspec.json.decode(values), channel)
     job = current_job()
-    return Request(
+    return NotifyRequest(
         setup=setup,
         template=said,
         data=values,
@@ -206,7 +208,7 @@ def _check_texts(field: str, values: Sequence[object]) -> None:
             raise ValidationError(f"{field}: {problem}", field=field)
 
 
-def ask(by: By, conn: Any, request: Request) -> list[Asked] | Awaitable[list[Asked]]:
+def ask(by: By, conn: Any, request: NotifyRequest) -> list[Asked] | Awaitable[list[Asked]]:
     """Ask in the colour of who asks. A context without a connection asks with its job's success."""
     seam = seam_of(by, request.setup.sql)
     if not isinstance(seam, HandlerSeam):
@@ -218,13 +220,13 @@ def ask(by: By, conn: Any, request: Request) -> list[Asked] | Awaitable[list[Ask
     return nothing(by)
 
 
-def _asked(seam: Seam, conn: Any, request: Request, wanted: list[NewJob]) -> Work[list[Asked]]:
+def _asked(seam: Seam, conn: Any, request: NotifyRequest, wanted: list[NewJob]) -> Work[list[Asked]]:
     answer = yield from seam.ask(request.dialogue(wanted), conn)
     seam.tell_created(wanted, db.enqueued(answer), conn)
     return answer
 
 
-def _plan(request: Request, jobs: Sequence[NewJob]) -> Dialogue[Any]:
+def _plan(request: NotifyRequest, jobs: Sequence[NewJob]) -> Dialogue[Any]:
     return db.enqueued((yield from request.dialogue(jobs)))
 
 

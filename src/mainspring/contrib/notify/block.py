@@ -12,8 +12,8 @@ from mainspring.category import CATEGORIES
 from mainspring.client import AsyncClient, Client
 from mainspring.contrib.by import AsyncBy, By, SyncBy, seam_of
 from mainspring.contrib.notify import asking
-from mainspring.contrib.notify.asking import About, How, To, Where
-from mainspring.contrib.notify.delivery import Delivery
+from mainspring.contrib.notify.asking import NotifyOptions, RecipientFields, To, Where
+from mainspring.contrib.notify.delivery import NotificationDelivery
 from mainspring.contrib.notify.sender import Sender
 from mainspring.contrib.notify.setup import Recipients, Setup, Spam, by_channel, by_name, dry_channels
 from mainspring.contrib.notify.template import Template
@@ -74,7 +74,7 @@ class Notify(Block):
         )
         async def deliver(ctx: Context, *, notification_id: UUID) -> None:
             """Deliver one notification on one channel."""
-            await Delivery(self._setup, ctx, notification_id).run()
+            await NotificationDelivery(self._setup, ctx, notification_id).run()
 
         used = by_channel(senders)
         named = {one.name: one for one in breakers}
@@ -92,19 +92,19 @@ class Notify(Block):
 
     @overload
     def send(
-        self, to: To, template: str, data: Mapping[str, Any] | None = None, *, by: SyncBy, **how: Unpack[How]
+        self, to: To, template: str, data: Mapping[str, Any] | None = None, *, by: SyncBy, **how: Unpack[NotifyOptions]
     ) -> list[Asked]: ...
     @overload
     def send(
-        self, to: To, template: str, data: Mapping[str, Any] | None = None, *, by: AsyncBy, **how: Unpack[How]
+        self, to: To, template: str, data: Mapping[str, Any] | None = None, *, by: AsyncBy, **how: Unpack[NotifyOptions]
     ) -> Awaitable[list[Asked]]: ...
     def send(
-        self, to: To, template: str, data: Mapping[str, Any] | None = None, *, by: By, **how: Unpack[How]
+        self, to: To, template: str, data: Mapping[str, Any] | None = None, *, by: By, **how: Unpack[NotifyOptions]
     ) -> list[Asked] | Awaitable[list[Asked]]:
         """Ask for a notification: its row and its job commit with your transaction, and nothing is sent before.
 
         `by` is a client, or the context of a handler; with an async one, await it. A context without a `conn` asks
-        with its job's success, and answers nothing. See `How` for what else may be said.
+        with its job's success, and answers nothing. See `NotifyOptions` for what else may be said.
 
         The same recipient, template and data at the same time, cut to 15 minutes, is one message: the time is `at`, or
         `event_at`, or that of the job whose handler asks, else now.
@@ -121,10 +121,12 @@ class Notify(Block):
     # -- recipients
 
     @overload
-    def save_recipient(self, recipient: str, /, *, by: SyncBy, **about: Unpack[About]) -> None: ...
+    def save_recipient(self, recipient: str, /, *, by: SyncBy, **about: Unpack[RecipientFields]) -> None: ...
     @overload
-    def save_recipient(self, recipient: str, /, *, by: AsyncBy, **about: Unpack[About]) -> Awaitable[None]: ...
-    def save_recipient(self, recipient: str, /, *, by: By, **about: Unpack[About]) -> Awaitable[None] | None:
+    def save_recipient(
+        self, recipient: str, /, *, by: AsyncBy, **about: Unpack[RecipientFields]
+    ) -> Awaitable[None]: ...
+    def save_recipient(self, recipient: str, /, *, by: By, **about: Unpack[RecipientFields]) -> Awaitable[None] | None:
         """Write who somebody is: see `Recipient`. What is not named keeps its value.
 
         ::

@@ -58,7 +58,7 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Postpone:
     """Not yet."""
 
     span: timedelta
@@ -71,10 +71,10 @@ class Over:
     how: str
 
 
-Step = Send | Skip | Wait | Over
+DeliveryStep = Send | Skip | Postpone | Over
 
 
-class Delivery:
+class NotificationDelivery:
     """One attempt to deliver one notification."""
 
     def __init__(self, setup: Setup, ctx: Context, id: UUID) -> None:
@@ -95,7 +95,7 @@ class Delivery:
                     await self._stamp(receipt)
                 case Skip(reason, said):
                     await self._skip(reason, said)
-                case Wait(span):
+                case Postpone(span):
                     raise Snooze(span)
                 case Send() if note.channel == "in_app":
                     await self._stamp(Receipt(provider="in_app"), step.said)
@@ -109,7 +109,7 @@ class Delivery:
 
     # -- before: look, and reserve
 
-    async def _begin(self, conn: Any) -> Step:
+    async def _begin(self, conn: Any) -> DeliveryStep:
         job, setup = self._ctx.job, self._setup
         note = self._note = await self._do(conn, db.get(setup.sql, job.org_id, self._id))
         if note is None:
@@ -131,7 +131,7 @@ class Delivery:
         until = waits_until(note.channel, note.class_, note.necessary, who, now)
         if until > now:
             await self._do(conn, db.put_off(setup.sql, job, note.id, until))
-            return Wait(until - now)
+            return Postpone(until - now)
         if template.still is not None and not await template.still(conn, note):
             return await self._unwanted(conn, note, who, "no_longer_holds")
         said = await self._said(conn, template, note)
@@ -147,7 +147,7 @@ class Delivery:
                     return Send(said, to, found.since)
                 return await self._maybe_out(conn, note, said, to, found.since)
             case "wait":
-                return Wait(timedelta(seconds=max(found.wait or 0.0, 0.001)))
+                return Postpone(timedelta(seconds=max(found.wait or 0.0, 0.001)))
             case how:
                 return Over(f"already_{how}")
 

@@ -30,7 +30,7 @@ MOST: Final = 1024 * 1024  # bytes of an answer that are read
 _KEY: Final = re.compile(r"[!-~]{1,256}")
 
 
-class Reply(msgspec.Struct, frozen=True):
+class ProviderReply(msgspec.Struct, frozen=True):
     """What a provider answered."""
 
     status: int
@@ -62,7 +62,7 @@ class Http:
     def __repr__(self) -> str:
         return f"<Http {self.name} {self.base}>"
 
-    async def ask(self, method: str, path: str, **request: Any) -> Reply:
+    async def ask(self, method: str, path: str, **request: Any) -> ProviderReply:
         """Call it; a broken line or silence is a Failure that is tried again: whether it acted is unknown then."""
         import httpx2
 
@@ -80,7 +80,7 @@ class Http:
         """Let go of connections."""
         await self._client.close()
 
-    def refused(self, answer: Reply, what: str = "") -> Failure:
+    def refused(self, answer: ProviderReply, what: str = "") -> Failure:
         """What an answer that is not fine means; `what` it said, where that holds nothing personal."""
         said = f"{self.name}: answered {answer.status}{f' ({what})' if what else ''}"
         if answer.retry_after is not None and (answer.status == 429 or answer.status >= 500):
@@ -167,7 +167,7 @@ def header_key(key: str) -> str:
     return key if _KEY.fullmatch(key) else hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-async def _read(response: httpx2.Response) -> Reply:
+async def _read(response: httpx2.Response) -> ProviderReply:
     raw = b""
     async for part in response.aiter_bytes():
         raw += part
@@ -177,7 +177,7 @@ async def _read(response: httpx2.Response) -> Reply:
         body = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         body = None
-    return Reply(response.status_code, body if isinstance(body, dict) else {}, _retry_after(response.headers))
+    return ProviderReply(response.status_code, body if isinstance(body, dict) else {}, _retry_after(response.headers))
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -16,8 +16,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from mainspring.contrib.notify.http import TIMEOUT, Http, checked_secret, header_key
-from mainspring.contrib.notify.sender import Channel, Outgoing, Receipt, Undeliverable
+from mainspring.contrib.notify.sender import Outgoing, Receipt, Undeliverable
 from mainspring.contrib.secret import Secret
+from mainspring.db.recipients import Channel
 from mainspring.outcome import Permanent
 
 

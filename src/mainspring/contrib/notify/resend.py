@@ -7,9 +7,10 @@ from typing import Final
 
 from mainspring.contrib.codes import PROVIDER_CONFIGURATION
 from mainspring.contrib.notify.address import mail_address, one_line, sender_address
-from mainspring.contrib.notify.http import TIMEOUT, Http, Reply, checked_secret, header_key
-from mainspring.contrib.notify.sender import Channel, Outgoing, Receipt, Undeliverable
+from mainspring.contrib.notify.http import TIMEOUT, Http, ProviderReply, checked_secret, header_key
+from mainspring.contrib.notify.sender import Outgoing, Receipt, Undeliverable
 from mainspring.contrib.secret import Secret
+from mainspring.db.recipients import Channel
 from mainspring.outcome import Failure, Permanent
 
 BASE: Final = "https://api.resend.com"
@@ -57,7 +58,7 @@ class Resend:
         """Let go of connections."""
         await self._http.close()
 
-    def _meaning(self, answer: Reply) -> Failure:
+    def _meaning(self, answer: ProviderReply) -> Failure:
         kind, text = str(answer.body.get("name", "")), str(answer.body.get("message", ""))
         if answer.status in (400, 422) and "`to`" in text:
             return Undeliverable("to: Resend does not accept the address", code="EMAIL_ADDRESS_INVALID")

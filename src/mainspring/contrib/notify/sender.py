@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
+from mainspring.db.recipients import Channel
 from mainspring.outcome import Permanent
-
-Channel = Literal["email", "sms", "push", "in_app"]
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):

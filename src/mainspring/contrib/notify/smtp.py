@@ -20,8 +20,9 @@ from mainspring.contrib.notify.address import sender_address
 from mainspring.contrib.notify.http import TIMEOUT, is_loopback, needs
 from mainspring.contrib.notify.loops import PerLoop
 from mainspring.contrib.notify.mail import Mail, mail
-from mainspring.contrib.notify.sender import Channel, Outgoing, Receipt, Undeliverable
+from mainspring.contrib.notify.sender import Outgoing, Receipt, Undeliverable
 from mainspring.contrib.secret import Secret
+from mainspring.db.recipients import Channel
 from mainspring.errors import ConfigurationError
 from mainspring.outcome import Failure, Permanent
 
@@ -74,7 +75,7 @@ class Smtp:
         self._name, self._address = sender_address(sender)
         self._host, self._port, self._timeout, self._tls, self._context = host, port, timeout, tls, context
         self._username, self._password = username, password and Secret(password)
-        self._pool = PerLoop(lambda: _Pool(self._connection, connections))
+        self._pool = PerLoop(lambda: _SmtpPool(self._connection, connections))
 
     @classmethod
     def from_url(cls, url: str, *, sender: str, timeout: float = TIMEOUT) -> Self:
@@ -155,7 +156,7 @@ class Smtp:
         )
 
 
-class _Pool:
+class _SmtpPool:
     """A few connections, each used by one mail at a time, and kept for the next one."""
 
     def __init__(self, make: Callable[[], aiosmtplib.SMTP], most: int) -> None:

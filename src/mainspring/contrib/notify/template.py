@@ -66,7 +66,7 @@ class Template:
     style: Style = "jinja"
     still: Still | None = None
     fill: Fill | None = None
-    _parts: dict[str, _Part] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _parts: dict[str, _TemplatePart] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if problem := text_problem(self.name, MAX_NAME):
@@ -99,7 +99,7 @@ class Template:
     def _filled(self, part: str, data: Mapping[str, Any]) -> str:
         return self._parts[part](self.name, data)
 
-    def _compiled(self, part: str, source: str) -> _Part:
+    def _compiled(self, part: str, source: str) -> _TemplatePart:
         escape = part == "html"
         if self.style == "brackets":
             return _Brackets(source, escape)
@@ -113,7 +113,7 @@ class Template:
         return DeclarationError(f"template {self.name}: {problem}")
 
 
-_Part = Callable[[str, Mapping[str, Any]], str]
+_TemplatePart = Callable[[str, Mapping[str, Any]], str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ import msgspec
 
 from mainspring.contrib.codes import PROVIDER_CONFIGURATION
 from mainspring.contrib.notify.address import phone_number
-from mainspring.contrib.notify.http import TIMEOUT, Http, Reply, checked_secret
-from mainspring.contrib.notify.sender import Channel, Outgoing, Receipt, Undeliverable
+from mainspring.contrib.notify.http import TIMEOUT, Http, ProviderReply, checked_secret
+from mainspring.contrib.notify.sender import Outgoing, Receipt, Undeliverable
 from mainspring.contrib.secret import Secret
+from mainspring.db.recipients import Channel
 from mainspring.errors import ConfigurationError
 from mainspring.outcome import Failure, Permanent
 
@@ -100,7 +101,7 @@ class Twilio:
         """Let go of connections."""
         await self._http.close()
 
-    def _meaning(self, answer: Reply) -> Failure:
+    def _meaning(self, answer: ProviderReply) -> Failure:
         code = answer.body.get("code")
         if code in UNREACHABLE:
             return Undeliverable(f"to: Twilio cannot deliver to the number ({code})", code="PHONE_NUMBER_INVALID")

@@ -6,8 +6,8 @@ import asyncio
 import time
 
 from mainspring.contrib.rabbitmq.config import queue_config
-from mainspring.contrib.rabbitmq.link import Link
-from mainspring.contrib.rabbitmq.listener import Listener
+from mainspring.contrib.rabbitmq.link import BrokerLink
+from mainspring.contrib.rabbitmq.listener import MessageListener
 from mainspring.contrib.rabbitmq.publisher import Publisher
 from mainspring.declare.block import Block, Check
 from mainspring.declare.registry import Registry
@@ -38,7 +38,7 @@ class RabbitMQ(Block):
         self.config = queue_config(
             url=url, exchange=exchange, routing_key=routing_key, enabled=enabled, required=required
         )
-        self._publisher, self._listener = Publisher(self.config), Listener(self.config)
+        self._publisher, self._listener = Publisher(self.config), MessageListener(self.config)
         if self.config.enabled:
             self.observers = (self._publisher,)
             self.triggers = (self._listener,)
@@ -57,5 +57,5 @@ class RabbitMQ(Block):
         for link in links:
             link.check()
 
-    def _links(self) -> list[Link]:
+    def _links(self) -> list[BrokerLink]:
         return [*self._listener.links, *([self._publisher.link()] if self._publisher.started else [])]

@@ -36,7 +36,7 @@ class BrokerUnavailable(ConnectionError):
     """The message broker could not be reached."""
 
 
-class Link:
+class BrokerLink:
     """One connection, kept as long as somebody keeps it."""
 
     def __init__(self, config: QueueConfig, purpose: str) -> None:

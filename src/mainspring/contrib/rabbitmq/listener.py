@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from mainspring.contrib.rabbitmq.config import QueueConfig
-from mainspring.contrib.rabbitmq.link import PATIENCE, Link, log
+from mainspring.contrib.rabbitmq.link import PATIENCE, BrokerLink, log
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractChannel, AbstractExchange, AbstractIncomingMessage
@@ -32,17 +32,17 @@ class Hint(msgspec.Struct, frozen=True):
     job_id: UUID
 
 
-class Listener:
+class MessageListener:
     """Wakes a worker for every message, whatever it says."""
 
     def __init__(self, config: QueueConfig) -> None:
         self._config = config
         self._complain_at = 0.0
-        self.links: set[Link] = set()  # one for each worker that listens here
+        self.links: set[BrokerLink] = set()  # one for each worker that listens here
 
     async def listen(self, woke: Callable[[], None]) -> None:
         """Call `woke` for every message, and whenever some may have been missed; until cancelled."""
-        link = Link(self._config, "listening")
+        link = BrokerLink(self._config, "listening")
         self.links.add(link)
         try:
             await link.keep(partial(self._hear, link, woke))
@@ -50,7 +50,7 @@ class Listener:
             self.links.discard(link)
 
     async def _hear(
-        self, link: Link, woke: Callable[[], None], channel: AbstractChannel, exchange: AbstractExchange
+        self, link: BrokerLink, woke: Callable[[], None], channel: AbstractChannel, exchange: AbstractExchange
     ) -> None:
         name = f"mainspring.{secrets.token_hex(8)}"
         heard: deque[AbstractIncomingMessage] = deque()

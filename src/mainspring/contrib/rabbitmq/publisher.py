@@ -19,7 +19,7 @@ from weakref import WeakSet
 import msgspec
 
 from mainspring.contrib.rabbitmq.config import QueueConfig
-from mainspring.contrib.rabbitmq.link import CLOSING, PATIENCE, Link, log
+from mainspring.contrib.rabbitmq.link import CLOSING, PATIENCE, BrokerLink, log
 from mainspring.contrib.rabbitmq.listener import Hint
 from mainspring.events import Event, JobEnqueued
 
@@ -49,7 +49,7 @@ class Publisher:
         """Begin without a thread: at first, and in a process that was forked, where the thread is not."""
         self._waiting: deque[UUID] = deque(maxlen=ROOM)
         self._starting = threading.Lock()
-        self._running: _Running | None = None
+        self._running: _PublisherThread | None = None
         self._looks = True  # whether it looks at what waits without being told
 
     def __call__(self, batch: Sequence[Event]) -> None:
@@ -69,7 +69,7 @@ class Publisher:
         """Whether it keeps a connection."""
         return self._running is not None
 
-    def link(self) -> Link:
+    def link(self) -> BrokerLink:
         """Its connection, which is opened if it is not."""
         return self._run().link
 
@@ -82,21 +82,23 @@ class Publisher:
             if running.thread.ident is not None:  # it could be started
                 running.thread.join(FLUSH + 2 * CLOSING)
 
-    def _run(self) -> _Running:
+    def _run(self) -> _PublisherThread:
         running = self._running
         if running is None:
             with self._starting:
                 running = self._running = self._running or self._start()
         return running
 
-    def _start(self) -> _Running:
-        loop, link, end = _Loop(), Link(self._config, "publishing"), asyncio.Event()
+    def _start(self) -> _PublisherThread:
+        loop, link, end = _Loop(), BrokerLink(self._config, "publishing"), asyncio.Event()
 
         def run() -> None:
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
                 runner.run(self._keep(link, end))
 
-        running = _Running(threading.Thread(target=run, name="mainspring rabbitmq", daemon=True), loop, link, end)
+        running = _PublisherThread(
+            threading.Thread(target=run, name="mainspring rabbitmq", daemon=True), loop, link, end
+        )
         try:
             running.thread.start()
         except RuntimeError as error:  # the interpreter ends
@@ -106,7 +108,7 @@ class Publisher:
 
     # -- in its thread ----------------------------------------------------------------------------------------------
 
-    async def _keep(self, link: Link, end: asyncio.Event) -> None:
+    async def _keep(self, link: BrokerLink, end: asyncio.Event) -> None:
         keeping = asyncio.create_task(link.keep(partial(self._serve, link)))
         await end.wait()
         with suppress(TimeoutError):
@@ -116,7 +118,7 @@ class Publisher:
         keeping.cancel()
         await asyncio.wait([keeping])
 
-    async def _serve(self, link: Link, channel: AbstractChannel, exchange: AbstractExchange) -> None:
+    async def _serve(self, link: BrokerLink, channel: AbstractChannel, exchange: AbstractExchange) -> None:
         line = cast("Line", await channel.get_underlay_channel())
         link.opened()
         try:
@@ -149,12 +151,12 @@ class Publisher:
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class _PublisherThread:
     """The thread of a publisher, and how others speak to it."""
 
     thread: threading.Thread
     loop: asyncio.AbstractEventLoop
-    link: Link
+    link: BrokerLink
     end: asyncio.Event
 
     def call(self, function: Callable[[], object]) -> None:

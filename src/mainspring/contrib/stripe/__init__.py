@@ -4,11 +4,11 @@ from mainspring.contrib.money import CurrencyMismatch, Money, total
 from mainspring.contrib.stripe.api import API_VERSION
 from mainspring.contrib.stripe.block import Stripe, SyncStripe
 from mainspring.contrib.stripe.errors import ActionRequired, Declined, OutcomeUnknown, Refused
-from mainspring.contrib.stripe.inbound import Event, NotYet
+from mainspring.contrib.stripe.inbound import NotYet, StripeEvent
 from mainspring.contrib.stripe.movement import Charge, Movement, Refund, Transfer
-from mainspring.contrib.stripe.reconcile import Finding, Pending, overdue
+from mainspring.contrib.stripe.reconcile import Pending, StripeFinding, overdue
 from mainspring.contrib.stripe.signature import sign
-from mainspring.contrib.stripe.status import IllegalTransition, Kind, Status, latest, move
+from mainspring.contrib.stripe.status import IllegalTransition, MovementKind, StripeStatus, latest, move
 
 __all__ = [
     "API_VERSION",
@@ -16,19 +16,19 @@ __all__ = [
     "Charge",
     "CurrencyMismatch",
     "Declined",
-    "Event",
-    "Finding",
     "IllegalTransition",
-    "Kind",
     "Money",
     "Movement",
+    "MovementKind",
     "NotYet",
     "OutcomeUnknown",
     "Pending",
     "Refund",
     "Refused",
-    "Status",
     "Stripe",
+    "StripeEvent",
+    "StripeFinding",
+    "StripeStatus",
     "SyncStripe",
     "Transfer",
     "latest",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from mainspring.contrib.stripe.errors import failure
-from mainspring.contrib.stripe.verbs import Body, Call, Calls
+from mainspring.contrib.stripe.verbs import Body, Calls, StripeRequest
 from mainspring.errors import ConfigurationError
 from mainspring.outcome import Failure
 
@@ -135,7 +135,7 @@ class Api:
         )
 
 
-def _sent(call: Call) -> dict[str, Any]:
+def _sent(call: StripeRequest) -> dict[str, Any]:
     return dict(call.params) if call.key is None else {**call.params, "idempotency_key": call.key}
 
 

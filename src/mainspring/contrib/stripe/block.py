@@ -12,8 +12,8 @@ from mainspring.breaker import Breaker, breaker
 from mainspring.contrib.by import AsyncHandlerSeam, SyncHandlerSeam
 from mainspring.contrib.stripe import reconcile, verbs
 from mainspring.contrib.stripe.api import API_VERSION, TIMEOUT, Api
-from mainspring.contrib.stripe.inbound import Event, StripeInbound
-from mainspring.contrib.stripe.reconcile import Finding, Pending
+from mainspring.contrib.stripe.inbound import StripeEvent, StripeInbound
+from mainspring.contrib.stripe.reconcile import Pending, StripeFinding
 from mainspring.contrib.stripe.verbs import Calls
 from mainspring.db.inbound import received
 from mainspring.db.schema import Sql
@@ -34,7 +34,7 @@ R = TypeVar("R")
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
 
-class _Verb(Generic[P, R]):
+class _StripeVerb(Generic[P, R]):
     """A verb as a method. Its annotations say what it answers, not by which calls: `ctx.step` reads them."""
 
     def __init__(self, verb: Callable[P, Calls[R]]) -> None:
@@ -50,7 +50,7 @@ class _Verb(Generic[P, R]):
         return call
 
 
-class _Awaited(_Verb[P, R]):
+class _Awaited(_StripeVerb[P, R]):
     """A verb of the async colour."""
 
     def __get__(self, stripe: Stripe, owner: type[Stripe]) -> Callable[P, Awaitable[R]]:
@@ -61,7 +61,7 @@ class _Awaited(_Verb[P, R]):
         return named
 
 
-class _Called(_Verb[P, R]):
+class _Called(_StripeVerb[P, R]):
     """The same verb for plain functions."""
 
     def __get__(self, stripe: SyncStripe, owner: type[SyncStripe]) -> Callable[P, R]:
@@ -160,12 +160,12 @@ class Stripe(Block):
     transfers = _Awaited(verbs.transfers)
     refunds = _Awaited(verbs.refunds)
 
-    async def reconcile(self, rows: Iterable[Pending]) -> AsyncIterator[Finding]:
+    async def reconcile(self, rows: Iterable[Pending]) -> AsyncIterator[StripeFinding]:
         """Ask Stripe about rows whose end is not known; see `overdue` for which."""
         for row in rows:
-            yield Finding(row, await self._api.run_async(reconcile.ask(row)))
+            yield StripeFinding(row, await self._api.run_async(reconcile.ask(row)))
 
-    async def event(self, ctx: Context, event_id: str) -> Event:
+    async def event(self, ctx: Context, event_id: str) -> StripeEvent:
         """The event that a job is about, as it was verified and recorded."""
         seam = AsyncHandlerSeam(ctx, self.sync._sql)
         return _read(await seam.run(received(seam.sql, ctx.job.org_id, NAME, event_id)), event_id)
@@ -194,12 +194,12 @@ class SyncStripe:
     transfers = _Called(verbs.transfers)
     refunds = _Called(verbs.refunds)
 
-    def reconcile(self, rows: Iterable[Pending]) -> Iterator[Finding]:
+    def reconcile(self, rows: Iterable[Pending]) -> Iterator[StripeFinding]:
         """Ask Stripe about rows whose end is not known."""
         for row in rows:
-            yield Finding(row, self._api.run(reconcile.ask(row)))
+            yield StripeFinding(row, self._api.run(reconcile.ask(row)))
 
-    def event(self, ctx: SyncContext, event_id: str) -> Event:
+    def event(self, ctx: SyncContext, event_id: str) -> StripeEvent:
         """The event that a job is about."""
         seam = SyncHandlerSeam(ctx, self._sql)
         return _read(seam.run(received(seam.sql, ctx.job.org_id, NAME, event_id)), event_id)
@@ -209,10 +209,10 @@ class SyncStripe:
         self._api.close()
 
 
-def _read(found: Received | None, event_id: str) -> Event:
+def _read(found: Received | None, event_id: str) -> StripeEvent:
     if found is None:
         raise Permanent(f"event_id: no event {event_id[:100]} was received", code="VALIDATION_ERROR")
-    return Event.read(found.body)
+    return StripeEvent.read(found.body)
 
 
 def _checked_rule(rule: Breaker | None) -> Breaker:

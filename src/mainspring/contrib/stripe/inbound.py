@@ -21,12 +21,12 @@ LARGEST: Final = 1_048_576  # bytes of a body, as the table takes them
 LONGEST: Final = 255  # characters of an id and of a type
 
 
-class _Head(msgspec.Struct):
+class _EventHead(msgspec.Struct):
     id: str
     type: str
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class StripeEvent(msgspec.Struct, frozen=True, kw_only=True):
     """What happened at Stripe."""
 
     id: str  # evt_…
@@ -42,7 +42,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         return movement(self.object)
 
     @classmethod
-    def read(cls, body: str) -> Event:
+    def read(cls, body: str) -> StripeEvent:
         """From the body of a webhook."""
         said = msgspec.json.decode(body)
         return cls(
@@ -81,7 +81,7 @@ class StripeInbound:
         signature.check(headers.get(signature.HEADER), body, self._secrets, now)
         try:
             text = body.decode()
-            head = msgspec.json.decode(text, type=_Head)
+            head = msgspec.json.decode(text, type=_EventHead)
         except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
             raise SignatureRefused("the body is not an event in JSON, with an id and a type") from None
         if text_problem(head.id, LONGEST) or text_problem(head.type, LONGEST):

@@ -10,12 +10,12 @@ import msgspec
 
 from mainspring.contrib.money import Money
 from mainspring.contrib.stripe.keys import METADATA
-from mainspring.contrib.stripe.status import Kind, Status
+from mainspring.contrib.stripe.status import MovementKind, StripeStatus
 
 #: What the bank wants the customer for.
 ACTION: Final = frozenset({"authentication_required", "requires_action_not_handled"})
 
-_INTENT: Final[Mapping[str, Status]] = {
+_INTENT: Final[Mapping[str, StripeStatus]] = {
     "requires_payment_method": "failed",  # confirmed when it was made, so a card was tried
     "requires_confirmation": "pending",
     "requires_action": "action_required",
@@ -24,7 +24,7 @@ _INTENT: Final[Mapping[str, Status]] = {
     "succeeded": "succeeded",
     "canceled": "canceled",
 }
-_REFUND: Final[Mapping[str, Status]] = {
+_REFUND: Final[Mapping[str, StripeStatus]] = {
     "pending": "pending",
     "requires_action": "action_required",
     "succeeded": "succeeded",
@@ -36,9 +36,9 @@ _REFUND: Final[Mapping[str, Status]] = {
 class Charge(msgspec.Struct, frozen=True, kw_only=True):
     """A payment of a customer: Stripe's PaymentIntent."""
 
-    kind: ClassVar[Kind] = "charge"
+    kind: ClassVar[MovementKind] = "charge"
     id: str  # pi_…
-    status: Status
+    status: StripeStatus
     amount: Money
     charge: str | None  # ch_…, once a card was tried: the source of transfers
     customer: str | None
@@ -70,9 +70,9 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
 class Transfer(msgspec.Struct, frozen=True, kw_only=True):
     """Money that went to a connected account; Stripe refuses it, or it is done."""
 
-    kind: ClassVar[Kind] = "transfer"
+    kind: ClassVar[MovementKind] = "transfer"
     id: str  # tr_…
-    status: Status
+    status: StripeStatus
     amount: Money
     destination: str | None
     group: str | None
@@ -100,9 +100,9 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
 class Refund(msgspec.Struct, frozen=True, kw_only=True):
     """Money that goes back to a customer."""
 
-    kind: ClassVar[Kind] = "refund"
+    kind: ClassVar[MovementKind] = "refund"
     id: str  # re_…
-    status: Status
+    status: StripeStatus
     amount: Money
     intent: str | None
     charge: str | None

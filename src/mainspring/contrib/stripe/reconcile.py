@@ -9,7 +9,7 @@ from typing import Final
 
 from mainspring.contrib.stripe import verbs
 from mainspring.contrib.stripe.movement import Movement
-from mainspring.contrib.stripe.status import Kind, Status, latest
+from mainspring.contrib.stripe.status import MovementKind, StripeStatus, latest
 from mainspring.contrib.stripe.verbs import Calls
 from mainspring.errors import ValidationError
 
@@ -23,23 +23,23 @@ class Pending:
     `of` narrows the look by key: the customer of a charge, the destination of a transfer, the intent of a refund.
     """
 
-    kind: Kind
+    kind: MovementKind
     key: str
     since: datetime  # when the row, and with it the key, was made
-    status: Status = "pending"
+    status: StripeStatus = "pending"
     id: str | None = None
     of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class StripeFinding:
     """What Stripe says about a row; `found` is None where it never heard of it: the call was not made."""
 
     row: Pending
     found: Movement | None
 
     @property
-    def status(self) -> Status:
+    def status(self) -> StripeStatus:
         """What the row shall say; raises where the two cannot both be true."""
         return self.row.status if self.found is None else latest(self.row.kind, self.row.status, self.found.status)
 

@@ -7,12 +7,12 @@ from typing import Final, Literal, get_args
 
 from mainspring.errors import JobError
 
-Kind = Literal["charge", "transfer", "refund"]
-Status = Literal["pending", "action_required", "failed", "succeeded", "canceled"]
-STATUSES: Final[tuple[Status, ...]] = get_args(Status)
+MovementKind = Literal["charge", "transfer", "refund"]
+StripeStatus = Literal["pending", "action_required", "failed", "succeeded", "canceled"]
+STATUSES: Final[tuple[StripeStatus, ...]] = get_args(StripeStatus)
 
 #: What may follow. Closed: whatever follows in two steps may follow in one, because a webhook in between may be lost.
-TRANSITIONS: Final[Mapping[Kind, Mapping[Status, frozenset[Status]]]] = {
+TRANSITIONS: Final[Mapping[MovementKind, Mapping[StripeStatus, frozenset[StripeStatus]]]] = {
     "charge": {
         "pending": frozenset({"action_required", "failed", "succeeded", "canceled"}),
         "action_required": frozenset({"failed", "succeeded", "canceled"}),
@@ -43,7 +43,7 @@ class IllegalTransition(JobError):
     code = "BUSINESS_RULE"
 
 
-def move(kind: Kind, old: Status, new: Status) -> Status:
+def move(kind: MovementKind, old: StripeStatus, new: StripeStatus) -> StripeStatus:
     """The new status, if it may follow the old one.
 
     >>> move("charge", "pending", "succeeded")
@@ -58,7 +58,7 @@ def move(kind: Kind, old: Status, new: Status) -> Status:
     raise IllegalTransition(f"a {kind} that {said} cannot become {new}")
 
 
-def latest(kind: Kind, known: Status, seen: Status) -> Status:
+def latest(kind: MovementKind, known: StripeStatus, seen: StripeStatus) -> StripeStatus:
     """What holds after something was seen, in whatever order things are seen: what came before it changes nothing.
 
     >>> latest("charge", "succeeded", "failed"), latest("charge", "failed", "succeeded")

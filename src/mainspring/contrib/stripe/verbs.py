@@ -32,7 +32,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,255}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class StripeRequest:
     """One request, as a value."""
 
     method: str
@@ -41,7 +41,7 @@ class Call:
     key: str | None = None
 
 
-Calls: TypeAlias = Generator[Call, Body, T]
+Calls: TypeAlias = Generator[StripeRequest, Body, T]
 
 
 def charge(
@@ -124,11 +124,11 @@ def refund(
 def cancel(intent: str, *, key: str) -> Calls[Charge]:
     """Cancel a charge that is not paid yet; if it was paid meanwhile, the answer says `succeeded`."""
     try:
-        body = yield Call("post", f"{_INTENTS}/{_id(intent, 'intent')}/cancel", {}, fit(key))
+        body = yield StripeRequest("post", f"{_INTENTS}/{_id(intent, 'intent')}/cancel", {}, fit(key))
     except Refused as refused:
         if refused.reason != "payment_intent_unexpected_state":
             raise
-        body = yield Call("get", f"{_INTENTS}/{intent}", {"expand": _EXPAND})
+        body = yield StripeRequest("get", f"{_INTENTS}/{intent}", {"expand": _EXPAND})
     return Charge.read(body)
 
 
@@ -137,7 +137,7 @@ def customer(
 ) -> Calls[str]:
     """Make a customer, whom cards belong to, and return the id; under one key it is one customer for a day."""
     params = {"metadata": {**(metadata or {}), METADATA: fit(key)}, **_given(name=name, email=email)}
-    body = yield Call("post", "/v1/customers", params, fit(key))
+    body = yield StripeRequest("post", "/v1/customers", params, fit(key))
     return str(body["id"])
 
 
@@ -218,7 +218,7 @@ def _once(
     if look and (found := (yield from _find(path, sent, since, narrow))) is not None:
         return _same(found, params)
     try:
-        return (yield Call("post", path, params, sent))
+        return (yield StripeRequest("post", path, params, sent))
     except OutcomeUnknown as unknown:
         # Stripe repeats a stored error for a day, though what was asked for may have been done.
         if unknown.replayed and (found := (yield from _find(path, sent, since, narrow))) is not None:
@@ -249,7 +249,7 @@ def _all(path: str, since: datetime | None, narrow: Mapping[str, str], key: str 
         params["created"] = {"gte": int((since - SKEW).timestamp())}
     found: list[Body] = []
     while True:
-        page = yield Call("get", path, dict(params))
+        page = yield StripeRequest("get", path, dict(params))
         bodies: list[Body] = page["data"]
         found += [body for body in bodies if key is None or (body.get("metadata") or {}).get(METADATA) == key]
         if not page.get("has_more") or not bodies or (key is not None and found):
@@ -260,7 +260,7 @@ def _all(path: str, since: datetime | None, narrow: Mapping[str, str], key: str 
 def _get(path: str, id: str, read: Callable[[Body], T]) -> Calls[T | None]:
     try:
         params = {"expand": _EXPAND} if path == _INTENTS else {}
-        return read((yield Call("get", f"{path}/{_id(id, 'id')}", params)))
+        return read((yield StripeRequest("get", f"{path}/{_id(id, 'id')}", params)))
     except Refused as refused:
         if refused.reason == "resource_missing" or refused.status == 404:
             return None

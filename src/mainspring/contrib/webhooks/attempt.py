@@ -42,7 +42,7 @@ REASON: Final = "the receiver answered 410 Gone"
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class WebhookSender:
     """What attempts share."""
 
     sql: Sql

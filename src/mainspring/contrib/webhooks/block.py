@@ -18,11 +18,11 @@ from mainspring.client.seam import Seam
 from mainspring.config import DEFAULT_SCHEMA
 from mainspring.contrib.by import AsyncBy, By, SyncBy, seam_of
 from mainspring.contrib.webhooks import vault
-from mainspring.contrib.webhooks.attempt import Sender
+from mainspring.contrib.webhooks.attempt import WebhookSender
 from mainspring.contrib.webhooks.deliveries import AsyncDeliveries, Deliveries
 from mainspring.contrib.webhooks.endpoint import check_prefix
 from mainspring.contrib.webhooks.endpoints import AsyncEndpoints, Endpoints
-from mainspring.contrib.webhooks.event import Event, event
+from mainspring.contrib.webhooks.event import WebhookEvent, event
 from mainspring.contrib.webhooks.policy import Policy
 from mainspring.contrib.webhooks.transport import TIMEOUT, Transport
 from mainspring.db import jobs, webhooks
@@ -49,7 +49,7 @@ BREAKER: Final = breaker("webhook", longest=timedelta(hours=1))
 NOBODYS: Final = UUID(int=0)
 
 
-class How(TypedDict, total=False):
+class PublishOptions(TypedDict, total=False):
     """What may be said about an event that is published."""
 
     event_id: UUID | str | None  # None: a new one; in a handler, the same on every attempt
@@ -133,7 +133,7 @@ class Webhooks(Block):
         aggregate: tuple[str, object],
         *,
         by: SyncBy,
-        **how: Unpack[How],
+        **how: Unpack[PublishOptions],
     ) -> list[MadeDelivery]: ...
     @overload
     def publish(
@@ -143,7 +143,7 @@ class Webhooks(Block):
         aggregate: tuple[str, object],
         *,
         by: AsyncBy,
-        **how: Unpack[How],
+        **how: Unpack[PublishOptions],
     ) -> Coroutine[Any, Any, list[MadeDelivery]]: ...
     def publish(
         self,
@@ -152,7 +152,7 @@ class Webhooks(Block):
         aggregate: tuple[str, object],
         *,
         by: By,
-        **how: Unpack[How],
+        **how: Unpack[PublishOptions],
     ) -> list[MadeDelivery] | Coroutine[Any, Any, list[MadeDelivery]]:
         """Tell every endpoint of the organisation that wants such events, by a delivery and a job for each.
 
@@ -195,7 +195,7 @@ class Webhooks(Block):
         return self._deliver.job(delivery_id=NOBODYS, endpoint_id=NOBODYS)
 
     def tell(
-        self, seam: Seam, told: Event, job: NewJob, conn: Any, only: UUID | None = None
+        self, seam: Seam, told: WebhookEvent, job: NewJob, conn: Any, only: UUID | None = None
     ) -> Work[list[MadeDelivery]]:
         """Publish an event by jobs like this one, whose ids the database fills in."""
         (job,) = seam.complete([job])
@@ -205,9 +205,9 @@ class Webhooks(Block):
         seam.tell_created([job.with_id(each.id) for each in made], answers, conn)
         return made
 
-    def _sender(self) -> Sender:
+    def _sender(self) -> WebhookSender:
         observers = () if self._app is None else self._app.observers
-        return Sender(self._sql, self.transport, self.timeout, self._disabled, observers)
+        return WebhookSender(self._sql, self.transport, self.timeout, self._disabled, observers)
 
     def _own(self) -> list[str]:
         with suppress(ConfigurationError):  # it has none yet
@@ -229,7 +229,7 @@ def _hosts(about: Mapping[str, Any]) -> list[str]:
 
 
 def _publish(
-    sql: Sql, told: Event, job: NewJob, keys: OrgKeys | None, only: UUID | None = None
+    sql: Sql, told: WebhookEvent, job: NewJob, keys: OrgKeys | None, only: UUID | None = None
 ) -> Dialogue[list[MadeDelivery]]:
     """The body is built here, once; where nobody says when it happened, the database does."""
     now = told.occurred_at or (yield from jobs.now(sql))

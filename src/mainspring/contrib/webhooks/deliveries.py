@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mainspring.cipher import OrgKeys
     from mainspring.contrib.webhooks.block import Webhooks
 
-Found: TypeAlias = list[Delivery]  # the classes have a method of that name
+DeliveryList: TypeAlias = list[Delivery]  # the classes have a method of that name
 
 
 class DeliveryVerbs(Verbs):
@@ -46,7 +46,7 @@ class DeliveryVerbs(Verbs):
         limit: int = 50,
         org: str | None = None,
         conn: Any = None,
-    ) -> Work[Found]:
+    ) -> Work[DeliveryList]:
         """Deliveries, newest first, without what was sent and answered; `before` continues after the last one seen."""
         filters: Any = {"endpoint": endpoint, "status": status, "event": event, "before": before, "limit": limit}
         return self.seam.ask(webhooks.deliveries(self.seam.sql, self.seam.who(org), **filters), conn)

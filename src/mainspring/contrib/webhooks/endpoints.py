@@ -17,7 +17,7 @@ from mainspring.contrib.webhooks import vault
 from mainspring.contrib.webhooks.endpoint import Registered, checked_description, checked_events, written_headers
 from mainspring.contrib.webhooks.event import PING, event
 from mainspring.contrib.webhooks.signature import new_secret
-from mainspring.contrib.webhooks.target import Target
+from mainspring.contrib.webhooks.target import WebhookTarget
 from mainspring.contrib.webhooks.transport import Transport
 from mainspring.db import webhooks
 from mainspring.db.jobs import Who
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mainspring.contrib.webhooks.block import Webhooks
 
 OVERLAP: Final = timedelta(hours=24)
-Found: TypeAlias = list[Endpoint]  # the classes have a method of that name
+EndpointList: TypeAlias = list[Endpoint]  # the classes have a method of that name
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class EndpointVerbs(Verbs):
     ) -> Work[Registered]:
         """Register an endpoint for these events (`order.paid`, `order.*`; none: all); its URL is checked first."""
         new, who = _new(events, description, headers, self._hooks.prefix), self._who(org)
-        target: Target = yield Blocking(lambda: _checked(self._hooks.transport, url))
+        target: WebhookTarget = yield Blocking(lambda: _checked(self._hooks.transport, url))
         keys = yield from self.seam.keys_to_write(who.org_id or DEFAULT_ORG)
         dialogue = new.written(self.seam.sql, who, self._hooks.prefix, target.url, keys)
         return Registered((yield from self.seam.ask(dialogue, conn)), new.secret)
@@ -99,7 +99,7 @@ class EndpointVerbs(Verbs):
     @verb
     def list(
         self, *, after: UUID | None = None, limit: int = 100, org: str | None = None, conn: Any = None
-    ) -> Work[Found]:
+    ) -> Work[EndpointList]:
         """Endpoints in the order in which they were made; `after` continues behind the last one seen."""
         return self.seam.ask(webhooks.endpoints(self.seam.sql, self.seam.who(org), after=after, limit=limit), conn)
 
@@ -173,7 +173,7 @@ class AsyncEndpoints(EndpointVerbs, Async):
     """Endpoints, for async code; made by `webhooks.endpoints(client)`."""
 
 
-def _checked(transport: Transport, url: str) -> Target:
+def _checked(transport: Transport, url: str) -> WebhookTarget:
     """The target of a URL, from code that may block; in a thread, because a loop may run in this one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, transport.check(url)).result()

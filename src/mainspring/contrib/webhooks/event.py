@@ -25,7 +25,7 @@ _TYPE: Final = re.compile(rf"[A-Za-z][A-Za-z0-9_.:-]{{0,{MAX_TYPE - 1}}}")
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WebhookEvent:
     """Something that happened to an aggregate, such as a booking; made by `event`."""
 
     type: str
@@ -61,7 +61,7 @@ def event(
     id: UUID | str | None = None,
     occurred_at: datetime | None = None,
     job: UUID | None = None,
-) -> Event:
+) -> WebhookEvent:
     """An event, or one clear error. `job`: the one that tells it; its next attempt tells the same event again."""
     check_type("event_type", type)
     try:
@@ -78,7 +78,7 @@ def event(
         # Another payload is another event: nothing that a handler tells twice on purpose is swallowed.
         parts = [type, kind, str(key), occurred_at, stable_hash(raw)]
         id = uuid7() if job is None else uuid5(job, msgspec.json.encode(parts).decode())
-    return Event(type, kind, str(key), raw, _uuid(id), occurred_at)
+    return WebhookEvent(type, kind, str(key), raw, _uuid(id), occurred_at)
 
 
 def check_type(field: str, type: object) -> None:

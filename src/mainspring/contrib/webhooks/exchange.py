@@ -13,7 +13,7 @@ from typing import Final
 import h11
 
 from mainspring.contrib.webhooks.response import BODY, Response, kept
-from mainspring.contrib.webhooks.target import Target
+from mainspring.contrib.webhooks.target import WebhookTarget
 from mainspring.outcome import Failure
 
 _LONGEST: Final = 32 * 1024  # a head, or a line between chunks; more is no answer
@@ -53,7 +53,7 @@ class _Wire:
 
 
 async def exchange(
-    reader: StreamReader, writer: StreamWriter, target: Target, headers: Mapping[str, str], body: bytes
+    reader: StreamReader, writer: StreamWriter, target: WebhookTarget, headers: Mapping[str, str], body: bytes
 ) -> Response:
     """Send a request and read its answer."""
     wire = _Wire(reader)

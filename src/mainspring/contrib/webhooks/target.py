@@ -49,7 +49,7 @@ class TargetRefused(ValidationError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WebhookTarget:
     """Where a webhook goes, in parts that nobody needs to read again."""
 
     scheme: str
@@ -75,7 +75,7 @@ class Target:
         return f"{self.scheme}://{self.authority}{self.path}"
 
 
-def check(url: str, policy: Policy) -> Target:
+def check(url: str, policy: Policy) -> WebhookTarget:
     """Read a URL, or refuse it.
 
     >>> check("https://hooks.example.com/in?x=1", Policy()).host
@@ -106,7 +106,7 @@ def check(url: str, policy: Policy) -> Target:
         _refuse("has signs in its path or query that must be written with a percent sign")
     path = path if path.startswith("/") else f"/{path}"
     host, address = _host(found["host"], policy)
-    return Target(scheme, host, _port(found["port"], scheme, policy), path, address)
+    return WebhookTarget(scheme, host, _port(found["port"], scheme, policy), path, address)
 
 
 def _host(text: str, policy: Policy) -> tuple[str, Address | None]:

@@ -23,7 +23,7 @@ from mainspring.contrib.webhooks import target as targets
 from mainspring.contrib.webhooks.addresses import Address
 from mainspring.contrib.webhooks.policy import Policy
 from mainspring.contrib.webhooks.response import Response
-from mainspring.contrib.webhooks.target import Target, TargetRefused
+from mainspring.contrib.webhooks.target import TargetRefused, WebhookTarget
 from mainspring.errors import ConfigurationError
 from mainspring.outcome import Failure
 
@@ -67,7 +67,7 @@ class Transport:
             raise ConfigurationError("ssl_context: does not check certificates")
         self._ssl = ssl_context
 
-    async def check(self, url: str) -> Target:
+    async def check(self, url: str) -> WebhookTarget:
         """Refuse a URL that cannot be reached, or may not; nothing is sent."""
         target = targets.check(url, self.policy)
         try:
@@ -101,7 +101,7 @@ class Transport:
             raise Failure(f"no whole answer within {timeout:g} s", code="WebhookTimeout") from None
         return replace(answer, seconds=time.monotonic() - began)
 
-    async def _checked(self, target: Target) -> list[Address]:
+    async def _checked(self, target: WebhookTarget) -> list[Address]:
         """Every address of the target; one that may not be reached refuses them all."""
         found = [target.address] if target.address else await self._resolve(target.host, target.port)
         for address in found:
@@ -129,7 +129,7 @@ class Transport:
 
     @asynccontextmanager
     async def _line(
-        self, target: Target, found: Sequence[Address]
+        self, target: WebhookTarget, found: Sequence[Address]
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         """A line to one of the checked addresses, that is gone after the block."""
         sock = await self._connect(found[:_TRIED], target.port)

@@ -21,10 +21,10 @@ from mainspring.sandbox.stripe import (
 )
 from mainspring.sandbox.stripe.pages import served
 from mainspring.sandbox.stripe.post import Manner
-from mainspring.sandbox.stripe.state import Settings, Stripe
+from mainspring.sandbox.stripe.state import StripeSettings, StripeStandIn
 from mainspring.sandbox.world import World
 
-__all__ = ["Manner", "Settings", "Stripe", "routes"]
+__all__ = ["Manner", "StripeSettings", "StripeStandIn", "routes"]
 
 PAGES = (
     *accounts.PAGES,
@@ -44,5 +44,5 @@ PAGES = (
 
 def routes(world: World) -> list[BaseRoute]:
     """The pages of the provider."""
-    stripe = world.part(Stripe)
+    stripe = world.part(StripeStandIn)
     return [*payment_page.served(stripe), *served(stripe, PAGES)]

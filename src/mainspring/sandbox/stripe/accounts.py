@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mainspring.sandbox.stripe.call import Call, Thing
-from mainspring.sandbox.stripe.errors import Refused
+from mainspring.sandbox.stripe.errors import RequestRefused
 from mainspring.sandbox.stripe.lists import PAGING, listed
 from mainspring.sandbox.stripe.pages import page
 
@@ -55,7 +55,7 @@ def _asked(given: dict[str, Any]) -> dict[str, str]:
 
 def _own(call: Call) -> Thing:
     if call.account is None:
-        raise Refused(404, "The sandbox's platform account has no page: name a connected account.")
+        raise RequestRefused(404, "The sandbox's platform account has no page: name a connected account.")
     found = call.stripe.world.ledger.get("stripe.account", call.account)
     assert found is not None
     return found.body

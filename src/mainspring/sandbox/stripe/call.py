@@ -9,7 +9,7 @@ from mainspring.sandbox.stripe.errors import no_such
 from mainspring.sandbox.stripe.form import Params
 
 if TYPE_CHECKING:
-    from mainspring.sandbox.stripe.state import Stripe
+    from mainspring.sandbox.stripe.state import StripeStandIn
 
 #: An object as Stripe shows it. What begins with an underscore is ours, and never shown.
 Thing = dict[str, Any]
@@ -37,7 +37,7 @@ KINDS: Final = {prefix: kind for kind, prefix in PREFIXES.items()}
 class Call:
     """What a page is given: the parameters, and the part of the book that belongs to the caller's account."""
 
-    stripe: Stripe
+    stripe: StripeStandIn
     params: Params = field(default_factory=Params)
     path: dict[str, str] = field(default_factory=dict)
     account: str | None = None  # of `Stripe-Account`; none: the platform itself

@@ -10,20 +10,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from mainspring.sandbox.stripe.errors import Refused
+from mainspring.sandbox.stripe.errors import RequestRefused
 from mainspring.sandbox.stripe.post import Manner
-from mainspring.sandbox.stripe.state import Outcome, Settings, Stripe
+from mainspring.sandbox.stripe.state import ChargeOutcome, StripeSettings, StripeStandIn
 from mainspring.sandbox.world import World
 
-Asked = TypeVar("Asked")
-Handler = Callable[[Request], Awaitable[Response]]
+AskedT = TypeVar("AskedT")
+RequestHandler = Callable[[Request], Awaitable[Response]]
 
 
 class Settle(msgspec.Struct, forbid_unknown_fields=True):
     """An intent, a refund or a checkout session, and how it ends."""
 
     id: str
-    outcome: Outcome
+    outcome: ChargeOutcome
     decline_code: str = "generic_decline"
 
 
@@ -51,12 +51,12 @@ class Restrict(msgspec.Struct, forbid_unknown_fields=True):
 
 def routes(world: World) -> list[BaseRoute]:
     """The pages."""
-    stripe = world.part(Stripe)
+    stripe = world.part(StripeStandIn)
 
     async def settings(request: Request) -> Response:
         if request.method == "POST":
             now = msgspec.to_builtins(stripe.settings)
-            stripe.settings = msgspec.convert(now | await _asked(request, dict[str, Any]), Settings)
+            stripe.settings = msgspec.convert(now | await _asked(request, dict[str, Any]), StripeSettings)
         return _shown(stripe.settings)
 
     async def settle(request: Request) -> Response:
@@ -107,11 +107,11 @@ def routes(world: World) -> list[BaseRoute]:
     ]
 
 
-async def _asked(request: Request, kind: type[Asked]) -> Asked:
+async def _asked(request: Request, kind: type[AskedT]) -> AskedT:
     return msgspec.json.decode(await request.body() or b"{}", type=kind)
 
 
-def _guarded(handler: Handler) -> Handler:
+def _guarded(handler: RequestHandler) -> RequestHandler:
     """What cannot be read or done is said in one line."""
 
     async def answer(request: Request) -> Response:
@@ -119,7 +119,7 @@ def _guarded(handler: Handler) -> Handler:
             return await handler(request)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return JSONResponse({"error": str(error)}, 422)
-        except Refused as refused:
+        except RequestRefused as refused:
             return JSONResponse({"error": str(refused)}, refused.status)
 
     return answer

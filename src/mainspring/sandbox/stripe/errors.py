@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """An answer that is an error; one that was `executed` is kept under its request's key, as Stripe keeps it."""
 
     def __init__(
@@ -23,17 +23,17 @@ class Refused(Exception):
         self.error = {name: value for name, value in said.items() if value is not None}
 
 
-def invalid(message: str, *, param: str | None = None, code: str | None = None) -> Refused:
+def invalid(message: str, *, param: str | None = None, code: str | None = None) -> RequestRefused:
     """A request that is refused before anything is done; its key stays free."""
-    return Refused(400, message, param=param, code=code, executed=False)
+    return RequestRefused(400, message, param=param, code=code, executed=False)
 
 
-def missing(param: str) -> Refused:
+def missing(param: str) -> RequestRefused:
     """A parameter that must be there is not."""
     return invalid(f"Missing required param: {param}.", param=param, code="parameter_missing")
 
 
-def no_such(kind: str, id: str, param: str = "id") -> Refused:
+def no_such(kind: str, id: str, param: str = "id") -> RequestRefused:
     """What is asked for does not exist, or belongs to another account."""
     status = 404 if param == "id" else 400
-    return Refused(status, f"No such {kind}: '{id}'", param=param, code="resource_missing")
+    return RequestRefused(status, f"No such {kind}: '{id}'", param=param, code="resource_missing")

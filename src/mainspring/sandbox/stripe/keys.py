@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from mainspring.sandbox.stripe.errors import Refused, invalid
+from mainspring.sandbox.stripe.errors import RequestRefused, invalid
 from mainspring.sandbox.world import World
 
 KEPT: Final = timedelta(hours=24)
@@ -18,7 +18,7 @@ LONGEST: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class EarlierAnswer:
     """An answer that was given before."""
 
     request: str  # the id of the first request
@@ -31,14 +31,14 @@ def fingerprint(method: str, path: str, given: list[tuple[str, str]]) -> str:
     return hashlib.sha256(json.dumps([method, path, sorted(given)]).encode()).hexdigest()
 
 
-class Keys:
+class IdempotencyKeys:
     """The keys of all accounts: those that are answered, in the ledger, and those of requests that still run."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._running: set[str] = set()
 
-    def find(self, account: str | None, key: str, print: str) -> Kept | None:
+    def find(self, account: str | None, key: str, print: str) -> EarlierAnswer | None:
         """What was answered under a key; refused if it was to another request."""
         if len(key) > LONGEST:
             raise invalid(f"Idempotency keys have up to {LONGEST} characters.")
@@ -47,13 +47,13 @@ class Keys:
             return None
         first = json.loads(kept.request)
         if first["print"] != print:
-            raise Refused(
+            raise RequestRefused(
                 400,
                 f"Keys for idempotent requests can only be used with the same parameters they were first used with. "
                 f"Try using a key other than '{key}' if you meant to execute a different request.",
                 type="idempotency_error",
             )
-        return Kept(first["id"], kept.status, kept.body)
+        return EarlierAnswer(first["id"], kept.status, kept.body)
 
     @contextmanager
     def running(self, account: str | None, key: str | None) -> Iterator[None]:
@@ -63,7 +63,7 @@ class Keys:
             return
         place = _place(account, key)
         if place in self._running:
-            raise Refused(
+            raise RequestRefused(
                 409,
                 f"There is currently another in-progress request using this Idempotent Key: {key}. Try again later.",
                 type="idempotency_error",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mainspring.sandbox.stripe.call import Call, Thing
 from mainspring.sandbox.stripe.cards import BY_NAME, BY_NUMBER, Card, sums_up
-from mainspring.sandbox.stripe.errors import Refused, invalid, missing, no_such
+from mainspring.sandbox.stripe.errors import RequestRefused, invalid, missing, no_such
 from mainspring.sandbox.stripe.form import Params
 from mainspring.sandbox.stripe.lists import PAGING, listed
 from mainspring.sandbox.stripe.pages import page
@@ -23,7 +23,9 @@ def create(call: Call) -> Thing:
     elif number is None:
         raise missing("card[number]")
     elif not sums_up(number):
-        raise Refused(402, "Your card number is incorrect.", type="card_error", code="incorrect_number", param="number")
+        raise RequestRefused(
+            402, "Your card number is incorrect.", type="card_error", code="incorrect_number", param="number"
+        )
     else:
         card = BY_NUMBER.get(number, BY_NUMBER["4242424242424242"])
     month, year = given.integer("exp_month") or 12, given.integer("exp_year") or 2099
@@ -65,7 +67,7 @@ def attached(call: Call, method: Thing, customer: str) -> Thing:
     if method["customer"] == customer:
         return method
     if method["customer"] is not None:
-        raise Refused(400, "The payment method you provided has already been attached to a customer.")
+        raise RequestRefused(400, "The payment method you provided has already been attached to a customer.")
     call.emit("payment_method.attached", call.save(method, customer=customer))
     return method
 
@@ -74,7 +76,9 @@ def detach(call: Call) -> Thing:
     """Take one from its customer."""
     method = call.get("payment_method")
     if method["customer"] is None:
-        raise Refused(400, "The payment method you provided is not attached to a customer so detachment is impossible.")
+        raise RequestRefused(
+            400, "The payment method you provided is not attached to a customer so detachment is impossible."
+        )
     call.emit("payment_method.detached", call.save(method, customer=None))
     return method
 

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from mainspring.sandbox.stripe.errors import Refused
+from mainspring.sandbox.stripe.errors import RequestRefused
 
 if TYPE_CHECKING:
-    from mainspring.sandbox.stripe.state import Stripe
+    from mainspring.sandbox.stripe.state import StripeStandIn
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Pay</title>
 <body style="font: 1.2rem sans-serif; margin: 4rem auto; max-width: 30rem">
@@ -20,7 +20,7 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Pay</title
 <form method="post"><button style="font: inherit; padding: .5rem 2rem">Pay</button></form>"""
 
 
-def served(stripe: Stripe) -> list[BaseRoute]:
+def served(stripe: StripeStandIn) -> list[BaseRoute]:
     """The page, and what its button does."""
 
     async def show(request: Request) -> Response:
@@ -33,7 +33,7 @@ def served(stripe: Stripe) -> list[BaseRoute]:
     async def pay(request: Request) -> Response:
         try:
             session = stripe.settle(request.path_params["id"], "succeeded")
-        except Refused as refused:
+        except RequestRefused as refused:
             return HTMLResponse(escape(str(refused)), refused.status)
         there = (session["success_url"] or "").replace("{CHECKOUT_SESSION_ID}", session["id"])
         return RedirectResponse(there, 303) if there else HTMLResponse("Paid.")

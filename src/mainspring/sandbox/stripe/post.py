@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 import httpx2
 import msgspec
 
-from mainspring.sandbox.ledger import Entry
+from mainspring.sandbox.ledger import LedgerEntry
 from mainspring.sandbox.stripe.call import Thing, shown
 
 if TYPE_CHECKING:
-    from mainspring.sandbox.stripe.state import Stripe
+    from mainspring.sandbox.stripe.state import StripeStandIn
 
 
 class Manner(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -70,7 +70,7 @@ class Carrier(Protocol):
 class Post:
     """The deliveries: each is a `webhook` entry of the ledger, and says how it went."""
 
-    def __init__(self, stripe: Stripe) -> None:
+    def __init__(self, stripe: StripeStandIn) -> None:
         self._stripe = stripe
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: httpx2.AsyncClient | None = None
@@ -103,7 +103,7 @@ class Post:
         endpoints = self._stripe.world.ledger.find("stripe.webhook_endpoint", deleted=None)
         return [self._write(found.body, one.body, "waiting") for one in endpoints if _wants(one.body, found.body)]
 
-    def held(self) -> list[Entry]:
+    def held(self) -> list[LedgerEntry]:
         """What is kept back, the oldest first."""
         return self._stripe.world.ledger.find("webhook", state="held")[::-1]
 

@@ -11,17 +11,17 @@ from mainspring.sandbox.stripe.call import Call, Thing, shown
 from mainspring.sandbox.stripe.endpoints import registered
 from mainspring.sandbox.stripe.errors import no_such
 from mainspring.sandbox.stripe.form import Params
-from mainspring.sandbox.stripe.keys import Keys
+from mainspring.sandbox.stripe.keys import IdempotencyKeys
 from mainspring.sandbox.stripe.post import Post
 from mainspring.sandbox.world import World
 
 Number = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
-Outcome = Literal["succeeded", "failed"]
+ChargeOutcome = Literal["succeeded", "failed"]
 VERSION = "2026-10-28.endive"
 
 
-class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class StripeSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """How it behaves, besides its faults."""
 
     version: str = VERSION  # of the API, for callers who name none
@@ -34,7 +34,7 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     webhook_gaps: tuple[Seconds, ...] = (1.0, 5.0, 30.0, 120.0, 600.0)  # before each new try
 
 
-class Stripe:
+class StripeStandIn:
     """One Stripe, with one platform account and the accounts connected to it.
 
     ::
@@ -47,17 +47,17 @@ class Stripe:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.settings = Settings()
-        self.keys = Keys(world)
+        self.settings = StripeSettings()
+        self.keys = IdempotencyKeys(world)
         self.post = Post(self)
 
     def reset(self) -> None:
         """Behave as at the beginning."""
-        self.settings = Settings()
+        self.settings = StripeSettings()
         self.keys.reset()
         self.post.reset()
 
-    def settle(self, id: str, outcome: Outcome, decline_code: str = "generic_decline") -> Thing:
+    def settle(self, id: str, outcome: ChargeOutcome, decline_code: str = "generic_decline") -> Thing:
         """How something ends: an intent that is processing or waits for its customer, a refund, a session."""
         with self.world.ledger.together():
             if id.startswith("re_"):
