@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import mainspring as ms
-from mainspring.simulate import Entry, Fired, simulate
+from mainspring.simulate import Fired, TimelineEntry, simulate
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 YEAR = timedelta(days=365)
@@ -36,7 +36,7 @@ def year(share: float = 1.0) -> tuple[float, int]:
     """Simulate a year, or a share of one: the seconds that a whole one takes at this pace, and how often it fired."""
     fired, first = 0, 0.0
 
-    def count(entries: Sequence[Entry]) -> None:
+    def count(entries: Sequence[TimelineEntry]) -> None:
         nonlocal fired, first
         first = first or time.perf_counter()
         fired += sum(isinstance(entry, Fired) for entry in entries)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests import rule_report
-from tests.databases import Database, Run, check_tickets, fresh_database, server
+from tests.databases import Database, RunClusters, check_tickets, fresh_database, server
 
 from mainspring.embedded import VOLATILE, Cluster, find_binaries
 from mainspring.testing import Harness
@@ -68,12 +68,12 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 
 
 @pytest.fixture(scope="session")
-def run(pytestconfig: pytest.Config) -> Run:
+def run(pytestconfig: pytest.Config) -> RunClusters:
     return run_of(pytestconfig)
 
 
 @pytest.fixture(scope="session")
-def volatile_cluster(run: Run) -> Iterator[Cluster]:
+def volatile_cluster(run: RunClusters) -> Iterator[Cluster]:
     """PostgreSQL 18, fast and careless, shared by all processes of the run: leave it running."""
     cluster = run.cluster("memory/18", settings=VOLATILE)
     with server(cluster).connected():
@@ -81,13 +81,13 @@ def volatile_cluster(run: Run) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def durable_cluster(run: Run, worker_id: str) -> Cluster:
+def durable_cluster(run: RunClusters, worker_id: str) -> Cluster:
     """PostgreSQL 18 that writes durably, one for each process of the run: a test may kill it."""
     return run.cluster(f"disk/18-{worker_id}")
 
 
 @pytest.fixture(scope="session")
-def cluster15(run: Run) -> Iterator[Cluster]:
+def cluster15(run: RunClusters) -> Iterator[Cluster]:
     """PostgreSQL 15, the oldest we support, from Debian's packages."""
     if not find_binaries(15).is_dir():
         reason = "PostgreSQL 15 is not installed: run apt-get install postgresql-15"

@@ -11,12 +11,12 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from mainspring.embedded import SUPERUSER, Cluster
-from mainspring.virtual.databases import Database, Server
-from mainspring.virtual.run import Run
+from mainspring.virtual.databases import Database, DatabaseServer
+from mainspring.virtual.run import RunClusters
 
-__all__ = ["Database", "Run", "check_tickets", "fresh_database", "server", "superuser"]
+__all__ = ["Database", "RunClusters", "check_tickets", "fresh_database", "server", "superuser"]
 
-server = cache(Server.of)
+server = cache(DatabaseServer.of)
 
 
 @contextmanager

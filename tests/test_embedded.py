@@ -13,14 +13,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.databases import Run
+from tests.databases import RunClusters
 
 from mainspring.embedded import VOLATILE, Cluster, find_binaries, places
 from mainspring.errors import ConfigurationError
 
 
 @pytest.fixture(scope="module")
-def cluster(run: Run, worker_id: str) -> Iterator[Cluster]:
+def cluster(run: RunClusters, worker_id: str) -> Iterator[Cluster]:
     """One for this file, because its tests stop and kill it; stopped, until a test starts it."""
     cluster = run.cluster(f"memory/embedded-{worker_id}", settings=VOLATILE)
     cluster.stop()
@@ -168,7 +168,7 @@ def test_database_is_created_once(running: Cluster) -> None:
         assert conn.info.dbname == "Twice, quoted"
 
 
-def test_long_path_gets_a_short_socket_directory_of_our_own(run: Run) -> None:
+def test_long_path_gets_a_short_socket_directory_of_our_own(run: RunClusters) -> None:
     cluster = Cluster(run.path / "memory" / ("long" * 25), settings=VOLATILE)
     try:
         with cluster:

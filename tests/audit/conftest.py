@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.databases import Database, Run, fresh_database
+from tests.databases import Database, RunClusters, fresh_database
 from tests.db.conftest import NOON
 from tests.db.engine import Engine
 
@@ -19,7 +19,7 @@ Forge = Callable[..., None]
 
 
 @pytest.fixture(scope="session")
-def quiet_cluster(run: Run, worker_id: str) -> Cluster:
+def quiet_cluster(run: RunClusters, worker_id: str) -> Cluster:
     """A server of our own: a seal waits for every transaction of the server, also for those of other tests."""
     return run.cluster(f"memory/18-quiet-{worker_id}", settings={**VOLATILE, "autovacuum": "off"})
 

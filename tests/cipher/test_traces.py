@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.databases import Run, fresh_database
+from tests.databases import RunClusters, fresh_database
 from tests.worker.stage import SETTINGS
 
 import mainspring as ms
@@ -31,7 +31,9 @@ def files_with(word: bytes, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("encrypted", [True, False])
-def test_a_word_of_a_payload_is_found_in_no_file_of_the_cluster(run: Run, worker_id: str, encrypted: bool) -> None:
+def test_a_word_of_a_payload_is_found_in_no_file_of_the_cluster(
+    run: RunClusters, worker_id: str, encrypted: bool
+) -> None:
     cluster = run.cluster(f"disk/cipher-{worker_id}-{encrypted}")
     tasks, log = Registry("canary"), io.StringIO()
     logging.getLogger("mainspring").addHandler(handler := logging.StreamHandler(log))

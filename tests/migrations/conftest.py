@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.databases import Database, Run, fresh_database
+from tests.databases import Database, RunClusters, fresh_database
 from tests.db.engine import Engine
 
 from mainspring.db.schema import DEFAULT_SCHEMA, Sql
@@ -28,7 +28,7 @@ def empty15(cluster15: Cluster) -> Iterator[Database]:
 
 
 @pytest.fixture
-def empty16(run: Run) -> Iterator[Database]:
+def empty16(run: RunClusters) -> Iterator[Database]:
     cluster = run.cluster("memory/16", version=16, settings=VOLATILE)
     with fresh_database(cluster, migrated=False) as database:
         yield database

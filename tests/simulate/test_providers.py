@@ -18,7 +18,7 @@ import mainspring as ms
 from mainspring.contrib.stripe import Money, Stripe
 from mainspring.embedded import Cluster
 from mainspring.sandbox.environment import environment
-from mainspring.simulate import Entry, Ran, Simulated, simulate
+from mainspring.simulate import Simulated, SimulatedAttempt, TimelineEntry, simulate
 from mainspring.simulate.here import only_here
 
 START = datetime(2026, 3, 25, 9, tzinfo=UTC)
@@ -30,7 +30,7 @@ REAL = {
     "TWILIO_FROM": "+4930901820", "HTTPS_PROXY": "http://127.0.0.1:1", "http_proxy": "http://127.0.0.1:1",
 }  # fmt: skip
 
-Move = Callable[..., tuple[list[Ran], Simulated]]
+Move = Callable[..., tuple[list[SimulatedAttempt], Simulated]]
 
 
 @pytest.fixture
@@ -42,10 +42,10 @@ def server(volatile_cluster: Cluster) -> str:
 def move(server: str) -> Move:
     """Simulate what a function makes, for an hour."""
 
-    def move(load: Callable[[], ms.App]) -> tuple[list[Ran], Simulated]:
-        told: list[Entry] = []
+    def move(load: Callable[[], ms.App]) -> tuple[list[SimulatedAttempt], Simulated]:
+        told: list[TimelineEntry] = []
         done = simulate(load, START, START + HOUR, told.extend, dsn=server)
-        return [entry for entry in told if isinstance(entry, Ran)], done
+        return [entry for entry in told if isinstance(entry, SimulatedAttempt)], done
 
     return move
 

@@ -35,7 +35,7 @@ from mainspring import (
     fixed,
 )
 from mainspring.embedded import Cluster
-from mainspring.simulate import Entry, Fired, Ran, Simulated, simulate
+from mainspring.simulate import Fired, Simulated, SimulatedAttempt, TimelineEntry, simulate
 from mainspring.testing import Crash
 
 SHOP = ["simulate", "tests.simulate.shop:app", "--from", "2026-03-25", "--for", "8d"]
@@ -53,7 +53,7 @@ def tasks() -> Registry:
     return Registry("test")
 
 
-Move = Callable[..., tuple[list[Entry], Simulated]]
+Move = Callable[..., tuple[list[TimelineEntry], Simulated]]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def move(server: str, tasks: Registry) -> Move:
     """Simulate what the test declares."""
 
     def move(length: timedelta = DAY, *, start: datetime = START, app: App | None = None, **how: Any) -> Any:
-        told: list[Entry] = []
+        told: list[TimelineEntry] = []
         done = simulate(lambda: app or App(None, tasks), start, start + length, told.extend, dsn=server, **how)
         return told, done
 
@@ -108,7 +108,7 @@ def test_ids_and_jitter_come_from_the_seed(move: Move, tasks: Registry) -> None:
     assert one == same
     drawn = [{(entry.job_id, getattr(entry, "due_at", None)) for entry in entries} for entries in (one, other)]
     assert drawn[0].isdisjoint(drawn[1])
-    assert len({entry.error for entry in one if isinstance(entry, Ran)}) > 3
+    assert len({entry.error for entry in one if isinstance(entry, SimulatedAttempt)}) > 3
 
 
 def test_chance_of_the_program_goes_on_where_it_was(move: Move, tasks: Registry) -> None:
@@ -168,7 +168,7 @@ def test_each_thing_happens_at_its_exact_instant_from_the_first_up_to_the_last(m
 
     hours = [START + timedelta(hours=hour) for hour in (0, 8, 16)]
     assert seen == [(at,) for at in hours]
-    assert [entry.at for entry in told if isinstance(entry, Ran)] == hours
+    assert [entry.at for entry in told if isinstance(entry, SimulatedAttempt)] == hours
     assert [entry.at for entry in told if isinstance(entry, Fired)] == hours
     assert (done.totals.attempts, done.totals.fires) == ({"look": {"succeeded": 3}}, {"look": {"fired": 3}})
 
@@ -198,7 +198,7 @@ def test_errors_of_handlers_are_part_of_the_time_line(move: Move, tasks: Registr
 
     told, _ = move(app=App(None, tasks, prepare=[fill]))
 
-    attempts = [(e.task, e.state, e.attempt, (e.at - START).seconds) for e in told if isinstance(e, Ran)]
+    attempts = [(e.task, e.state, e.attempt, (e.at - START).seconds) for e in told if isinstance(e, SimulatedAttempt)]
     assert attempts == [
         ("away", "retried", 1, 0),
         ("wrong", "failed", 1, 0),
@@ -209,7 +209,7 @@ def test_errors_of_handlers_are_part_of_the_time_line(move: Move, tasks: Registr
         ("later", "succeeded", 1, 90),
     ]
     first = told[0]
-    assert isinstance(first, Ran)
+    assert isinstance(first, SimulatedAttempt)
     assert first.error == "INTERNAL_ERROR: ConnectionError: away"
     assert first.due_at == START + timedelta(seconds=60)
 
@@ -233,7 +233,7 @@ def test_what_is_prepared_is_prepared_at_the_first_instant(move: Move, tasks: Re
         )
     )
 
-    assert [entry.state for entry in told if isinstance(entry, Ran)] == ["succeeded"]
+    assert [entry.state for entry in told if isinstance(entry, SimulatedAttempt)] == ["succeeded"]
 
 
 def test_what_one_job_enqueues_runs_before_time_goes_on(move: Move, tasks: Registry) -> None:
@@ -246,7 +246,7 @@ def test_what_one_job_enqueues_runs_before_time_goes_on(move: Move, tasks: Regis
 
     told, _ = move()
 
-    ran = [entry for entry in told if isinstance(entry, Ran)]
+    ran = [entry for entry in told if isinstance(entry, SimulatedAttempt)]
     assert [(entry.at.hour, entry.schedule) for entry in ran] == [(12, "parent")] * 3
 
 
@@ -289,7 +289,7 @@ def test_a_schedule_over_zones_makes_a_job_for_each_entity_at_its_local_time(mov
 
     told, done = move(app=App(None, tasks, prepare=[shops]))
 
-    ran = [(f"{entry.at:%H:%M}", entry.zone, entry.subject) for entry in told if isinstance(entry, Ran)]
+    ran = [(f"{entry.at:%H:%M}", entry.zone, entry.subject) for entry in told if isinstance(entry, SimulatedAttempt)]
     asia = [("04:15", "Asia/Kathmandu", {"shop_id": shop}) for shop in (2, 3, 4)]
     assert ran == [*asia, ("10:00", "Europe/London", {"shop_id": 1})]
     assert done.totals.fires == {"count": {"fired": 2}}
@@ -311,7 +311,7 @@ def test_a_job_that_an_open_breaker_puts_off_says_so_until_it_answers(move: Move
     stripe = breaker("stripe", failures=1, pause=timedelta(minutes=1))
     told, done = move(timedelta(hours=1), app=App(None, tasks, prepare=[fill], breakers=[stripe]))
 
-    ran = [entry for entry in told if isinstance(entry, Ran)]
+    ran = [entry for entry in told if isinstance(entry, SimulatedAttempt)]
     assert {entry.error for entry in ran if entry.state == "deferred"} == {"breaker stripe"}
     assert [entry.state for entry in ran].count("succeeded") == 2
     assert (len(calls), done.totals.waiting) == (5, 0)
@@ -446,11 +446,11 @@ def test_without_a_server_it_brings_its_own(tasks: Registry) -> None:
     async def own() -> None: ...
 
     tasks.schedule("own", every(hours=1), own)
-    told: list[Entry] = []
+    told: list[TimelineEntry] = []
 
     done = simulate(lambda: App(None, tasks), START, START + DAY, told.extend)
 
-    assert Counter(type(entry) for entry in told) == {Fired: 24, Ran: 24}
+    assert Counter(type(entry) for entry in told) == {Fired: 24, SimulatedAttempt: 24}
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(done.dsn)
 

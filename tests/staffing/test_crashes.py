@@ -29,7 +29,7 @@ from tests.staffing.town import Town
 
 from mainspring.sandbox import Courier, Sandbox
 from mainspring.testing import Harness
-from mainspring.virtual.databases import Server
+from mainspring.virtual.databases import DatabaseServer
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.settings import Settings
 
@@ -55,7 +55,7 @@ def fork(mainspring_sandbox_server: Sandbox) -> Iterator[Nursery]:
 
 @pytest.fixture
 def fresh(
-    mainspring_server: Server,
+    mainspring_server: DatabaseServer,
     mainspring_app: Market,
     mainspring_sandbox_server: Sandbox,
     monkeypatch: pytest.MonkeyPatch,

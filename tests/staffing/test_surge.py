@@ -16,7 +16,7 @@ import mainspring as ms
 from mainspring.sandbox import Sandbox
 from mainspring.testing import Harness
 from mainspring.testing.working import Working
-from mainspring.virtual.tasks import Declared
+from mainspring.virtual.tasks import DeclaredTasks
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.payments import weekly
 from mainspring_apps.staffing.registry import WEEKLY_PAYMENTS
@@ -67,7 +67,7 @@ def test_charges_that_are_due_at_once_start_fifty_a_second_within_the_pools(
         with ms.Client(mainspring.dsn) as client:
             client.enqueue_many(jobs)
         for _ in range(2):
-            stack.enter_context(Working(mainspring.dsn, Declared.by(mainspring_app), POOL))
+            stack.enter_context(Working(mainspring.dsn, DeclaredTasks.by(mainspring_app), POOL))
         deadline = time.monotonic() + 60
         while conn.execute(PROGRESS).fetchone() != (BOOKINGS, 0):
             most = max(most, *(row[0] for row in conn.execute(CONNECTIONS)))

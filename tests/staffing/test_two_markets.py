@@ -8,7 +8,7 @@ import pytest
 from tests.staffing.town import MONDAY, Town
 
 from mainspring.sandbox import Sandbox
-from mainspring.testing import Harness, Server
+from mainspring.testing import DatabaseServer, Harness
 from mainspring_apps.staffing import shifts
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.settings import Settings
@@ -17,7 +17,7 @@ THERE = "https://there.example.com"
 
 
 @pytest.fixture
-def elsewhere(mainspring_server: Server, mainspring_sandbox_server: Sandbox) -> Iterator[Town]:
+def elsewhere(mainspring_server: DatabaseServer, mainspring_sandbox_server: Sandbox) -> Iterator[Town]:
     """A second marketplace, opened after the first."""
     with mainspring_sandbox_server.standing_in():
         market = Market(settings=Settings(app_url=THERE), maintenance=False, watches=())

@@ -27,12 +27,12 @@ from zoneinfo import ZoneInfo
 import msgspec
 import psycopg
 from psycopg.sql import SQL, Identifier
-from tests.databases import Run
+from tests.databases import RunClusters
 from tests.staffing.invariants import Books
 
 from mainspring.embedded import VOLATILE
 from mainspring.sandbox import Sandbox
-from mainspring.simulate import Entry, Fired, Ran, simulate
+from mainspring.simulate import Fired, SimulatedAttempt, TimelineEntry, simulate
 from mainspring.simulate.timeline import document
 from mainspring_apps.staffing.demo import demo
 from mainspring_apps.staffing.demo.seed import ZONES
@@ -92,7 +92,7 @@ class Recorded:
     start: datetime
     end: datetime
     zones: Sequence[str]
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[TimelineEntry] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
     seconds: float = 0.0
@@ -143,7 +143,7 @@ def record(server: str, start: datetime, length: timedelta, *, seed: int = 0, zo
             books.append(Books(self.ledger))
             super().stop()
 
-    def tell(entries: Sequence[Entry]) -> None:
+    def tell(entries: Sequence[TimelineEntry]) -> None:
         made.entries.extend(entries)
         if not connected:
             connected.append(psycopg.connect(os.environ["MAINSPRING_DSN"], autocommit=True))
@@ -242,7 +242,7 @@ def _runs(made: Recorded) -> Iterator[str]:
         if at < made.end and at not in ran.get((task, booking), []):
             yield f"{task} {booking}: not at {at}, to which its cutoff was moved"
     for entry in made.entries:
-        if not isinstance(entry, Ran):
+        if not isinstance(entry, SimulatedAttempt):
             continue
         first = entry.task in CAUSED and entry.attempt == 1 and entry.schedule in LOCAL
         there = (entry.task, (entry.subject or {}).get("booking_id"), entry.at) in moved
@@ -271,7 +271,7 @@ CAUSED: Final = frozenset({"charge_week", "warn_unpaid", "cut_off", "begin_diges
 def _by_subject(made: Recorded, name: str) -> dict[tuple[str, int], list[datetime]]:
     found: defaultdict[tuple[str, int], list[datetime]] = defaultdict(list)
     for entry in made.entries:
-        if isinstance(entry, Ran) and entry.subject and name in entry.subject:
+        if isinstance(entry, SimulatedAttempt) and entry.subject and name in entry.subject:
             found[entry.task, entry.subject[name]].append(entry.at)
     return found
 
@@ -300,7 +300,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--once", action="store_true", help="do not simulate again to compare the bytes")
     said = parser.parse_args(args)
     logging.disable(logging.ERROR)
-    run = Run.join(f"timeline-{uuid4().hex[:8]}")
+    run = RunClusters.join(f"timeline-{uuid4().hex[:8]}")
     try:
         server = run.cluster("memory/18", settings=VOLATILE).dsn("postgres")
         starts = [said.start.replace(tzinfo=UTC)] if said.start else STARTS

@@ -215,14 +215,16 @@ EXPECTED: Final = frozenset({"HttpException", "LEASE_EXPIRED"})
 def marketplace() -> Iterator[tuple[Harness, Sandbox, Desk]]:
     """A database and providers of its own, as tests have them by their fixtures."""
     from mainspring.embedded import VOLATILE
-    from mainspring.testing import Server
-    from mainspring.virtual.run import Run
+    from mainspring.testing import DatabaseServer
+    from mainspring.virtual.run import RunClusters
 
-    run = Run.join(f"walk-{uuid4().hex[:8]}")
+    run = RunClusters.join(f"walk-{uuid4().hex[:8]}")
     try:
         with Sandbox() as sandbox, sandbox.standing_in():
             app = Market(maintenance=False, watches=())
-            with Server.of(run.cluster("memory/18", settings=VOLATILE)).fresh(prepare=app.migrations) as database:
+            with DatabaseServer.of(run.cluster("memory/18", settings=VOLATILE)).fresh(
+                prepare=app.migrations
+            ) as database:
                 app._dsn = database.dsn
                 with Harness(database.dsn, app) as harness:
                     sandbox.reset(harness.now)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.databases import Run
+from tests.databases import RunClusters
 from tests.surroundings import failover
 
 
 def test_a_promoted_standby_goes_on_with_every_acknowledged_job_and_the_old_primary_gets_no_write(
-    run: Run, worker_id: str
+    run: RunClusters, worker_id: str
 ) -> None:
     folder = run.path / "memory" / f"failover-{worker_id}"
     folder.mkdir()

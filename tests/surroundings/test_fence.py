@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from psycopg_pool import PoolTimeout
-from tests.databases import Run
+from tests.databases import RunClusters
 from tests.surroundings.pair import Pair, temptation
 
 from mainspring import AsyncClient, Client, DatabaseUnavailable
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def pair(run: Run, worker_id: str) -> Iterator[Pair]:
+def pair(run: RunClusters, worker_id: str) -> Iterator[Pair]:
     folder = run.path / "memory"
     pair = Pair(folder, f"fence-{worker_id}")
     try:

@@ -27,7 +27,7 @@ from mainspring import (
 )
 from mainspring.testing import Crash, Harness
 from mainspring.testing.working import Working
-from mainspring.virtual.tasks import Declared
+from mainspring.virtual.tasks import DeclaredTasks
 
 # -- time -------------------------------------------------------------------------------------------------------------
 
@@ -454,7 +454,7 @@ def test_a_worker_whose_database_does_not_come_is_given_up_and_leaves_no_thread(
         raise AssertionError("no event worker.started: not within 0 s")
 
     monkeypatch.setattr(Working, "wait_for", impatient)
-    working = Working("host=/nowhere dbname=nothing", Declared(tasks), {})
+    working = Working("host=/nowhere dbname=nothing", DeclaredTasks(tasks), {})
     with pytest.raises(AssertionError, match="not within"), working:
         pass
 

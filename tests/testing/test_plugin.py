@@ -19,8 +19,8 @@ from tests.databases import superuser
 from tests.docs.pages import ROOT, blocks
 
 from mainspring.embedded import Cluster
-from mainspring.virtual.databases import Server
-from mainspring.virtual.run import Run
+from mainspring.virtual.databases import DatabaseServer
+from mainspring.virtual.run import RunClusters
 
 SHOP = """
 import mainspring as ms
@@ -134,7 +134,7 @@ def test_the_guide_s_tests_pass(tmp_path: Path, volatile_cluster: Cluster) -> No
 def test_what_a_killed_run_left_on_a_server_is_dropped_by_the_next(volatile_cluster: Cluster) -> None:
     dsn = volatile_cluster.dsn("postgres")
     killed = pytest.raises(psycopg.errors.AdminShutdown)
-    with Server.shared(dsn, uuid4().hex) as living, killed, Server.shared(dsn, uuid4().hex) as dead:
+    with DatabaseServer.shared(dsn, uuid4().hex) as living, killed, DatabaseServer.shared(dsn, uuid4().hex) as dead:
         template, other = dead.template(), living.template()
         with psycopg.connect(dsn, autocommit=True) as conn:
             conn.execute(f'create database "mainspring_test_{dead.run}_left" template "{template}"'.encode())
@@ -142,17 +142,17 @@ def test_what_a_killed_run_left_on_a_server_is_dropped_by_the_next(volatile_clus
                 "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objid = %s",
                 [int(dead.run, 16)],
             )
-        with Server.shared(dsn, uuid4().hex):
+        with DatabaseServer.shared(dsn, uuid4().hex):
             assert databases(volatile_cluster, dead.run) == []
             assert databases(volatile_cluster, living.run) == [other]
 
 
 CHILD = """
 import sys, time
-from mainspring.virtual.run import Run
+from mainspring.virtual.run import RunClusters
 from mainspring.embedded import VOLATILE
 
-run = Run.join("killed")
+run = RunClusters.join("killed")
 print(run.cluster("memory/18", settings=VOLATILE).pid, flush=True)
 time.sleep(60)
 """
@@ -180,7 +180,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(monkeypatch: pytest.Monke
         assert runs(server), "PostgreSQL goes on"
         memory = Path(folder, "mainspring-tests-killed", "memory").resolve()
 
-        Run.join("next").leave()
+        RunClusters.join("next").leave()
 
         assert list(Path(folder).iterdir()) == []
         assert not memory.exists()
@@ -192,7 +192,7 @@ def test_the_processes_of_a_run_share_its_clusters_and_the_last_one_removes_them
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="mainspring-shared-") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
-        first, second = Run.join("one"), Run.join("one")
+        first, second = RunClusters.join("one"), RunClusters.join("one")
 
         assert first.path == second.path
         first.leave()

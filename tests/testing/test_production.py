@@ -18,7 +18,7 @@ from mainspring import Client, ConfigurationError, Registry
 from mainspring.db.migrate import migrate
 from mainspring.testing import Clock, drain, install
 from mainspring.virtual import clock as clocks
-from mainspring.virtual.run import Run
+from mainspring.virtual.run import RunClusters
 
 SCHEMA = "real"
 STATE = """
@@ -89,7 +89,7 @@ def test_a_link_that_a_stranger_left_leads_to_nothing_that_is_removed(
     (shared / "mainspring-tests-0123456789ab").symlink_to(home)
     monkeypatch.setattr(tempfile, "tempdir", str(shared))
 
-    Run.join("next").leave()
+    RunClusters.join("next").leave()
 
     assert (home / "cache" / "tool" / "lock").exists()
     assert (home / "memory").exists()

@@ -14,7 +14,7 @@ from psycopg.sql import SQL, Identifier
 
 import mainspring as ms
 from mainspring.embedded import SUPERUSER, Cluster
-from mainspring.virtual.databases import Database, Server
+from mainspring.virtual.databases import Database, DatabaseServer
 
 tasks = ms.Registry("reuse")
 
@@ -44,8 +44,8 @@ def noop() -> None: ...
 
 
 @pytest.fixture
-def server(volatile_cluster: Cluster) -> Iterator[Server]:
-    with Server.of(volatile_cluster).connected() as server:
+def server(volatile_cluster: Cluster) -> Iterator[DatabaseServer]:
+    with DatabaseServer.of(volatile_cluster).connected() as server:
         yield server
 
 
@@ -71,7 +71,7 @@ def superuser(database: Database) -> psycopg.Connection[Any]:
     return psycopg.connect(make_conninfo(database.dsn, user=SUPERUSER), autocommit=True)
 
 
-def test_the_next_test_has_the_same_database_under_another_name_as_if_it_were_new(server: Server) -> None:
+def test_the_next_test_has_the_same_database_under_another_name_as_if_it_were_new(server: DatabaseServer) -> None:
     with server.fresh(prepare=[OWN], reuse=False) as database:
         new = contents(database)
     seen = []
@@ -93,7 +93,7 @@ def test_the_next_test_has_the_same_database_under_another_name_as_if_it_were_ne
     assert len({dsn for _, dsn in seen}) == 3
 
 
-def test_rows_whose_count_a_test_has_hidden_are_found(server: Server) -> None:
+def test_rows_whose_count_a_test_has_hidden_are_found(server: DatabaseServer) -> None:
     with server.fresh() as database:
         new = contents(database)
     with server.fresh() as database, ms.Client(database.dsn) as client:
@@ -130,7 +130,9 @@ UNFIT = {
 
 @pytest.mark.parametrize("change", UNFIT)
 @pytest.mark.parametrize("used_before", [False, True], ids=["the first time", "again"])
-def test_what_cannot_be_undone_by_deleting_rows_ends_a_database(server: Server, change: str, used_before: bool) -> None:
+def test_what_cannot_be_undone_by_deleting_rows_ends_a_database(
+    server: DatabaseServer, change: str, used_before: bool
+) -> None:
     if used_before:
         with server.fresh():
             pass
@@ -143,7 +145,7 @@ def test_what_cannot_be_undone_by_deleting_rows_ends_a_database(server: Server, 
     assert not any(first == (made.oid,) for spares in server.pool.spares.values() for made in spares)
 
 
-def test_a_worker_that_goes_on_writing_does_not_reach_the_next_test(server: Server) -> None:
+def test_a_worker_that_goes_on_writing_does_not_reach_the_next_test(server: DatabaseServer) -> None:
     stop, writes = threading.Event(), []
 
     def leak(dsn: str) -> None:
@@ -168,7 +170,7 @@ def test_a_worker_that_goes_on_writing_does_not_reach_the_next_test(server: Serv
         worker.join()
 
 
-def test_a_worker_that_comes_back_finds_its_database_gone(server: Server) -> None:
+def test_a_worker_that_comes_back_finds_its_database_gone(server: DatabaseServer) -> None:
     with server.fresh() as database:
         forgotten = database
     with server.fresh() as database:
@@ -177,7 +179,7 @@ def test_a_worker_that_comes_back_finds_its_database_gone(server: Server) -> Non
         assert oid_of(database) is not None
 
 
-def test_a_database_whose_test_fails_on_its_way_out_is_dropped(server: Server) -> None:
+def test_a_database_whose_test_fails_on_its_way_out_is_dropped(server: DatabaseServer) -> None:
     left = server.fresh()
     first = oid_of(left.__enter__())
     assert not left.__exit__(AssertionError, AssertionError("an invariant"), None)
@@ -185,7 +187,7 @@ def test_a_database_whose_test_fails_on_its_way_out_is_dropped(server: Server) -
         assert oid_of(database) != first
 
 
-def test_only_databases_that_were_made_here_are_emptied(server: Server) -> None:
+def test_only_databases_that_were_made_here_are_emptied(server: DatabaseServer) -> None:
     with server.fresh() as database:
         kept = database
         name = Identifier(str(conninfo_to_dict(database.dsn)["dbname"]))
@@ -198,7 +200,7 @@ def test_only_databases_that_were_made_here_are_emptied(server: Server) -> None:
         assert oid_of(database) != theirs
 
 
-def test_materialized_views_are_not_emptied_so_they_are_made_anew(server: Server) -> None:
+def test_materialized_views_are_not_emptied_so_they_are_made_anew(server: DatabaseServer) -> None:
     seen = set()
     for _ in range(2):
         with server.fresh(prepare=["create materialized view few as select count(*) from mainspring.job"]) as database:
@@ -212,7 +214,7 @@ def test_who_may_not_turn_triggers_off_has_a_copy_each_time(volatile_cluster: Cl
         conn.execute("create role maker login createdb")
     seen = set()
     dsn = volatile_cluster.dsn("postgres", user="maker")
-    with Server(dsn, dsn, run="0abcde0").connected() as server:
+    with DatabaseServer(dsn, dsn, run="0abcde0").connected() as server:
         try:
             for _ in range(2):
                 with server.fresh() as database:
@@ -223,7 +225,7 @@ def test_who_may_not_turn_triggers_off_has_a_copy_each_time(volatile_cluster: Cl
 
 
 def test_all_are_dropped_in_the_end(volatile_cluster: Cluster) -> None:
-    with Server.of(volatile_cluster).connected() as server, server.fresh() as database:
+    with DatabaseServer.of(volatile_cluster).connected() as server, server.fresh() as database:
         name = conninfo_to_dict(database.dsn)["dbname"]
         oid = oid_of(database)
     with psycopg.connect(volatile_cluster.dsn("postgres"), autocommit=True) as conn:

@@ -28,7 +28,7 @@ import mainspring as ms
 from mainspring.errors import ConfigurationError
 from mainspring.sandbox import Sandbox
 from mainspring.web import Kick
-from mainspring.web.target import Target
+from mainspring.web.target import RunTarget
 
 pytestmark = pytest.mark.anyio
 
@@ -213,13 +213,13 @@ async def test_a_failing_kick_is_said_once_and_never_with_the_secret(
 async def test_a_kick_that_breaks_is_not_the_last_one(
     endpoint: Endpoint, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kick, call = Kick(endpoint.url, secret=SECRET), Target.call
+    kick, call = Kick(endpoint.url, secret=SECRET), RunTarget.call
 
-    async def broken(self: Target, limit: float) -> Any:
-        monkeypatch.setattr(Target, "call", call)
+    async def broken(self: RunTarget, limit: float) -> Any:
+        monkeypatch.setattr(RunTarget, "call", call)
         raise ValueError("nobody thought of this")
 
-    monkeypatch.setattr(Target, "call", broken)
+    monkeypatch.setattr(RunTarget, "call", broken)
     for _ in range(2):
         kick.soon()
         await stage.until(lambda: not [t for t in threading.enumerate() if t.name == "mainspring kick"])

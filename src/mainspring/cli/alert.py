@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, Connection
+from mainspring.cli.connection import UNSAID, ConnectionOptions
 from mainspring.errors import UnknownName, ValidationError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def list_alerts(
     name: str | None = None,
     org: str | None = None,
     limit: int = 100,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Show what fires now: alerts that are open, and what the state of the database says.
 
@@ -61,7 +61,7 @@ def list_alerts(
 
 @app.command
 def close(
-    name: str, subject: str = "", *, reason: str, org: str | None = None, connection: Connection = UNSAID
+    name: str, subject: str = "", *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID
 ) -> None:
     """Close an alert that somebody has looked at.
 
@@ -105,7 +105,7 @@ def rules(*, runbook: Annotated[str, Parameter(show_default=False)] = "") -> Non
     print(prometheus_rules(runbook), end="")
 
 
-def _engine(connection: Connection) -> list[Alert]:
+def _engine(connection: ConnectionOptions) -> list[Alert]:
     """What fires by the state of the database, which no row says."""
     from mainspring.db.gauges import gauges
     from mainspring.db.run import psycopg_door, run

@@ -10,7 +10,7 @@ from uuid import UUID
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, Connection
+from mainspring.cli.connection import UNSAID, ConnectionOptions
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def list_events(
     until: datetime | None = None,
     before: int | None = None,
     limit: int = 50,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Show events, newest first; of one job all of them, in order.
 
@@ -63,7 +63,7 @@ def list_events(
 
 
 @app.command
-def seal(*, org: str | None = None, connection: Connection = UNSAID) -> None:
+def seal(*, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
     """Seal now what workers would seal within a minute.
 
     Args:
@@ -76,7 +76,7 @@ def seal(*, org: str | None = None, connection: Connection = UNSAID) -> None:
 
 
 @app.command
-def head(*, org: str | None = None, connection: Connection = UNSAID) -> None:
+def head(*, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
     """Show the last seal of each organisation: keep the hashes where the database's owner cannot reach them.
 
     Args:
@@ -96,7 +96,7 @@ def verify(
     *,
     org: str | None = None,
     head: Annotated[str | None, Parameter(show_default=False)] = None,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> int:
     """Recompute every seal; fails, and names them, if rows were changed, removed or put in.
 

@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, Connection
+from mainspring.cli.connection import UNSAID, ConnectionOptions
 
 if TYPE_CHECKING:
     from mainspring.together.batch import Batch
@@ -28,7 +28,7 @@ def list_batches(
     *,
     state: Literal["open", "running", "stopping", "finished"] | None = None,
     limit: int = 20,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Show batches, newest first, with their counts.
 
@@ -53,7 +53,7 @@ def show(
     batch: UUID,
     *,
     watch: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Show one batch: its counts, its policy, and which of its jobs failed.
 
@@ -83,7 +83,7 @@ def show(
 
 
 @app.command(name="retry-failed")
-def retry_failed(batch: UUID, *, reason: str, connection: Connection = UNSAID) -> None:
+def retry_failed(batch: UUID, *, reason: str, connection: ConnectionOptions = UNSAID) -> None:
     """Replay the jobs of a batch that failed or died, and only those.
 
     Its on-finish job runs again when they have ended.
@@ -101,7 +101,7 @@ def retry_failed(batch: UUID, *, reason: str, connection: Connection = UNSAID) -
 
 
 @app.command
-def cancel(batch: UUID, *, reason: str | None = None, connection: Connection = UNSAID) -> None:
+def cancel(batch: UUID, *, reason: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
     """Cancel what has not started of a batch, and ask what runs to stop.
 
     Args:

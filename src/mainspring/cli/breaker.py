@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import App
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, Connection
+from mainspring.cli.connection import UNSAID, ConnectionOptions
 
 if TYPE_CHECKING:
     from mainspring.db.breakers import BreakerRow
@@ -20,7 +20,7 @@ MOST = 10_000  # jobs are counted up to here
 
 
 @app.command(name="list")
-def list_breakers(*, org: str | None = None, limit: int = 100, connection: Connection = UNSAID) -> None:
+def list_breakers(*, org: str | None = None, limit: int = 100, connection: ConnectionOptions = UNSAID) -> None:
     """Show every breaker, and the keys that are open or forced.
 
     FAILURES are those of the window that its rule speaks of. WAITING are jobs that
@@ -40,7 +40,12 @@ def list_breakers(*, org: str | None = None, limit: int = 100, connection: Conne
 
 @app.command
 def show(
-    name: str, *, key: str | None = None, org: str | None = None, limit: int = 100, connection: Connection = UNSAID
+    name: str,
+    *,
+    key: str | None = None,
+    org: str | None = None,
+    limit: int = 100,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Show one breaker, its rule, and the keys of it that are or were in trouble.
 
@@ -61,7 +66,7 @@ def show(
 
 @app.command(name="open")
 def open_breaker(
-    name: str, *, reason: str, key: str | None = None, org: str | None = None, connection: Connection = UNSAID
+    name: str, *, reason: str, key: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
 ) -> None:
     """Hold the jobs that need a dependency until somebody closes its breaker or makes it automatic again.
 
@@ -84,7 +89,7 @@ def open_breaker(
 
 @app.command
 def close(
-    name: str, *, reason: str, key: str | None = None, org: str | None = None, connection: Connection = UNSAID
+    name: str, *, reason: str, key: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
 ) -> None:
     """Let all calls through, whatever they meet, until somebody opens the breaker or makes it automatic again.
 
@@ -104,7 +109,7 @@ def close(
 
 @app.command
 def auto(
-    name: str, *, reason: str, key: str | None = None, org: str | None = None, connection: Connection = UNSAID
+    name: str, *, reason: str, key: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
 ) -> None:
     """Let the calls decide again.
 
@@ -120,7 +125,7 @@ def auto(
     _said(name, key, None, "is automatic again" if changed else "was not forced", connection, changed)
 
 
-def _said(name: str, key: str | None, to: str | None, text: str, connection: Connection, changed: bool) -> None:
+def _said(name: str, key: str | None, to: str | None, text: str, connection: ConnectionOptions, changed: bool) -> None:
     if connection.json:
         output.as_json({"breaker": name, "key": key, "forced": to, "changed": changed})
     else:

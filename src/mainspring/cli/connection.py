@@ -33,7 +33,7 @@ def _user() -> str:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Connection:
+class ConnectionOptions:
     """The options that every command shares."""
 
     dsn: str | None = None
@@ -134,7 +134,7 @@ def _limit(app: App | None) -> float:
 
 
 #: Nothing said: the environment decides.
-UNSAID = Connection()
+UNSAID = ConnectionOptions()
 
 
 def place_of(app: str) -> str:

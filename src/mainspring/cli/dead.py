@@ -15,7 +15,7 @@ from cyclopts import App, Parameter
 import mainspring.contrib  # noqa: F401 (what the error codes of blocks mean)
 from mainspring.cli import output
 from mainspring.cli.case import line, tell, tell_fix
-from mainspring.cli.connection import UNSAID, Connection
+from mainspring.cli.connection import UNSAID, ConnectionOptions
 from mainspring.cli.editor import edited
 from mainspring.cli.exits import complain, exit_code
 from mainspring.cli.job import pairs
@@ -84,7 +84,7 @@ class Many(Filter):
 
 
 ANY, NONE = Filter(), Many()
-Ids = Annotated[UUID, Parameter(help="Ids of jobs, in place of a filter.")]
+JobIds = Annotated[UUID, Parameter(help="Ids of jobs, in place of a filter.")]
 
 
 @app.command(name="list")
@@ -95,7 +95,7 @@ def list_dead(
     before: UUID | None = None,
     org: str | None = None,
     only: Filter = ANY,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Show failed and dead jobs that nobody has decided about, newest first.
 
@@ -141,7 +141,7 @@ def list_dead(
 
 
 @app.command
-def show(job: UUID, *, org: str | None = None, connection: Connection = UNSAID) -> None:
+def show(job: UUID, *, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
     """Show one dead letter: every attempt with its error, what the error means, and what to do.
 
     With --app it also knows the error codes of the application.
@@ -158,11 +158,11 @@ def show(job: UUID, *, org: str | None = None, connection: Connection = UNSAID) 
 
 @app.command
 def replay(
-    *jobs: Ids,
+    *jobs: JobIds,
     reason: str | None = None,
     rate: float | None = None,
     meant: Many = NONE,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> int:
     """Make dead letters ready again, with all their attempts: by id, or many by filter.
 
@@ -184,7 +184,9 @@ def replay(
 
 
 @app.command
-def discard(*jobs: Ids, reason: str | None = None, meant: Many = NONE, connection: Connection = UNSAID) -> int:
+def discard(
+    *jobs: JobIds, reason: str | None = None, meant: Many = NONE, connection: ConnectionOptions = UNSAID
+) -> int:
     """Take dead letters off the list, and leave the jobs as they are: by id, or many by filter.
 
     Many are counted first, and you are asked.
@@ -212,7 +214,7 @@ def fix(
     edit: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     org: str | None = None,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Enqueue a new job with a corrected payload in place of a dead one. With --app it is checked against the task.
 
@@ -256,7 +258,7 @@ def _decide(
     many: Callable[..., Any],
     jobs: tuple[UUID, ...],
     meant: Many,
-    connection: Connection,
+    connection: ConnectionOptions,
     reason: str | None,
     **how: Any,
 ) -> int:
@@ -269,7 +271,7 @@ def _decide(
     return _many(verb, many, how, meant, connection)
 
 
-def _each(verb: str, act: Callable[[UUID], None], jobs: tuple[UUID, ...], connection: Connection) -> int:
+def _each(verb: str, act: Callable[[UUID], None], jobs: tuple[UUID, ...], connection: ConnectionOptions) -> int:
     """Decide about some by id; what is refused is said, and the others go on."""
     code, answers = 0, []
     for job in jobs:
@@ -289,7 +291,7 @@ def _each(verb: str, act: Callable[[UUID], None], jobs: tuple[UUID, ...], connec
     return code
 
 
-def _many(verb: str, act: Callable[..., Any], how: dict[str, Any], meant: Many, connection: Connection) -> int:
+def _many(verb: str, act: Callable[..., Any], how: dict[str, Any], meant: Many, connection: ConnectionOptions) -> int:
     """Decide about many: count them first, and ask."""
     count = act(**how, dry_run=True)
     size = min(count.matched, meant.limit or count.matched)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, Connection
+from mainspring.cli.connection import UNSAID, ConnectionOptions
 
 if TYPE_CHECKING:
     from mainspring.health.doctor import Finding
@@ -16,7 +16,7 @@ PROBLEM = 1  # exit code
 
 
 def doctor(
-    *, deep: Annotated[bool, Parameter(negative="", show_default=False)] = False, connection: Connection = UNSAID
+    *, deep: Annotated[bool, Parameter(negative="", show_default=False)] = False, connection: ConnectionOptions = UNSAID
 ) -> int:
     """Look at the database, its settings and the engine's tables; each finding says what to do.
 
@@ -37,7 +37,7 @@ def doctor(
     return PROBLEM if bad else 0
 
 
-def _findings(connection: Connection, deep: bool) -> list[Finding]:
+def _findings(connection: ConnectionOptions, deep: bool) -> list[Finding]:
     import psycopg
 
     from mainspring.config import worker_config

@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 
 import mainspring.contrib  # noqa: F401 (what the error codes of blocks mean)
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, Connection
+from mainspring.cli.connection import UNSAID, ConnectionOptions
 from mainspring.codes import explained
 from mainspring.dedupe import Mode
 from mainspring.errors import JobNotFound, TransitionRefused, ValidationError
@@ -40,7 +40,7 @@ def enqueue(
     mode: Mode | None = None,
     org: str | None = None,
     actor: str | None = None,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Enqueue a job. With --app its payload is checked against the task.
 
@@ -87,7 +87,7 @@ def list_jobs(
     org: str | None = None,
     before: UUID | None = None,
     limit: int = 50,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Show jobs, newest first.
 
@@ -111,7 +111,7 @@ def list_jobs(
 
 @app.command
 def show(
-    job: UUID | None = None, *, key: str | None = None, org: str | None = None, connection: Connection = UNSAID
+    job: UUID | None = None, *, key: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
 ) -> None:
     """Show one job: its envelope, its state, its attempts and its error.
 
@@ -148,7 +148,7 @@ def show(
 
 @app.command
 def explain(
-    job: UUID | None = None, *, key: str | None = None, org: str | None = None, connection: Connection = UNSAID
+    job: UUID | None = None, *, key: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
 ) -> None:
     """Say why a job is not running (yet): the claim's own conditions, one by one.
 
@@ -180,7 +180,7 @@ def cancel(
     key: str | None = None,
     org: str | None = None,
     reason: str | None = None,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Stop a job: at once while it waits, by its token while it runs.
 
@@ -214,7 +214,7 @@ def reschedule(
     key: str | None = None,
     org: str | None = None,
     reason: str | None = None,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Move a job that waits to another time.
 
@@ -237,7 +237,7 @@ def reschedule(
 
 
 @app.command(name=("retry", "replay"))
-def retry(job: UUID, *, reason: str, org: str | None = None, connection: Connection = UNSAID) -> None:
+def retry(job: UUID, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
     """Make a failed or dead job ready again, with all its attempts; for many see `mainspring dead replay`.
 
     Args:

@@ -17,7 +17,7 @@ from mainspring.errors import ConfigurationError, ValidationError
 from mainspring.text.span import span
 
 if TYPE_CHECKING:
-    from mainspring.web.target import Target
+    from mainspring.web.target import RunTarget
 
 log = logging.getLogger("mainspring.kick")
 
@@ -41,7 +41,7 @@ def kick(
     """
     from mainspring.config import base_url
     from mainspring.web.secret import known_secret
-    from mainspring.web.target import Target
+    from mainspring.web.target import RunTarget
 
     base, secret = url or base_url(), known_secret()
     if base is None:
@@ -51,7 +51,7 @@ def kick(
     for name, given in (("every", every), ("timeout", timeout)):
         if given is not None and given <= timedelta(0):
             raise ValidationError(f"{name}: must be positive", field=name)
-    target = Target.of(base, path, secret, "url" if url else "BASE_URL")
+    target = RunTarget.of(base, path, secret, "url" if url else "BASE_URL")
     if every is None:
         return asyncio.run(_once(target, timeout, json))
     from mainspring.cli.logs import log_to_stderr
@@ -61,7 +61,7 @@ def kick(
     return asyncio.run(_again(target, timeout, every))
 
 
-async def _once(target: Target, timeout: timedelta, json: bool) -> int:
+async def _once(target: RunTarget, timeout: timedelta, json: bool) -> int:
     answer = await target.call(timeout.total_seconds())
     if answer.reply is None:
         complain(f"{target.url} {answer.problem}")
@@ -74,7 +74,7 @@ async def _once(target: Target, timeout: timedelta, json: bool) -> int:
     return 0
 
 
-async def _again(target: Target, timeout: timedelta, every: timedelta) -> int:
+async def _again(target: RunTarget, timeout: timedelta, every: timedelta) -> int:
     """Call until told to stop; whatever is not a 2xx is an error line, and counted."""
     stop, calls, failures = asyncio.Event(), 0, 0
     loop = asyncio.get_running_loop()

@@ -18,10 +18,10 @@ from mainspring.text.sanitize import mask
 if TYPE_CHECKING:
     from mainspring.db.pulse import Pulse
     from mainspring.sandbox.ledger import LedgerEntry
-    from mainspring.simulate.timeline import Ran
+    from mainspring.simulate.timeline import SimulatedAttempt
 
-Watch = Literal["jobs", "all", "pulse"]
-Money: TypeAlias = "Callable[[], Iterable[LedgerEntry]]"  # what has moved since the last time it was asked
+WatchMode = Literal["jobs", "all", "pulse"]
+MoneyFeed: TypeAlias = "Callable[[], Iterable[LedgerEntry]]"  # what has moved since the last time it was asked
 
 MOST = 12  # lines a second; what goes wrong comes on top
 QUIET = 10  # seconds without a line, where nobody can see one that is written over
@@ -38,11 +38,11 @@ class Next(msgspec.Struct, frozen=True):
     task: str
 
 
-class Seen(msgspec.Struct, frozen=True):
+class EndedGroup(msgspec.Struct, frozen=True):
     """What ended within a moment: what is shown of it, how much it was, and what comes next."""
 
     count: int
-    entries: list[Ran]
+    entries: list[SimulatedAttempt]
     next: Next | None = None
 
 
@@ -99,8 +99,8 @@ class Live:
         subjects: Mapping[str, str],
         screen: Screen,
         *,
-        watch: Watch,
-        money: Money,
+        watch: WatchMode,
+        money: MoneyFeed,
         json: bool,
         fast: bool,
     ) -> None:
@@ -140,7 +140,7 @@ class Live:
                         self._screen.say(said := str(error), "yellow")
                 await asyncio.sleep(1)
 
-    def _tell(self, moment: Pulse, seen: Seen | None) -> None:
+    def _tell(self, moment: Pulse, seen: EndedGroup | None) -> None:
         from mainspring.simulate.timeline import document, line
 
         if self._json:
@@ -162,7 +162,7 @@ class Live:
         self._dead += moment.dead
         return self._screen.stand(self._standing(moment, seen))
 
-    def _standing(self, p: Pulse, seen: Seen) -> str:
+    def _standing(self, p: Pulse, seen: EndedGroup) -> str:
         """How things stand since the beginning, in one line."""
         counts = {"retried": self._retried, "dead": self._dead, "running": p.running, "waiting": p.ready}
         parts = [f"{self._done:,} done", *(f"{count:,} {name}" for name, count in counts.items() if count)]
@@ -171,12 +171,16 @@ class Live:
         return f"{clock(p.until, fast=self._fast)}  {' · '.join(parts)}"
 
 
-def _read(text: bytes) -> Seen:
-    from mainspring.simulate.timeline import Ran
+def _read(text: bytes) -> EndedGroup:
+    from mainspring.simulate.timeline import SimulatedAttempt
 
     found = msgspec.json.decode(text)
     coming = found["next"]
-    return Seen(found["count"], msgspec.convert(found["entries"], list[Ran]), coming and msgspec.convert(coming, Next))
+    return EndedGroup(
+        found["count"],
+        msgspec.convert(found["entries"], list[SimulatedAttempt]),
+        coming and msgspec.convert(coming, Next),
+    )
 
 
 def moved(entry: LedgerEntry) -> str:

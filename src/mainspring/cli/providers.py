@@ -20,7 +20,7 @@ PORT, SMTP_PORT = 8025, 1025  # where they are free
 FILE = "sandbox.json"  # where other commands find it
 
 
-class Providers:
+class SandboxProviders:
     """Stand-ins for the providers, whose books are kept with the other data."""
 
     def __init__(self, data: Path) -> None:

@@ -17,7 +17,7 @@ MARGIN = 2.0  # seconds beyond its lease that a process may be silent
 LAST_WORDS = 5.0  # seconds to write down where it stands
 
 
-class Pulse:
+class PulsePipe:
     """A pipe into which a process writes, every second or so, for how long it may be silent next."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 
 from mainspring.category import DEAD_LETTER
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, Connection
+from mainspring.cli.connection import UNSAID, ConnectionOptions
 from mainspring.errors import NotPermitted, ValidationError
 from mainspring.text.span import span
 from mainspring.text.texts import did_you_mean
@@ -23,7 +23,7 @@ MOST = 10_000  # jobs are counted up to here
 
 
 @app.command(name="list")
-def list_queues(*, connection: Connection = UNSAID) -> None:
+def list_queues(*, connection: ConnectionOptions = UNSAID) -> None:
     """Show every queue: how many jobs are ready, how late the oldest is, and who paused it.
 
     TARGET is how late a job of the queue may start. Dead letters are in no queue of these: see `mainspring dead list`.
@@ -40,7 +40,7 @@ def list_queues(*, connection: Connection = UNSAID) -> None:
 
 
 @app.command
-def pause(queue: str, *, reason: str | None = None, connection: Connection = UNSAID) -> None:
+def pause(queue: str, *, reason: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
     """Stop claims from a queue; jobs that run finish.
 
     When it returns, no further claim commits.
@@ -64,7 +64,7 @@ def pause(queue: str, *, reason: str | None = None, connection: Connection = UNS
 
 
 @app.command
-def resume(queue: str, *, reason: str | None = None, connection: Connection = UNSAID) -> None:
+def resume(queue: str, *, reason: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
     """Start claims from a queue again.
 
     Args:
@@ -87,7 +87,7 @@ def fair(
     weight: Annotated[list[str] | None, Parameter(negative="")] = None,
     off: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     reason: str | None = None,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Let the organisations of a queue take turns; without a queue, show where they do.
 
@@ -132,7 +132,7 @@ def depth(
     most: int | None = None,
     off: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     reason: str | None = None,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Show how many jobs of a queue are ready, or refuse best-effort jobs while so many are.
 

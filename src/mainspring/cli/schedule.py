@@ -9,7 +9,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, Connection
+from mainspring.cli.connection import UNSAID, ConnectionOptions
 from mainspring.declare.registry import ENGINE
 from mainspring.errors import ValidationError
 from mainspring.text.document import read_payload
@@ -34,7 +34,7 @@ def list_schedules(
     everything: Annotated[bool, Parameter(name="--all", negative="", show_default=False)] = False,
     after: str | None = None,
     limit: int = 100,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Show schedules: when each fires next, when it did last, and what became of it.
 
@@ -54,7 +54,7 @@ def list_schedules(
 
 
 @app.command
-def show(name: str, *, fires: int = 10, org: str | None = None, connection: Connection = UNSAID) -> None:
+def show(name: str, *, fires: int = 10, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
     """Show one schedule: its definition, where it stands, and its last fires.
 
     Args:
@@ -89,7 +89,7 @@ def show(name: str, *, fires: int = 10, org: str | None = None, connection: Conn
 
 
 @app.command(name="next")
-def upcoming(name: str, count: int = 5, *, org: str | None = None, connection: Connection = UNSAID) -> None:
+def upcoming(name: str, count: int = 5, *, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
     """Show when a schedule fires next, in UTC and in local time.
 
     Of a schedule over zones, the instants of all its zones in their order.
@@ -131,7 +131,7 @@ def create(
     org: str | None = None,
     replace: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     reason: str | None = None,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Create a schedule that any worker fires.
 
@@ -184,7 +184,7 @@ def run(
     zone: str | None = None,
     reason: str | None = None,
     org: str | None = None,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Fire a schedule once, now, beside its rule; also one that is paused.
 
@@ -203,7 +203,9 @@ def run(
 
 
 @app.command
-def pause(name: str, *, reason: str | None = None, org: str | None = None, connection: Connection = UNSAID) -> None:
+def pause(
+    name: str, *, reason: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
+) -> None:
     """Stop a schedule from firing; jobs that it has made run.
 
     Args:
@@ -226,7 +228,7 @@ def resume(
     catch_up: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     reason: str | None = None,
     org: str | None = None,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Let a schedule fire again, from now on.
 
@@ -245,7 +247,9 @@ def resume(
 
 
 @app.command
-def delete(name: str, *, reason: str | None = None, org: str | None = None, connection: Connection = UNSAID) -> None:
+def delete(
+    name: str, *, reason: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
+) -> None:
     """Remove a schedule that was created at run time, or that is no longer declared; its fires and jobs stay.
 
     Args:
@@ -260,7 +264,7 @@ def delete(name: str, *, reason: str | None = None, org: str | None = None, conn
 
 
 @app.command
-def sync(*, reason: str | None = None, connection: Connection = UNSAID) -> None:
+def sync(*, reason: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
     """Write the schedules that an application declares to the database, as its workers do when they start.
 
     What it no longer declares is shown, and fires no more.

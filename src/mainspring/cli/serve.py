@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, Connection
+from mainspring.cli.connection import UNSAID, ConnectionOptions
 
 
 def serve(
@@ -14,7 +14,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8080,
     proxy_headers: str | None = None,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Serve an application over HTTP until SIGTERM or SIGINT; a second signal waits for nobody.
 

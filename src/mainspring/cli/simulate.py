@@ -21,7 +21,7 @@ from mainspring.text.span import span
 
 if TYPE_CHECKING:
     from mainspring.app import App
-    from mainspring.simulate import Entry, Simulated
+    from mainspring.simulate import Simulated, TimelineEntry
 
 LONGEST = timedelta(days=3660)
 FLAG = Parameter(negative="", show_default=False)
@@ -63,7 +63,7 @@ def simulate(
     if keep and dsn is None:
         dsn = UNSAID.address(None)
     check_app(app)
-    teller = _Json() if json else _Words(own=maintenance)
+    teller = _JsonOutput() if json else _TextOutput(own=maintenance)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what Ctrl-C cleans up, this does too
 
     def loaded() -> App:
@@ -103,7 +103,7 @@ def check_app(app: str) -> None:
         load(app)
 
 
-class _Words:
+class _TextOutput:
     """Tells it to people: a line for each thing that happened, then the totals."""
 
     def __init__(self, *, own: bool = False) -> None:
@@ -116,7 +116,7 @@ class _Words:
             f"{app} from {start:%Y-%m-%d %H:%M}Z to {end:%Y-%m-%d %H:%M}Z ({span(end - start)}), seed {seed}", ""
         )
 
-    def tell(self, entries: Sequence[Entry]) -> None:
+    def tell(self, entries: Sequence[TimelineEntry]) -> None:
         from mainspring.simulate.timeline import line, merged
 
         output.say(*map(line, merged(entries, own=self._own)))
@@ -127,20 +127,20 @@ class _Words:
         if kept:
             output.say(f"kept: {done.dsn}")
 
-    def _progress(self, entries: Sequence[Entry]) -> None:
+    def _progress(self, entries: Sequence[TimelineEntry]) -> None:
         self._count += len(entries)
         if self._busy and time.monotonic() > self._told + 0.5:
             self._told = time.monotonic()
             print(f"\r{entries[-1].at:%Y-%m-%d} {self._count:,}", end="\r", file=sys.stderr, flush=True)
 
 
-class _Json(_Words):
+class _JsonOutput(_TextOutput):
     """Tells it to machines."""
 
     def begin(self, app: str, start: datetime, end: datetime, seed: int) -> None:
         """Nothing: a line is an object that happened, and the last is what they come to."""
 
-    def tell(self, entries: Sequence[Entry]) -> None:
+    def tell(self, entries: Sequence[TimelineEntry]) -> None:
         from mainspring.simulate.timeline import document
 
         for entry in entries:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from mainspring.cli.exits import HOPELESS
-from mainspring.cli.pulse import Pulse
+from mainspring.cli.pulse import PulsePipe
 
 log = logging.getLogger("mainspring.supervisor")
 
@@ -74,7 +74,7 @@ class Supervisor:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
 
-    async def _start(self, number: int, pulse: Pulse) -> Process:
+    async def _start(self, number: int, pulse: PulsePipe) -> Process:
         mouth = pulse.mouth
         command = (*self._command, *(self._each(number) if self._each else ()), "--pulse", str(mouth))
         with self._log_file.open("ab") if self._log_file else nullcontext() as file:
@@ -89,7 +89,7 @@ class Supervisor:
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            pulse = Pulse()
+            pulse = PulsePipe()
             process = await self._start(number, pulse)
             self._processes[process.pid] = process
             self._started(process.pid)

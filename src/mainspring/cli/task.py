@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, Connection
+from mainspring.cli.connection import UNSAID, ConnectionOptions
 
 app = App(name="task", help="See the tasks of an application.", help_format="plaintext")
 
@@ -16,7 +16,7 @@ app = App(name="task", help="See the tasks of an application.", help_format="pla
 def list_tasks(
     *,
     everything: Annotated[bool, Parameter(name="--all", negative="", show_default=False)] = False,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Show the tasks of an application.
 
@@ -35,7 +35,7 @@ def list_tasks(
 
 
 @app.command
-def show(task: str, *, connection: Connection = UNSAID) -> None:
+def show(task: str, *, connection: ConnectionOptions = UNSAID) -> None:
     """Show one task: every option with its value, and the schema of its payload.
 
     Args:

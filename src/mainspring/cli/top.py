@@ -14,7 +14,7 @@ import msgspec
 from cyclopts import Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, Connection
+from mainspring.cli.connection import UNSAID, ConnectionOptions
 from mainspring.cli.exits import complain
 from mainspring.errors import DatabaseUnavailable
 
@@ -30,7 +30,7 @@ PIPE = 120  # columns, where there is no terminal
 
 
 def top(
-    *, once: Annotated[bool, Parameter(negative="", show_default=False)] = False, connection: Connection = UNSAID
+    *, once: Annotated[bool, Parameter(negative="", show_default=False)] = False, connection: ConnectionOptions = UNSAID
 ) -> None:
     """Watch throughput, latency, queues, workers and failures.
 
@@ -43,7 +43,7 @@ def top(
     return _print(connection) if once or not sys.stdout.isatty() else _live(connection)
 
 
-def _stream(connection: Connection, once: bool) -> None:
+def _stream(connection: ConnectionOptions, once: bool) -> None:
     for _, pulse, board in _frames(connection, patient=not once):
         output.as_json({**msgspec.structs.asdict(pulse), **msgspec.structs.asdict(board)}, compact=True)
         if once:
@@ -51,7 +51,7 @@ def _stream(connection: Connection, once: bool) -> None:
         time.sleep(INTERVAL)
 
 
-def _print(connection: Connection) -> None:
+def _print(connection: ConnectionOptions) -> None:
     from mainspring.cli.board import draw
 
     name, pulse, board = next(_frames(connection, patient=False))
@@ -59,7 +59,7 @@ def _print(connection: Connection) -> None:
     output.draw(console, draw(name, pulse, board, (), width=console.width, height=MINUTE))
 
 
-def _live(connection: Connection) -> None:
+def _live(connection: ConnectionOptions) -> None:
     from rich.console import Console
     from rich.live import Live
 
@@ -75,7 +75,7 @@ def _live(connection: Connection) -> None:
                 return
 
 
-def _frames(connection: Connection, *, patient: bool) -> Iterator[Frame]:
+def _frames(connection: ConnectionOptions, *, patient: bool) -> Iterator[Frame]:
     """What is seen at each look; a database that is away is waited for, if `patient`, once it was seen."""
     from mainspring.db.jobs import now
     from mainspring.db.pulse import LAG, board, pulse

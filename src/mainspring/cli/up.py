@@ -21,8 +21,8 @@ from cyclopts import Parameter
 
 from mainspring.cli.connection import load
 from mainspring.cli.exits import complain
-from mainspring.cli.live import MOVED, Live, Screen, Watch
-from mainspring.cli.providers import Providers
+from mainspring.cli.live import MOVED, Live, Screen, WatchMode
+from mainspring.cli.providers import SandboxProviders
 from mainspring.cli.simulate import check_app, instant
 from mainspring.config import DATA, DEFAULT_SCHEMA
 from mainspring.errors import ConfigurationError, ValidationError
@@ -68,7 +68,7 @@ class Wish:
     port: int
     speed: float
     start: datetime | None  # of virtual time
-    watch: Watch
+    watch: WatchMode
     json: bool
 
     @property
@@ -87,7 +87,7 @@ def up(
     rate: float = 20.0,
     port: int = 8080,
     seconds: float | None = None,
-    watch: Annotated[Watch | None, Parameter(show_default=False)] = None,
+    watch: Annotated[WatchMode | None, Parameter(show_default=False)] = None,
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
     """Run an application, or an example that keeps enqueueing, and say every second what happens.
@@ -129,7 +129,7 @@ class Up:
     def __init__(self, cluster: Cluster, wish: Wish) -> None:
         self._cluster, self._wish = cluster, wish
         self._log = cluster.path.parent / "worker.log"
-        self._providers = Providers(cluster.path.parent)
+        self._providers = SandboxProviders(cluster.path.parent)
         self._course: Course | None = None
         self._schema = DEFAULT_SCHEMA
         self._url = ""

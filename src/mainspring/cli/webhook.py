@@ -12,7 +12,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, Connection
+from mainspring.cli.connection import UNSAID, ConnectionOptions
 from mainspring.cli.exits import complain
 from mainspring.errors import ConfigurationError, ValidationError
 
@@ -39,7 +39,7 @@ def add(
     header: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     description: str | None = None,
     org: str | None = None,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Register an endpoint, and print its secret: this once.
 
@@ -67,7 +67,7 @@ def add(
 
 
 @endpoint.command(name="list")
-def list_endpoints(*, org: str | None = None, limit: int = 100, connection: Connection = UNSAID) -> None:
+def list_endpoints(*, org: str | None = None, limit: int = 100, connection: ConnectionOptions = UNSAID) -> None:
     """Show endpoints.
 
     Args:
@@ -83,7 +83,7 @@ def list_endpoints(*, org: str | None = None, limit: int = 100, connection: Conn
 
 
 @endpoint.command(name="show")
-def show_endpoint(id: UUID, *, org: str | None = None, connection: Connection = UNSAID) -> None:
+def show_endpoint(id: UUID, *, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
     """Show one endpoint; its secrets are shown to nobody.
 
     Args:
@@ -100,7 +100,7 @@ def show_endpoint(id: UUID, *, org: str | None = None, connection: Connection = 
 
 
 @endpoint.command
-def pause(id: UUID, *, reason: str, org: str | None = None, connection: Connection = UNSAID) -> None:
+def pause(id: UUID, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
     """Send nothing to an endpoint for now: its deliveries wait until it is resumed.
 
     Args:
@@ -115,7 +115,9 @@ def pause(id: UUID, *, reason: str, org: str | None = None, connection: Connecti
 
 
 @endpoint.command
-def resume(id: UUID, *, reason: str | None = None, org: str | None = None, connection: Connection = UNSAID) -> None:
+def resume(
+    id: UUID, *, reason: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
+) -> None:
     """Send to an endpoint again that is paused or disabled; what waits goes out at once.
 
     Args:
@@ -130,7 +132,7 @@ def resume(id: UUID, *, reason: str | None = None, org: str | None = None, conne
 
 
 @endpoint.command
-def remove(id: UUID, *, reason: str, org: str | None = None, connection: Connection = UNSAID) -> None:
+def remove(id: UUID, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
     """Remove an endpoint and its secrets; what waits for it is cancelled.
 
     Args:
@@ -151,7 +153,7 @@ def rotate(
     overlap: str = "24h",
     reason: str | None = None,
     org: str | None = None,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Give an endpoint a new secret, and print it: this once.
 
@@ -185,7 +187,7 @@ def list_deliveries(
     before: UUID | None = None,
     org: str | None = None,
     limit: int = 50,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Show deliveries, newest first.
 
@@ -207,7 +209,7 @@ def list_deliveries(
 
 
 @delivery.command(name="show")
-def show_delivery(id: UUID, *, org: str | None = None, connection: Connection = UNSAID) -> None:
+def show_delivery(id: UUID, *, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
     """Show one delivery: what was sent, and what was last answered.
 
     Args:
@@ -223,7 +225,7 @@ def show_delivery(id: UUID, *, org: str | None = None, connection: Connection = 
 
 
 @delivery.command
-def redeliver(id: UUID, *, reason: str, org: str | None = None, connection: Connection = UNSAID) -> None:
+def redeliver(id: UUID, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
     """Send a delivery again, under its own id, whether it failed or was delivered.
 
         mainspring webhook delivery redeliver 0199d2f6-7b1c-7a55-8a3e-6f1d2c3b4a59 --reason "they lost it"
@@ -242,7 +244,7 @@ def redeliver(id: UUID, *, reason: str, org: str | None = None, connection: Conn
 
 
 @app.command(name="test")
-def ping(id: UUID, *, wait: str = "10s", org: str | None = None, connection: Connection = UNSAID) -> int:
+def ping(id: UUID, *, wait: str = "10s", org: str | None = None, connection: ConnectionOptions = UNSAID) -> int:
     """Send a `webhook.ping` event to an endpoint, whatever it wants, and see what it answers.
 
     A worker sends it. Exits with 1 if it was not delivered in time.
@@ -273,7 +275,7 @@ def ping(id: UUID, *, wait: str = "10s", org: str | None = None, connection: Con
 
 
 @contextmanager
-def _hooks(connection: Connection, *, needed: bool = False) -> Iterator[tuple[Webhooks, Client]]:
+def _hooks(connection: ConnectionOptions, *, needed: bool = False) -> Iterator[tuple[Webhooks, Client]]:
     """The application's webhooks, and a client; what only reads, or changes a state, does without an application."""
     from mainspring.contrib.webhooks import Webhooks
 
@@ -297,7 +299,7 @@ def _secret(secret: str) -> None:
     output.say("Keep it where secrets are kept: it is not shown again.")
 
 
-def _said(id: UUID, state: str | None, text: str, connection: Connection, changed: bool) -> None:
+def _said(id: UUID, state: str | None, text: str, connection: ConnectionOptions, changed: bool) -> None:
     if connection.json:
         output.as_json({"endpoint": id, "state": state, "changed": changed})
     else:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, Connection
+from mainspring.cli.connection import UNSAID, ConnectionOptions
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ LINGER = 5.0  # seconds that a worker for jobs that run alone waits for another
 def list_workers(
     *,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="", show_default=False)] = False,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> None:
     """Show worker processes, by their heartbeat.
 
@@ -69,7 +69,7 @@ def run(
     parent: Annotated[int | None, Parameter(show=False)] = None,
     pulse: Annotated[int | None, Parameter(show=False)] = None,
     alone: Annotated[str | None, Parameter(show=False)] = None,
-    connection: Connection = UNSAID,
+    connection: ConnectionOptions = UNSAID,
 ) -> int:
     """Run jobs until SIGTERM or SIGINT; a second signal ends the grace period.
 
@@ -115,7 +115,7 @@ def run(
     return _looping(_work(worker, observers, parent, alone is not None, metrics_host, port))
 
 
-def _worker(connection: Connection, alone: str | None) -> tuple[Worker, Observers]:
+def _worker(connection: ConnectionOptions, alone: str | None) -> tuple[Worker, Observers]:
     from mainspring.cli.observers import Observers
     from mainspring.worker import Worker
 
@@ -182,14 +182,14 @@ async def _stop_idle(worker: Worker) -> None:
     worker.request_stop()
 
 
-def _given(connection: Connection) -> list[str]:
+def _given(connection: ConnectionOptions) -> list[str]:
     """What this process was told, for another."""
     options = {"--dsn": connection.dsn, "--schema": connection.schema, "--app": connection.app}
     given = [part for name, value in options.items() if value is not None for part in (name, value)]
     return [*given, *(["--json"] if connection.json else [])]
 
 
-async def _supervise(processes: int, connection: Connection, host: str, port: int | None) -> int:
+async def _supervise(processes: int, connection: ConnectionOptions, host: str, port: int | None) -> int:
     from mainspring.cli.supervisor import Supervisor
 
     given = _given(connection)

@@ -74,7 +74,7 @@ class Registry:
     def schedule(
         self, name: str, rule: Rule, task: Task[..., Any] | str, /, **options: Unpack[ScheduleOptions]
     ) -> Schedule:
-        """Declare that a task runs by a rule of time; `mainspring.declare.schedule.ScheduleOptions` says what may be said.
+        """Declare that a task runs by a rule of time; see `mainspring.declare.schedule.ScheduleOptions`.
 
         ::
 

@@ -112,12 +112,12 @@ class Courier:
     async def _hand_over(self, letter: Letter) -> int:
         """What the application's own server would answer."""
         from mainspring.web.answers import answer_to  # 40 ms, for those who receive something
-        from mainspring.web.inbound import Receiver
+        from mainspring.web.inbound import InboundReceiver
         from mainspring.web.surface import Surface
 
         if self._surface is None:
             self._surface = Surface(self._app, None)
-            self._receiver = Receiver(self._surface, self._sources)
+            self._receiver = InboundReceiver(self._surface, self._sources)
         path = urlsplit(letter.url).path
         if not path.startswith(INBOUND):
             return 404

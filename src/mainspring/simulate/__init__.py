@@ -1,6 +1,6 @@
 """Moving an application through days in seconds: the real scheduler and handlers, in a scratch database."""
 
 from mainspring.simulate.run import Simulated, simulate
-from mainspring.simulate.timeline import Entry, Fired, Ran, Totals
+from mainspring.simulate.timeline import Fired, SimulatedAttempt, TimelineEntry, Totals
 
-__all__ = ["Entry", "Fired", "Ran", "Simulated", "Totals", "simulate"]
+__all__ = ["Fired", "Simulated", "SimulatedAttempt", "TimelineEntry", "Totals", "simulate"]

@@ -19,9 +19,9 @@ from mainspring.job import Claim, Enqueued, NewJob
 from mainspring.outcome import Move
 from mainspring.simulate.chance import Chance
 from mainspring.simulate.messages import Messages
-from mainspring.simulate.providers import Watch
+from mainspring.simulate.providers import SimulatedClock
 from mainspring.simulate.scratch import MOVE, TIDY
-from mainspring.simulate.timeline import Entry, Fired, Ran, ids_of
+from mainspring.simulate.timeline import Fired, SimulatedAttempt, TimelineEntry, ids_of
 from mainspring.states import WORDS
 from mainspring.virtual.ran import Crash
 from mainspring.virtual.runner import WORKER, Runner
@@ -47,12 +47,14 @@ SAME: Final = ("claim", "take_schedules", "next_simulated")
 class Clockwork(Runner):
     """A runner that also fires schedules, and says what happened. Its clock is the scratch database's."""
 
-    def begin(self, chance: Chance, watch: Watch, own: Conn, start: datetime, *, zone: str, maintenance: bool) -> None:
+    def begin(
+        self, chance: Chance, watch: SimulatedClock, own: Conn, start: datetime, *, zone: str, maintenance: bool
+    ) -> None:
         """Know what else it needs: where chance comes from, and a connection that is whole, for others' code."""
         self._chance, self._watch, self._own, self._zone = chance, watch, own, zone
         self._messages = cast(Messages, self._view)
         self._now = self._zones_at = start
-        self._firing = self._keeping = _Firing(self._sql, self._registry, self._ring, housekeeping=maintenance)
+        self._firing = self._keeping = _SimulatedFiring(self._sql, self._registry, self._ring, housekeeping=maintenance)
         self._fan_out = FanOut(self._sql, self._firing, self._pool, self.threads)
         self._tasks = {"tasks": self._registry.names()}
         self._zoned = any(schedule.zones is not None for schedule in self._firing.schedules())
@@ -117,7 +119,7 @@ class Clockwork(Runner):
                 self._messages.send()
                 await self._own.execute(self._tidy)
 
-    async def instant(self) -> list[Entry]:
+    async def instant(self) -> list[TimelineEntry]:
         """Do what is due now, and say what happened: what fired first, then what ran."""
         if self._expiring and await self.rescue():
             self._crashed = True
@@ -166,8 +168,8 @@ class Clockwork(Runner):
             reason=fire["reason"], instants=fire["instants"], job_id=fire.get("job_id"),
         )  # fmt: skip
 
-    async def _work(self) -> list[Ran]:
-        ran: list[Ran] = []
+    async def _work(self) -> list[SimulatedAttempt]:
+        ran: list[SimulatedAttempt] = []
         claims = await self._claim()
         self._claimed = self._claimed + len(claims) if claims else 0
         if self._claimed > MOST:
@@ -204,7 +206,7 @@ class Clockwork(Runner):
             moves = msgspec.json.encode([settle_row(attempt, move) for attempt, move in outcomes.moves]).decode()
             self._messages.add(self._sql["settle"], [WORKER, moves])
 
-    def _ran(self, claim: Claim, error: BaseException | None, move: Move | None) -> Ran:
+    def _ran(self, claim: Claim, error: BaseException | None, move: Move | None) -> SimulatedAttempt:
         sealed = claim.payload.startswith(SEALED)
         schedule, zone = self._cause(claim, sealed=sealed)
         said = move.error if move is not None else None
@@ -212,7 +214,7 @@ class Clockwork(Runner):
         state = "crashed" if isinstance(error, Crash) else WORDS[move.verb if move is not None else "complete"]
         if move is not None and move.gate is not None:  # such as breaker:stripe
             why = move.gate.replace(":", " ", 1)
-        return Ran(
+        return SimulatedAttempt(
             at=self._now, zone=zone, task=claim.task, org=claim.org_id, job_id=claim.id, attempt=claim.attempt,
             state=state, schedule=schedule, follows=schedule is not None and self._begins.get(schedule) != claim.task,
             subject=None if sealed else self._subject(claim), key=claim.key, error=why,
@@ -249,7 +251,7 @@ class Clockwork(Runner):
         return await talk(self._own)
 
 
-class _Firing(Firing):
+class _SimulatedFiring(Firing):
     """The scheduler's, which also keeps what it has written."""
 
     written: Sequence[tuple[FirePlan, dict[str, Any]]] = ()

@@ -27,14 +27,14 @@ _PLACE = re.compile(r"%(?:\((\w+)\))?s")
 _FINE = {ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY}
 
 
-class Answer:
+class StatementResult:
     """What a statement answers, once somebody asks."""
 
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
         self.rows: list[Any] | None = None
 
-    async def execute(self, query: str, params: Any = None, **_: Any) -> Answer:
+    async def execute(self, query: str, params: Any = None, **_: Any) -> StatementResult:
         """As a cursor: put a statement into the message."""
         self.rows = None
         self._messages.add(query, params, self)
@@ -62,7 +62,7 @@ class Messages:
         self._same = same  # statements that are asked with the same parameters again and again
         self._conn, self._quote = conn, Escaping(conn.pgconn).escape_literal
         self._reader = Transformer(conn)
-        self._message: list[tuple[str, Answer | None]] = []
+        self._message: list[tuple[str, StatementResult | None]] = []
         self._known: dict[str, tuple[str, list[str | None]]] = {}  # statement → its name, and those of its parameters
         self._texts: dict[Any, str] = {}
         self._numbers = count(1)
@@ -71,13 +71,13 @@ class Messages:
             "select set_config('plan_cache_mode', 'force_generic_plan', false), set_config('jit', 'off', false)"
         )
 
-    def cursor(self, **_: Any) -> Answer:
+    def cursor(self, **_: Any) -> StatementResult:
         """What statements can be put in by."""
-        return Answer(self)
+        return StatementResult(self)
 
-    async def execute(self, query: str, params: Any = None, **_: Any) -> Answer:
+    async def execute(self, query: str, params: Any = None, **_: Any) -> StatementResult:
         """Put a statement into the message."""
-        answer = Answer(self)
+        answer = StatementResult(self)
         self.add(query, params, answer)
         return answer
 
@@ -107,7 +107,7 @@ class Messages:
 
         return execute
 
-    def add(self, query: str, params: Any = None, answer: Answer | None = None) -> None:
+    def add(self, query: str, params: Any = None, answer: StatementResult | None = None) -> None:
         """Put a statement into the message: by a name under which the server keeps its plan, with literals."""
         if not params:
             self._message.append((query, answer))

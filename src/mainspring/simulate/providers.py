@@ -22,7 +22,7 @@ PROXIES: Final = tuple(name for proxy in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROX
 NOWHERE: Final = "http://127.0.0.1:9", 9
 
 
-class Watch:
+class SimulatedClock:
     """The simulation's time, for those who cannot ask its database."""
 
     def __init__(self, at: datetime) -> None:
@@ -33,10 +33,10 @@ class Watch:
         return self.at
 
 
-class Providers:
+class SimulatedProviders:
     """What an application finds in place of real providers, and what it asked of them."""
 
-    def __init__(self, watch: Watch, sandbox: Sandbox | None = None) -> None:
+    def __init__(self, watch: SimulatedClock, sandbox: Sandbox | None = None) -> None:
         self.watch, self._sandbox = watch, sandbox
         self.visitors: list[Visitor] = []
 
@@ -58,7 +58,7 @@ class Providers:
 
 
 @contextmanager
-def providers(watch: Watch, seed: int) -> Iterator[Providers]:
+def providers(watch: SimulatedClock, seed: int) -> Iterator[SimulatedProviders]:
     """Inside the block the environment leads to a sandbox of its own; nothing of it is kept.
 
     Where its extra is not installed, providers that the environment names answer nothing.
@@ -69,7 +69,7 @@ def providers(watch: Watch, seed: int) -> Iterator[Providers]:
     except ConfigurationError:
         nowhere = {name: value for name, value in environment(*NOWHERE).items() if name in os.environ}
         with applied(nowhere, without):
-            yield Providers(watch)
+            yield SimulatedProviders(watch)
         return
     with Sandbox(clock=watch, seed=seed) as sandbox, applied(sandbox.environment(), without):
-        yield Providers(watch, sandbox)
+        yield SimulatedProviders(watch, sandbox)

@@ -19,14 +19,14 @@ from mainspring.simulate.chance import Chance
 from mainspring.simulate.clockwork import SAME, Clockwork
 from mainspring.simulate.here import only_here
 from mainspring.simulate.messages import Messages
-from mainspring.simulate.providers import Providers, Watch, providers
+from mainspring.simulate.providers import SimulatedClock, SimulatedProviders, providers
 from mainspring.simulate.scratch import QUICKEN, scratch
-from mainspring.simulate.timeline import Entry, Tally, Totals
+from mainspring.simulate.timeline import Tally, TimelineEntry, Totals
 from mainspring.virtual.clock import Clock
 from mainspring.virtual.databases import Database, install, take
 from mainspring.virtual.here import run_here
 from mainspring.virtual.runner import running
-from mainspring.virtual.tasks import Declared
+from mainspring.virtual.tasks import DeclaredTasks
 from mainspring.virtual.visitor import Visitors
 
 NAME = "mainspring simulate"
@@ -39,7 +39,7 @@ NOTHING = (
 TOLD = ("mainspring.job", "mainspring.worker")
 
 #: Takes what happened at one instant, in order.
-Tell = Callable[[Sequence[Entry]], object]
+Tell = Callable[[Sequence[TimelineEntry]], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def simulate(
     with (
         scratch(dsn, keep=keep) as database,
         only_here(database.dsn),
-        providers(Watch(start), seed) as others,
+        providers(SimulatedClock(start), seed) as others,
         chance.ruling(),
         _quiet(),
     ):
@@ -93,15 +93,15 @@ def _prepare(app: App, database: Database, chance: Chance, start: datetime) -> N
         chance.move(start)
         chance.shake("prepare")
         if app.limits:
-            run(psycopg_door(conn), Declared.by(app).declare(Sql(app.schema)))
+            run(psycopg_door(conn), DeclaredTasks.by(app).declare(Sql(app.schema)))
         take(conn, (*app.migrations, *app.prepare), schema=app.schema)
 
 
 async def _move(
-    threads: Executor, app: App, database: Database, chance: Chance, others: Providers, start: datetime, end: datetime,
-    tell: Tell, zone: str, maintenance: bool,
+    threads: Executor, app: App, database: Database, chance: Chance, others: SimulatedProviders, start: datetime,
+    end: datetime, tell: Tell, zone: str, maintenance: bool,
 ) -> Totals:  # fmt: skip
-    tasks, tally = Declared.by(app), Tally()
+    tasks, tally = DeclaredTasks.by(app), Tally()
     sql = Sql(tasks.schema)
     ring = Keyring(tasks.cipher, database.dsn, sql)
     given = options(database.dsn, NAME) | {"answered_within": None}  # nobody else is here

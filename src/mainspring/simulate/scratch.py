@@ -15,8 +15,8 @@ from mainspring.db.fence import confined
 from mainspring.db.translate import unavailable
 from mainspring.embedded import VOLATILE
 from mainspring.errors import ConfigurationError
-from mainspring.virtual.databases import Database, Server
-from mainspring.virtual.run import Run
+from mainspring.virtual.databases import Database, DatabaseServer
+from mainspring.virtual.run import RunClusters
 
 #: The virtual clock is read some twenty times at every instant. Measured: 7 µs a call from its table, 2 µs from a
 #: setting, which the connection that asks most has besides.
@@ -58,23 +58,23 @@ def scratch(dsn: str | None = None, *, keep: bool = False) -> Iterator[Database]
 
 
 @contextmanager
-def _own(name: str) -> Iterator[Server]:
-    run = Run.join(f"simulate-{name}")
+def _own(name: str) -> Iterator[DatabaseServer]:
+    run = RunClusters.join(f"simulate-{name}")
     try:
-        yield Server.of(run.cluster("memory/18", settings=VOLATILE))
+        yield DatabaseServer.of(run.cluster("memory/18", settings=VOLATILE))
     finally:
         run.leave()
 
 
 @contextmanager
-def _given(dsn: str, name: str) -> Iterator[Server]:
+def _given(dsn: str, name: str) -> Iterator[DatabaseServer]:
     options(dsn, "mainspring simulate")  # what is wrong with it is said without its own words
-    with unavailable(), Server.shared(dsn, name) as server:
+    with unavailable(), DatabaseServer.shared(dsn, name) as server:
         yield server
 
 
 @contextmanager
-def _copied(server: Server, keep: bool) -> Iterator[Database]:
+def _copied(server: DatabaseServer, keep: bool) -> Iterator[Database]:
     try:
         copy = server.copy("template0", keep=keep)
         database = copy.__enter__()

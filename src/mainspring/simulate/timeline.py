@@ -32,7 +32,7 @@ class Fired(msgspec.Struct, frozen=True, kw_only=True, tag="fire", tag_field="ki
     job_id: UUID | None = None
 
 
-class Ran(msgspec.Struct, frozen=True, kw_only=True, tag="attempt", tag_field="kind", omit_defaults=True):
+class SimulatedAttempt(msgspec.Struct, frozen=True, kw_only=True, tag="attempt", tag_field="kind", omit_defaults=True):
     """One attempt of a job, and where it left the job."""
 
     at: datetime
@@ -50,7 +50,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True, tag="attempt", tag_field="k
     due_at: datetime | None = None  # when it runs again
 
 
-Entry = Fired | Ran
+TimelineEntry = Fired | SimulatedAttempt
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True, tag="totals", tag_field="kind", omit_defaults=True):
@@ -88,10 +88,10 @@ class Tally:
     def __bool__(self) -> bool:
         return bool(self._attempts or self._fires)
 
-    def add(self, entries: Iterable[Entry]) -> None:
+    def add(self, entries: Iterable[TimelineEntry]) -> None:
         """Count what happened."""
         for entry in entries:
-            if isinstance(entry, Ran):
+            if isinstance(entry, SimulatedAttempt):
                 self._attempts[entry.task][entry.state] += 1
             else:
                 self._fires[entry.schedule][entry.how] += 1
@@ -107,7 +107,7 @@ def _sorted(counts: dict[str, Counter[str]]) -> dict[str, dict[str, int]]:
     return {name: dict(sorted(by.items())) for name, by in sorted(counts.items())}
 
 
-def line(entry: Entry) -> str:
+def line(entry: TimelineEntry) -> str:
     """An entry for people: UTC, local time, what, for whom, and what came of it.
 
     Whose it is goes without saying where there is one organisation, and so does what followed from a schedule's job.
@@ -132,7 +132,7 @@ def line(entry: Entry) -> str:
     return "  ".join([when, *filter(None, parts)])
 
 
-def document(entry: Entry) -> dict[str, Any]:
+def document(entry: TimelineEntry) -> dict[str, Any]:
     """An entry for machines: its fields, and the local time."""
     found: dict[str, Any] = msgspec.to_builtins(entry)
     return found | {"local": _local(entry).isoformat(timespec="seconds")}
@@ -153,16 +153,16 @@ def ids_of(payload: str, field: str | None) -> dict[str, Any] | None:
     return dict(list((found | numbers).items())[:MOST_IDS]) or None
 
 
-def merged(entries: Iterable[Entry], *, own: bool = False) -> Iterator[Entry]:
+def merged(entries: Iterable[TimelineEntry], *, own: bool = False) -> Iterator[TimelineEntry]:
     """The entries of one instant for people: what goes without saying is left out.
 
     That is the fire of a job that ran at once, or that stands for jobs of entities, each of which has a line; and jobs
     of the engine's `own`, such as sweeps, that went well.
     """
     entries = list(entries)
-    ran = {entry.job_id for entry in entries if isinstance(entry, Ran)} | {None}
+    ran = {entry.job_id for entry in entries if isinstance(entry, SimulatedAttempt)} | {None}
     for entry in entries:
-        if isinstance(entry, Ran):
+        if isinstance(entry, SimulatedAttempt):
             said = own or entry.org != SYSTEM or entry.state != "succeeded"
         else:
             said = entry.how != "fired" or entry.instants > 1 or entry.job_id not in ran
@@ -170,18 +170,18 @@ def merged(entries: Iterable[Entry], *, own: bool = False) -> Iterator[Entry]:
             yield entry
 
 
-def _local(entry: Entry) -> datetime:
+def _local(entry: TimelineEntry) -> datetime:
     try:
         return entry.at.astimezone(ZoneInfo(entry.zone))
     except (OSError, ValueError, KeyError):  # what a job says of itself may be anything
         return entry.at.astimezone(UTC)
 
 
-def _org(entry: Entry) -> str:
+def _org(entry: TimelineEntry) -> str:
     return "" if entry.org == DEFAULT_ORG else entry.org
 
 
-def _whom(entry: Ran) -> str:
+def _whom(entry: SimulatedAttempt) -> str:
     """Fields as people say them: `booking_id` 17 is booking 17."""
     if entry.subject:
         said = ((name.removesuffix("_id").replace("_", " "), value) for name, value in entry.subject.items())

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mainspring.testing.guest import Guest, adrain, drain
     from mainspring.testing.harness import Harness
     from mainspring.virtual.clock import Clock
-    from mainspring.virtual.databases import Database, Server, install
+    from mainspring.virtual.databases import Database, DatabaseServer, install
     from mainspring.virtual.ran import Crash, Drained, Ran
     from mainspring.virtual.visitor import Visitor
 else:
@@ -20,11 +20,11 @@ else:
         "Clock": "mainspring.virtual.clock",
         "Crash": "mainspring.virtual.ran",
         "Database": "mainspring.virtual.databases",
+        "DatabaseServer": "mainspring.virtual.databases",
         "Drained": "mainspring.virtual.ran",
         "Guest": "mainspring.testing.guest",
         "Harness": "mainspring.testing.harness",
         "Ran": "mainspring.virtual.ran",
-        "Server": "mainspring.virtual.databases",
         "Visitor": "mainspring.virtual.visitor",
         "adrain": "mainspring.testing.guest",
         "drain": "mainspring.testing.guest",
@@ -41,11 +41,11 @@ __all__ = [
     "Clock",
     "Crash",
     "Database",
+    "DatabaseServer",
     "Drained",
     "Guest",
     "Harness",
     "Ran",
-    "Server",
     "Visitor",
     "adrain",
     "drain",

@@ -84,7 +84,7 @@ class Filters(TypedDict, total=False):
     org: str
 
 
-class Enqueued(ABC):
+class EnqueuedVerbs(ABC):
     """The verbs that look at what was enqueued."""
 
     _sql: Sql

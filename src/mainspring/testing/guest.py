@@ -11,17 +11,17 @@ from mainspring.db.run import psycopg_door, run
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Dialogue
 from mainspring.errors import ConfigurationError
-from mainspring.testing.enqueued import Enqueued
+from mainspring.testing.enqueued import EnqueuedVerbs
 from mainspring.virtual.here import run_here
 from mainspring.virtual.joined import AsyncView, Joined, View, join, join_async, refresh
 from mainspring.virtual.ran import Drained
 from mainspring.virtual.runner import LIMIT, Runner
-from mainspring.virtual.tasks import Declared, Tasks
+from mainspring.virtual.tasks import DeclaredTasks, Tasks
 
 T = TypeVar("T")
 
 
-class Guest(Enqueued):
+class Guest(EnqueuedVerbs):
     """Jobs in a test's own open transaction, on its own connection: of psycopg, SQLAlchemy or Django.
 
     ::
@@ -34,7 +34,7 @@ class Guest(Enqueued):
     """
 
     def __init__(self, conn: Any, app: Tasks) -> None:
-        self._conn, self._tasks = conn, Declared.by(app)
+        self._conn, self._tasks = conn, DeclaredTasks.by(app)
         self._sql = Sql(self._tasks.schema)
         dsn = app.dsn if isinstance(app, App) and app.cipher is not None else ""  # the keys are not the test's to undo
         self._ring = Keyring(self._tasks.cipher, dsn, self._sql)

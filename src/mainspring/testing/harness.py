@@ -27,14 +27,14 @@ from mainspring.errors import ConfigurationError
 from mainspring.events import Event
 from mainspring.job import Claim, Job, NewJob
 from mainspring.job import Enqueued as Answer
-from mainspring.testing.enqueued import Enqueued, name_of
+from mainspring.testing.enqueued import EnqueuedVerbs, name_of
 from mainspring.testing.working import Working
 from mainspring.virtual.clock import Clock
 from mainspring.virtual.here import run_here
 from mainspring.virtual.joined import AsyncView
 from mainspring.virtual.ran import Drained, Ran
 from mainspring.virtual.runner import LIMIT, Runner, running
-from mainspring.virtual.tasks import Declared, Tasks
+from mainspring.virtual.tasks import DeclaredTasks, Tasks
 from mainspring.virtual.visitor import Visitor, Visitors
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ Wanted = NewJob | Task[..., Any] | Answer | Job | UUID
 MISSING = "which tasks? Let the fixture mainspring_app return your App or Registry, or set mainspring_app = module:name"
 
 
-class Harness(Enqueued):
+class Harness(EnqueuedVerbs):
     """One test's Mainspring: a database of its own, where time moves only when the test says so.
 
     ::
@@ -62,7 +62,7 @@ class Harness(Enqueued):
     def __init__(self, dsn: str, app: Tasks | None = None, *, schema: str = DEFAULT_SCHEMA) -> None:
         self.dsn = dsn
         self._app = app
-        self._declared = known = Declared.by(app) if app is not None else Declared(Registry("none"), schema)
+        self._declared = known = DeclaredTasks.by(app) if app is not None else DeclaredTasks(Registry("none"), schema)
         self._sql = Sql(known.schema)
         self._ring = Keyring(known.cipher, dsn, self._sql)
         self.conn: psycopg.Connection[TupleRow] = psycopg.connect(dsn, autocommit=True)
@@ -326,7 +326,7 @@ class Harness(Enqueued):
 
     # -- where jobs run -----------------------------------------------------------------------------------------
 
-    def _tasks(self) -> Declared:
+    def _tasks(self) -> DeclaredTasks:
         if self._app is None:
             raise ConfigurationError(MISSING)
         return self._declared

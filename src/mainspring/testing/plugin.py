@@ -15,15 +15,15 @@ import pytest
 if TYPE_CHECKING:
     from mainspring import App, Registry
     from mainspring.testing.harness import Harness
-    from mainspring.virtual.databases import Preparation, Server
-    from mainspring.virtual.run import Run
+    from mainspring.virtual.databases import DatabaseServer, Preparation
+    from mainspring.virtual.run import RunClusters
 
 #: Fixtures for who tests against the sandbox. By its name: the kit itself does not need it.
 pytest_plugins = ("mainspring.sandbox.plugin",)
 
 DSN = "MAINSPRING_TEST_DSN"
 NEW = "mainspring_new"
-_RUN = pytest.StashKey["Run"]()
+_RUN = pytest.StashKey["RunClusters"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,26 +48,26 @@ def run_name(config: pytest.Config) -> str:
     return str(getattr(config, "workerinput", {}).get("testrunuid") or uuid4().hex)[:12]
 
 
-def run_of(config: pytest.Config) -> Run:
+def run_of(config: pytest.Config) -> RunClusters:
     """The run that this process belongs to."""
-    from mainspring.virtual.run import Run
+    from mainspring.virtual.run import RunClusters
 
     if _RUN not in config.stash:
-        config.stash[_RUN] = Run.join(run_name(config))
+        config.stash[_RUN] = RunClusters.join(run_name(config))
     return config.stash[_RUN]
 
 
 @pytest.fixture(scope="session")
-def mainspring_server(pytestconfig: pytest.Config) -> Iterator[Server]:
+def mainspring_server(pytestconfig: pytest.Config) -> Iterator[DatabaseServer]:
     """The PostgreSQL on which test databases are made: the one named by settings, or the embedded one."""
     from mainspring.embedded import VOLATILE
-    from mainspring.virtual.databases import Server
+    from mainspring.virtual.databases import DatabaseServer
 
     if dsn := os.environ.get(DSN) or pytestconfig.getini("mainspring_dsn"):
-        with Server.shared(dsn, run_name(pytestconfig)) as server:
+        with DatabaseServer.shared(dsn, run_name(pytestconfig)) as server:
             yield server
     else:
-        with Server.of(run_of(pytestconfig).cluster("memory/18", settings=VOLATILE)).connected() as server:
+        with DatabaseServer.of(run_of(pytestconfig).cluster("memory/18", settings=VOLATILE)).connected() as server:
             yield server
 
 
@@ -89,7 +89,7 @@ def mainspring_migrations() -> Sequence[Preparation]:
 @pytest.fixture
 def mainspring(
     request: pytest.FixtureRequest,
-    mainspring_server: Server,
+    mainspring_server: DatabaseServer,
     mainspring_app: App | Registry | None,
     mainspring_migrations: Sequence[Preparation],
     monkeypatch: pytest.MonkeyPatch,
@@ -100,9 +100,9 @@ def mainspring(
     """
     from mainspring.app import App
     from mainspring.testing.harness import Harness
-    from mainspring.virtual.tasks import Declared
+    from mainspring.virtual.tasks import DeclaredTasks
 
-    schema = Declared.by(mainspring_app).schema if mainspring_app is not None else "mainspring"
+    schema = DeclaredTasks.by(mainspring_app).schema if mainspring_app is not None else "mainspring"
     lines = mainspring_app.migrations if isinstance(mainspring_app, App) else ()
     prepare, reuse = (*lines, *mainspring_migrations), request.node.get_closest_marker(NEW) is None
     with mainspring_server.fresh(schema=schema, prepare=prepare, reuse=reuse) as database:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from mainspring.config import WorkerConfig
 from mainspring.events import Event
-from mainspring.virtual.tasks import Declared
+from mainspring.virtual.tasks import DeclaredTasks
 from mainspring.worker import Worker
 
 #: What a test wants of a worker: that it finds work at once, and does not start a process for each core.
@@ -26,7 +26,7 @@ SETTINGS: dict[str, Any] = {
 class Working:
     """The worker inside of `with mainspring.working()`."""
 
-    def __init__(self, dsn: str, tasks: Declared, settings: dict[str, Any]) -> None:
+    def __init__(self, dsn: str, tasks: DeclaredTasks, settings: dict[str, Any]) -> None:
         self._dsn, self._tasks = dsn, tasks
         self._config = WorkerConfig(**(SETTINGS | settings))
         self._told = threading.Condition()

@@ -76,7 +76,7 @@ class Database:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeDatabase:
     """A database that this process has made: no other is ever emptied."""
 
     name: str
@@ -85,28 +85,28 @@ class Made:
 
 
 @dataclass
-class Pool:
+class DatabasePool:
     """The databases that one process uses again, by template."""
 
     open: bool = False
     blanks: dict[str, Blank | None] = field(default_factory=dict)
-    spares: defaultdict[str, list[Made]] = field(default_factory=lambda: defaultdict(list))
+    spares: defaultdict[str, list[MadeDatabase]] = field(default_factory=lambda: defaultdict(list))
 
 
 @dataclass(frozen=True)
-class Server:
+class DatabaseServer:
     """A PostgreSQL on which tests make databases."""
 
     admin: str  # as whom databases are made
     user: str  # as whom tests connect
     owner: str | None = None  # of the databases; None: whoever makes them
     run: str = ""  # seven hexadecimal digits in the names of the databases: whose they are, where others have theirs
-    pool: Pool = field(default_factory=Pool, compare=False)
+    pool: DatabasePool = field(default_factory=DatabasePool, compare=False)
     _templates: set[str] = field(default_factory=set, compare=False)
     _kept: list[psycopg.Connection[TupleRow]] = field(default_factory=list, compare=False)
 
     @classmethod
-    def of(cls, cluster: Cluster) -> Server:
+    def of(cls, cluster: Cluster) -> DatabaseServer:
         """The server of an embedded cluster."""
         return cls(cluster.dsn("postgres", user=SUPERUSER), cluster.dsn("postgres"), ROLE)
 
@@ -145,20 +145,20 @@ class Server:
             if not keep:
                 self._remove(made.name)
 
-    def _new(self, template: str, kind: str = "test") -> Made:
+    def _new(self, template: str, kind: str = "test") -> MadeDatabase:
         name = self._name(kind, uuid4().hex)
         with self._connect() as conn:
             self._create(conn, name, template)
             ((oid,),) = conn.execute("select oid from pg_database where datname = %s", [name]).fetchall()
         COUNTS["made"] += 1
-        return Made(name, oid)
+        return MadeDatabase(name, oid)
 
     def _remove(self, name: str) -> None:
         with self._connect() as conn:
             _await_leaving(conn, name)
             _drop(conn, name)
 
-    def _renewed(self, made: Made, blank: Blank | None) -> Made | None:
+    def _renewed(self, made: MadeDatabase, blank: Blank | None) -> MadeDatabase | None:
         """The same database, blank and with a new name, which nobody knows who used it; None if it had to be dropped.
 
         It is renamed first: from then on no forgotten worker can come back to it. PostgreSQL refuses to rename a
@@ -213,7 +213,7 @@ class Server:
         conn.execute(create.format(Identifier(name), owner, Identifier(template)))
 
     @contextmanager
-    def connected(self) -> Iterator[Server]:
+    def connected(self) -> Iterator[DatabaseServer]:
         """Keep one connection for all databases made inside the block, and use them again.
 
         Two new connections cost as much as half a copy.
@@ -251,7 +251,7 @@ class Server:
 
     @classmethod
     @contextmanager
-    def shared(cls, dsn: str, run: str) -> Iterator[Server]:
+    def shared(cls, dsn: str, run: str) -> Iterator[DatabaseServer]:
         """A server that is there already; what killed runs left is dropped, ours when the last one leaves."""
         server = cls(dsn, dsn, run=sha256(run.encode()).hexdigest()[:7])
         with server._connect() as conn:  # held all along: its lock says that we live

@@ -26,7 +26,7 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - a place in memory; the directory made 
 ROOM = 2 * 2**30  # so much must be free there
 
 
-class Run:
+class RunClusters:
     """The clusters of one test run: below `memory` those that may be lost, below `disk` those that write durably."""
 
     def __init__(self, path: Path, lock: int) -> None:
@@ -34,7 +34,7 @@ class Run:
         self._lock = lock
 
     @classmethod
-    def join(cls, name: str) -> Run:
+    def join(cls, name: str) -> RunClusters:
         """Become one of the processes of a run, and remove what killed runs left."""
         path = Path(tempfile.gettempdir()) / f"{PREFIX}{name}"
         for other in path.parent.glob(f"{PREFIX}*"):

@@ -26,7 +26,7 @@ from mainspring.job import Claim, Job
 from mainspring.outcome import CRASH_BUDGET, BreakerOpen, Cancelled, Move, Outcome, Snooze, Withheld
 from mainspring.virtual.joined import AsyncView, View
 from mainspring.virtual.ran import Crash, Drained, Ran
-from mainspring.virtual.tasks import Declared, shown
+from mainspring.virtual.tasks import DeclaredTasks, shown
 from mainspring.virtual.visitor import Visitors
 from mainspring.worker.attempt import NEVER, LiveAttempt
 from mainspring.worker.breakers import BreakerService
@@ -57,7 +57,7 @@ class Runner:
 
     def __init__(
         self,
-        tasks: Declared,
+        tasks: DeclaredTasks,
         view: AsyncView,
         ring: Keyring,
         *,
@@ -81,7 +81,7 @@ class Runner:
         self._breakers = BreakerService(self._use, sql, rules, serves, bus, lambda: None)
         resources = Resources(sql, WORKER, transactions, pool, self._breakers, ring, Reports())
         handlers = Handlers(resources, threads, _Inside(threads), self._state.rates)
-        self._executor = _Executor(self._state, handlers, tasks.authorize)
+        self._executor = _VirtualExecutor(self._state, handlers, tasks.authorize)
         self._firing = Firing(sql, tasks.registry, ring, bus, housekeeping=False)
         self._fan_out = FanOut(sql, self._firing, pool, threads)
         self._fires, self._synced = fires, False
@@ -230,7 +230,7 @@ class _Asking(LiveAttempt):
 async def running(
     kind: type[R],
     dsn: str,
-    tasks: Declared,
+    tasks: DeclaredTasks,
     view: Any,
     ring: Keyring,
     threads: Threads,
@@ -250,7 +250,7 @@ async def running(
         own.close()
 
 
-class _Executor(Executor):
+class _VirtualExecutor(Executor):
     """The worker's, which also keeps what handlers raise."""
 
     raised: BaseException | None = None

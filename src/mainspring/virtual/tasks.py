@@ -29,7 +29,7 @@ Tasks: TypeAlias = "App | Registry"
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredTasks:
     """The tasks, and how they are run."""
 
     registry: Registry
@@ -43,7 +43,7 @@ class Declared:
     limits: Sequence[DeclaredLimit] = ()
 
     @classmethod
-    def by(cls, tasks: Tasks) -> Declared:
+    def by(cls, tasks: Tasks) -> DeclaredTasks:
         """What an application or a registry says."""
         if isinstance(tasks, Registry):
             return cls(tasks)
@@ -81,5 +81,5 @@ def find(name: str) -> Tasks:
         found: Tasks = getattr(importlib.import_module(module), attribute or "app")
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(f"mainspring_app: there is no {name}: {error}") from error
-    Declared.by(found)
+    DeclaredTasks.by(found)
     return found

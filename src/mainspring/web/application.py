@@ -16,9 +16,9 @@ from mainspring.errors import ConfigurationError, MainspringError
 from mainspring.web.answers import failed, refused
 from mainspring.web.guard import Guard
 from mainspring.web.health import Ready, live
-from mainspring.web.inbound import LARGEST, Receiver
+from mainspring.web.inbound import LARGEST, InboundReceiver
 from mainspring.web.metrics import Scrape
-from mainspring.web.runs import Run, Runs
+from mainspring.web.runs import Run, RunsUnderWay
 from mainspring.web.secret import known_secret
 from mainspring.web.surface import Surface
 
@@ -37,7 +37,7 @@ def create(app: App, *, secret: str | None = None, largest: int = LARGEST, grace
     """
     known = known_secret(secret)
     surface = Surface(app, known)
-    runs = Runs(surface)
+    runs = RunsUnderWay(surface)
     others = [*app.routes, *(route for block in app.blocks for route in block.routes())]
     wanted = [route for route in others if isinstance(route, Run)]
     if wanted and known is None:
@@ -50,7 +50,7 @@ def create(app: App, *, secret: str | None = None, largest: int = LARGEST, grace
         Route("/v1/health/live", live),
         Route("/v1/health/ready", Ready(app, checks).answer),
         Route("/metrics", Scrape(surface).answer),
-        Route("/v1/inbound/{provider}", Receiver(surface, sources).answer, methods=["POST"]),
+        Route("/v1/inbound/{provider}", InboundReceiver(surface, sources).answer, methods=["POST"]),
         *(runs.route(run) for run in wanted),
         *(route for route in others if not isinstance(route, Run)),
     ]

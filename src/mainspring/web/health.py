@@ -25,7 +25,7 @@ log = logging.getLogger("mainspring.web")
 PATIENCE = 2.0  # seconds for a probe
 KEEP = 1.0  # seconds that an answer is good for: a flood of questions asks the database once
 
-State = Literal["ok", "degraded", "unavailable"]
+HealthState = Literal["ok", "degraded", "unavailable"]
 
 
 async def live(_: Request) -> Response:
@@ -44,10 +44,10 @@ class Ready:
         for name in names:
             if names.count(name) > 1:
                 raise ConfigurationError(f"checks: two are called {name}")
-        self._database, self._checks = Database(app), checks
+        self._database, self._checks = DatabaseProbe(app), checks
         self._until = 0.0
-        self._looking: asyncio.Task[dict[str, State]] | None = None
-        self._seen: dict[str, State] = {}
+        self._looking: asyncio.Task[dict[str, HealthState]] | None = None
+        self._seen: dict[str, HealthState] = {}
 
     async def answer(self, _: Request) -> Response:
         """Answer 200 when it can work, perhaps degraded, else 503."""
@@ -60,7 +60,7 @@ class Ready:
         headers = {"retry-after": RETRY_AFTER} if away else {}
         return Json({"status": state, "checks": found}, status_code=503 if away else 200, headers=headers)
 
-    async def _look(self) -> dict[str, State]:
+    async def _look(self) -> dict[str, HealthState]:
         database, *others = await asyncio.gather(
             self._within(self._database.ask()), *(self._within(one.probe()) for one in self._checks)
         )
@@ -82,8 +82,8 @@ class Ready:
         task.cancel()
         return TimeoutError(f"no answer within {PATIENCE:g} s")
 
-    def _state(self, name: str, error: BaseException | None, *, required: bool) -> State:
-        state: State = "ok" if error is None else "unavailable" if required else "degraded"
+    def _state(self, name: str, error: BaseException | None, *, required: bool) -> HealthState:
+        state: HealthState = "ok" if error is None else "unavailable" if required else "degraded"
         if state != self._seen.get(name, "ok"):  # said once, not at every look
             level = logging.INFO if error is None else logging.WARNING
             log.log(level, "readiness: %s is %s%s", name, state, f": {error}" if error else "")
@@ -91,7 +91,7 @@ class Ready:
         return state
 
 
-class Database:
+class DatabaseProbe:
     """Asks the database whether it takes writes and has the expected schema, by a connection that is closed at once."""
 
     def __init__(self, app: App) -> None:

@@ -31,7 +31,7 @@ LARGEST = 1024 * 1024  # bytes of a body: what its table takes
 READING = 10.0  # seconds for a body to arrive
 
 
-class Receiver:
+class InboundReceiver:
     """Takes the webhooks of every provider that the blocks know."""
 
     def __init__(self, surface: Surface, sources: Sequence[Inbound]) -> None:

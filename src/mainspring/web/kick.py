@@ -13,7 +13,7 @@ from mainspring.declare.registry import Registry
 from mainspring.errors import ConfigurationError
 from mainspring.events import Event, JobEnqueued
 from mainspring.web.secret import known_secret
-from mainspring.web.target import Answer, Target
+from mainspring.web.target import CallResult, RunTarget
 
 log = logging.getLogger("mainspring.kick")
 
@@ -38,7 +38,7 @@ class Kick(Block):
             raise ConfigurationError("APP_URL: is not set; it says where the run endpoint is")
         if known is None:
             raise ConfigurationError("CRON_SECRET: is not set; the run endpoint asks for it")
-        self._target = Target.of(base, path, known, "url" if url is not None else "APP_URL")
+        self._target = RunTarget.of(base, path, known, "url" if url is not None else "APP_URL")
         self.registry = Registry("kick")
         self.observers = (self.told,)
         self._lock = threading.Lock()
@@ -68,7 +68,7 @@ class Kick(Block):
             try:
                 answer = asyncio.run(self._target.call(LIMIT))
             except Exception as error:  # the next kick is sent all the same
-                answer = Answer(type(error).__name__)
+                answer = CallResult(type(error).__name__)
             failed = answer.problem is not None and not answer.late  # a run may well take longer
             self._say(answer.problem if failed else None)
             with self._lock:

@@ -55,7 +55,7 @@ class Run:
             raise ConfigurationError(str(error)) from None
 
 
-class Runs:
+class RunsUnderWay:
     """The runs under way. They belong to this process, not to their callers: who hangs up aborts nothing."""
 
     def __init__(self, surface: Surface) -> None:

@@ -110,7 +110,7 @@ class Server:
     def _config(self) -> uvicorn.Config:
         return uvicorn.Config(
             self.surface,
-            http=_Caller,  # by h11: the stricter parser, and the same one everywhere
+            http=_HttpConnection,  # by h11: the stricter parser, and the same one everywhere
             lifespan="on",
             log_config=None,
             log_level="warning",
@@ -136,7 +136,7 @@ def _listening(family: socket.AddressFamily, address: Any) -> socket.socket:
     return made
 
 
-class _Caller(H11Protocol):
+class _HttpConnection(H11Protocol):
     """One connection, which is closed when the head of a request does not arrive in time."""
 
     _waiting: asyncio.TimerHandle
@@ -211,7 +211,7 @@ def _check_network(text: str) -> None:
         raise ConfigurationError("proxy-headers: is not a list of addresses and networks, such as 10.0.0.0/8") from None
 
 
-class How(TypedDict, total=False):
+class ServeOptions(TypedDict, total=False):
     """How to serve: see `Server`."""
 
     host: str
@@ -222,7 +222,7 @@ class How(TypedDict, total=False):
     grace: timedelta
 
 
-def serve(app: App, **how: Unpack[How]) -> None:
+def serve(app: App, **how: Unpack[ServeOptions]) -> None:
     """Serve an application until SIGTERM or SIGINT.
 
     ::

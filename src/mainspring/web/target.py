@@ -16,7 +16,7 @@ from mainspring.web.secret import CronSecret
 MOST = 64 * 1024  # bytes of an answer
 
 
-class Reply(msgspec.Struct, frozen=True):
+class RunReply(msgspec.Struct, frozen=True):
     """What a run endpoint says."""
 
     ok: bool
@@ -26,23 +26,23 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallResult:
     """What came of a call: a reply, or what was wrong."""
 
     problem: str | None = None
-    reply: Reply | None = None
+    reply: RunReply | None = None
     late: bool = False  # no answer in time; the run may be under way all the same
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RunTarget:
     """An address and the secret for it. Both come from settings: nothing that a request says leads elsewhere."""
 
     url: str
     secret: CronSecret
 
     @classmethod
-    def of(cls, base: str, path: str, secret: CronSecret, name: str) -> Target:
+    def of(cls, base: str, path: str, secret: CronSecret, name: str) -> RunTarget:
         """The endpoint below a base address such as `https://shop.example`; `name` is the setting that it stands in."""
         try:
             parts = urlsplit(base)
@@ -55,23 +55,23 @@ class Target:
             raise ConfigurationError("path: does not begin with /")
         return cls(base.rstrip("/") + path, secret)
 
-    async def call(self, limit: float) -> Answer:
+    async def call(self, limit: float) -> CallResult:
         """Call, for at most so many seconds in all."""
         try:
             async with asyncio.timeout(limit):
                 status, body = await self._post(limit)
         except TimeoutError:
-            return Answer(f"no answer within {limit:g} s", late=True)
+            return CallResult(f"no answer within {limit:g} s", late=True)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, RuntimeError) as error:
-            return Answer(str(error) or type(error).__name__)
+            return CallResult(str(error) or type(error).__name__)
         if status == 404:
-            return Answer("answered 404: no run endpoint is there; without CRON_SECRET a server has none")
+            return CallResult("answered 404: no run endpoint is there; without CRON_SECRET a server has none")
         if not 200 <= status < 300:
-            return Answer(f"answered {status}")
+            return CallResult(f"answered {status}")
         try:
-            return Answer(reply=msgspec.json.decode(body, type=Reply))
+            return CallResult(reply=msgspec.json.decode(body, type=RunReply))
         except msgspec.MsgspecError:
-            return Answer(f"answered {status}, but not as a run endpoint does")
+            return CallResult(f"answered {status}, but not as a run endpoint does")
 
     async def _post(self, limit: float) -> tuple[int, bytes]:
         about: dict[str, Any] = {"timeout": limit, "trust_env": False, "follow_redirects": False}
