@@ -10,7 +10,7 @@ from tests.staffing.town import Town
 
 from mainspring_apps.staffing.registry import DIGEST, INSTANT
 from mainspring_apps.staffing.rules import failures
-from mainspring_apps.staffing.rules.failures import Again, Failure, Halve, Kind, Skip
+from mainspring_apps.staffing.rules.failures import Again, Failure, Halve, SearchKind, Skip
 from mainspring_apps.staffing.settings import RETRY_THREE
 
 SLOT = datetime(2026, 6, 3, 9, tzinfo=UTC)  # Wednesday 05:00 in New York
@@ -229,7 +229,7 @@ def test_a_mail_that_cannot_be_delivered_stops_no_other(
 def test_what_follows_a_failure_by_its_class() -> None:
     half = timedelta(seconds=30)
 
-    def follow(kind: Kind, failure: Failure, *, after: timedelta, **about: int) -> object:
+    def follow(kind: SearchKind, failure: Failure, *, after: timedelta, **about: int) -> object:
         about = {"searches": 1, "attempt": 1, "tries": 0} | about
         return failures.follow(kind, failure, since=SLOT, now=SLOT + after, **about)
 

@@ -66,7 +66,7 @@ def test_the_story_of_a_week_in_yen_from_before_its_charge_to_its_end(town: Town
     ]
     story = show.story(town.desk, town.conn, booking.id)
     assert (story.ledger.currency, story.ledger.charged, story.ledger.held) == ("JPY", 24000, 24000)
-    assert story.shifts[0].money == [show.Part(status="Held", amount_minor=24000)]
+    assert story.shifts[0].money == [show.MoneyPart(status="Held", amount_minor=24000)]
 
     begin = datetime(2026, 6, 8, 13, tzinfo=UTC)
     town.mainspring.clock.set(begin)

@@ -379,8 +379,8 @@ def test_a_charge_never_asks_for_insurance(town: Town) -> None:
 
 @pytest.mark.rule("STAFF-1.25")
 def test_unfunded_shifts_before_the_end_of_the_week_are_owed_but_not_cancelled_or_disputed_ones() -> None:
-    def shift(id: int, status: str, at: datetime, minutes: int = 480) -> charge.Shift:
-        return charge.Shift(id=id, status=status, scheduled_start_time=at, planned_minutes=minutes)
+    def shift(id: int, status: str, at: datetime, minutes: int = 480) -> charge.UnpaidShift:
+        return charge.UnpaidShift(id=id, status=status, scheduled_start_time=at, planned_minutes=minutes)
 
     found = [
         shift(1, "Scheduled", WEEK.start),

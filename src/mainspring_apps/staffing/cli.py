@@ -136,7 +136,7 @@ def together(moments: Iterable[show.Moment]) -> Iterator[show.Moment]:
         yield from (first, *others)
 
 
-def shift(s: show.Shift, b: show.Booking) -> tuple[str, ...]:
+def shift(s: show.ShiftView, b: show.BookingView) -> tuple[str, ...]:
     """A shift as a row of a table."""
     parts = ", ".join(f"{Money(part.amount_minor, b.currency)} {part.status}" for part in s.money)
     return str(s.id), s.status, both(s.scheduled_start_time, b.zone), parts, s.cancel_reason or ""

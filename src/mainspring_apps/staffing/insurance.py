@@ -57,7 +57,7 @@ def stop_booking(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, policy_id:
     """Suspend a booking whose insurance is gone, and tell everybody on it to stop, whatever the hour."""
     with ctx.transaction() as conn:
         store.do(conn, "lock_policies_of_booking", booking_id=booking_id)
-        booking = store.needed(conn, _Booking, "lock_insured_booking", booking_id=booking_id)
+        booking = store.needed(conn, _InsuredBooking, "lock_insured_booking", booking_id=booking_id)
         policies = store.many(conn, Policy, "policies_of_booking", booking_id=booking_id)  # and what came meanwhile
         missing = rules.uncovered(policies, _today(desk, conn))
         if missing is None or not rules.stops(booking.status, to_be_worked=booking.to_be_worked):
@@ -127,7 +127,7 @@ def _stop(booking_id: int, policy_id: int, instant: datetime) -> ms.NewJob:
 
 
 def _resume(desk: Desk, conn: Conn, booking_id: int) -> None:
-    booking = store.needed(conn, _Booking, "lock_insured_booking", booking_id=booking_id)
+    booking = store.needed(conn, _InsuredBooking, "lock_insured_booking", booking_id=booking_id)
     if booking.status_before_suspension is None or uncovered(conn, booking_id, _today(desk, conn)) is not None:
         return
     option_a = unresolved.of_booking(conn, booking_id).option_a
@@ -187,7 +187,7 @@ def _today(desk: Desk, conn: Conn) -> date:
     return desk.now(conn).astimezone(UTC).date()
 
 
-class _Booking(msgspec.Struct, frozen=True, kw_only=True):
+class _InsuredBooking(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     status_before_suspension: str | None
     payment_type: str

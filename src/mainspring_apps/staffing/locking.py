@@ -10,7 +10,7 @@ from mainspring_apps.staffing import store
 from mainspring_apps.staffing.store import Conn
 
 
-class Booking(msgspec.Struct, frozen=True, kw_only=True):
+class LockedBooking(msgspec.Struct, frozen=True, kw_only=True):
     """A booking, as far as its shifts must know it; `zone` is its project's."""
 
     id: int
@@ -22,7 +22,7 @@ class Booking(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
 
 
-class Shift(msgspec.Struct, frozen=True, kw_only=True):
+class LockedShift(msgspec.Struct, frozen=True, kw_only=True):
     """One row of `time_log`, with the dispute that is open about it."""
 
     id: int
@@ -38,12 +38,12 @@ class Shift(msgspec.Struct, frozen=True, kw_only=True):
     dispute_id: int | None
 
 
-def lock_booking(conn: Conn, booking_id: int) -> Booking:
+def lock_booking(conn: Conn, booking_id: int) -> LockedBooking:
     """A booking, which nobody else changes before this transaction ends."""
-    return store.needed(conn, Booking, "lock_booking", booking_id=booking_id)
+    return store.needed(conn, LockedBooking, "lock_booking", booking_id=booking_id)
 
 
-def lock_shift(conn: Conn, time_log_id: int) -> tuple[Booking, Shift]:
+def lock_shift(conn: Conn, time_log_id: int) -> tuple[LockedBooking, LockedShift]:
     """A shift and its booking, held in the one order that all keep."""
-    booking = store.needed(conn, Booking, "lock_booking_of_shift", time_log_id=time_log_id)
-    return booking, store.needed(conn, Shift, "lock_shift", time_log_id=time_log_id)
+    booking = store.needed(conn, LockedBooking, "lock_booking_of_shift", time_log_id=time_log_id)
+    return booking, store.needed(conn, LockedShift, "lock_shift", time_log_id=time_log_id)

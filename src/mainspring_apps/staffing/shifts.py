@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from mainspring_apps.staffing import insurance, store
 from mainspring_apps.staffing.desk import Desk, acting
-from mainspring_apps.staffing.locking import Booking, Shift, lock_booking, lock_shift
+from mainspring_apps.staffing.locking import LockedBooking, LockedShift, lock_booking, lock_shift
 from mainspring_apps.staffing.people import Part
 from mainspring_apps.staffing.rules import gate, weeks
 from mainspring_apps.staffing.rules import ladder as rules
@@ -53,7 +53,9 @@ def force_clock_out(
     _clock_out(desk, conn, "force_clock_out", time_log_id, end, by)
 
 
-def _clock_out(desk: Desk, conn: Conn, act: gate.Act, time_log_id: int, end: datetime | None, by: int | None) -> None:
+def _clock_out(
+    desk: Desk, conn: Conn, act: gate.ShiftAct, time_log_id: int, end: datetime | None, by: int | None
+) -> None:
     booking, shift = lock_shift(conn, time_log_id)
     _check_hand(conn, act, booking.id, by)
     _check_status(shift, "Working")
@@ -102,7 +104,7 @@ def change_scheduled_end(desk: Desk, conn: Conn, booking_id: int, end: time | No
     with acting(by):
         was, will = ({"scheduled_end_time": str(at) if at else None} for at in (booking.scheduled_end_time, end))
         desk.record(conn, "change_scheduled_end", "booking", booking.id, before=was, after=will)
-    for shift in store.many(conn, Shift, "open_shifts", booking_id=booking.id):
+    for shift in store.many(conn, LockedShift, "open_shifts", booking_id=booking.id):
         begins = shift.scheduled_start_time.astimezone(ZoneInfo(booking.zone))
         _, ends = weeks.shift(begins.date(), begins.time(), end, booking.zone)
         _move_end(desk, conn, booking, shift, ends)
@@ -119,13 +121,13 @@ def change_shift_end(desk: Desk, conn: Conn, time_log_id: int, end: datetime | N
     _move_end(desk, conn, booking, shift, end)
 
 
-def _move_end(desk: Desk, conn: Conn, booking: Booking, shift: Shift, end: datetime | None) -> None:
+def _move_end(desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShift, end: datetime | None) -> None:
     store.do(conn, "change_shift_end", time_log_id=shift.id, end=end)
     if shift.status == "Working":
         reminders.follow(desk, conn, booking, shift, end, now=desk.now(conn))
 
 
-def _check_hand(conn: Conn, act: gate.Act, booking_id: int, by: int | None) -> Part | None:
+def _check_hand(conn: Conn, act: gate.ShiftAct, booking_id: int, by: int | None) -> Part | None:
     if by is None:
         return None
     part: Part | None = store.value(conn, "part_in_booking", booking_id=booking_id, user_id=by)
@@ -133,7 +135,7 @@ def _check_hand(conn: Conn, act: gate.Act, booking_id: int, by: int | None) -> P
     return part
 
 
-def _check_gate(conn: Conn, booking: Booking, shift: Shift, now: datetime) -> None:
+def _check_gate(conn: Conn, booking: LockedBooking, shift: LockedShift, now: datetime) -> None:
     why = gate.closed(
         booking=booking.status,
         shift=shift.status,
@@ -145,17 +147,17 @@ def _check_gate(conn: Conn, booking: Booking, shift: Shift, now: datetime) -> No
         raise Refused(why, field=why.partition(":")[0])
 
 
-def _check_status(shift: Shift, *wanted: str) -> None:
+def _check_status(shift: LockedShift, *wanted: str) -> None:
     if shift.status not in wanted:
         raise Refused(f"status: the shift is {shift.status}, not {' or '.join(wanted)}", field="status")
 
 
-def _check_end(shift: Shift, end: datetime | None, now: datetime) -> None:
+def _check_end(shift: LockedShift, end: datetime | None, now: datetime) -> None:
     if end is not None and not shift.clock_in_time <= end <= now:
         raise Refused("end: work ends between clock-in and now", field="end")
 
 
-def _record(desk: Desk, conn: Conn, act: str, shift: Shift, by: int | None, *, after: str | None = None) -> None:
+def _record(desk: Desk, conn: Conn, act: str, shift: LockedShift, by: int | None, *, after: str | None = None) -> None:
     was, will = ({"status": shift.status}, {"status": after}) if after else (None, None)
     with acting(by):
         desk.record(conn, act, "time_log", shift.id, booking_id=shift.booking_id, before=was, after=will)

@@ -64,7 +64,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     about: str
 
 
-class Booking(msgspec.Struct, frozen=True, kw_only=True):
+class BookingView(msgspec.Struct, frozen=True, kw_only=True):
     """A booking as people see it."""
 
     id: int
@@ -85,14 +85,14 @@ class Booking(msgspec.Struct, frozen=True, kw_only=True):
     cutoff_at: datetime | None
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class MoneyPart(msgspec.Struct, frozen=True, kw_only=True):
     """Money of a shift, and where it is."""
 
     status: str
     amount_minor: int
 
 
-class Shift(msgspec.Struct, frozen=True, kw_only=True):
+class ShiftView(msgspec.Struct, frozen=True, kw_only=True):
     """A shift as people see it."""
 
     id: int
@@ -102,21 +102,21 @@ class Shift(msgspec.Struct, frozen=True, kw_only=True):
     clock_out_time: datetime | None
     auto_approval_time: datetime | None
     cancel_reason: str | None
-    money: list[Part]
+    money: list[MoneyPart]
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about one booking."""
 
     now: datetime
-    booking: Booking
+    booking: BookingView
     ledger: escrow.Ledger
-    shifts: list[Shift]
+    shifts: list[ShiftView]
     happened: list[Moment]
     next: list[Moment]
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
+class BookingLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the list of bookings."""
 
     id: int
@@ -128,9 +128,9 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     funded_period_end: datetime | None
 
 
-def bookings(conn: Conn, *, after: int = 0, limit: int = PAGE) -> list[Listed]:
+def bookings(conn: Conn, *, after: int = 0, limit: int = PAGE) -> list[BookingLine]:
     """Bookings by id, those after one."""
-    return store.many(conn, Listed, "list_bookings", after=after, limit=limit)
+    return store.many(conn, BookingLine, "list_bookings", after=after, limit=limit)
 
 
 def clocks(desk: Desk, conn: Conn) -> dict[str, datetime]:
@@ -142,14 +142,14 @@ def clocks(desk: Desk, conn: Conn) -> dict[str, datetime]:
 
 def story(desk: Desk, conn: Conn, booking_id: int) -> Story:
     """What has happened to a booking, and what comes next."""
-    booking = store.needed(conn, Booking, "shown_booking", booking_id=booking_id)
+    booking = store.needed(conn, BookingView, "shown_booking", booking_id=booking_id)
     now = desk.now(conn)
     happened = store.many(conn, _Happened, "what_happened", booking_id=booking_id, limit=MOST)
     return Story(
         now=now,
         booking=booking,
         ledger=escrow.ledger(conn, booking_id),
-        shifts=store.many(conn, Shift, "shown_shifts", booking_id=booking_id),
+        shifts=store.many(conn, ShiftView, "shown_shifts", booking_id=booking_id),
         happened=[_moment(one.at, booking.zone, one.words, one.about) for one in happened],
         next=sorted(_coming(desk, conn, booking, now), key=lambda moment: (moment.utc, moment.what)),
     )
@@ -183,7 +183,7 @@ class _Happened(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(part for part in parts if part)
 
 
-def _coming(desk: Desk, conn: Conn, booking: Booking, now: datetime) -> list[Moment]:
+def _coming(desk: Desk, conn: Conn, booking: BookingView, now: datetime) -> list[Moment]:
     found = [_moment(at, booking.zone, what, f"for the week of {week}") for at, what, week in weekly(booking, now)]
     if booking.cutoff_at is not None and booking.cutoff_at > now:
         found.append(_moment(booking.cutoff_at, booking.zone, "cutoff of a late payment", f"booking {booking.id}"))
@@ -192,7 +192,7 @@ def _coming(desk: Desk, conn: Conn, booking: Booking, now: datetime) -> list[Mom
             known = desk.client.timers.get(timers.key(timer, id_), conn=conn)
             if known is not None and known.due_at is not None:
                 found.append(_moment(known.due_at, booking.zone, MEANT[timer], f"{ENTITIES.get(entity, entity)} {id_}"))
-    for policy in store.many(conn, _Policy, "next_expiry", booking_id=booking.id)[:2]:
+    for policy in store.many(conn, _PolicyView, "next_expiry", booking_id=booking.id)[:2]:
         at = datetime.combine(policy.expiration_date + timedelta(days=1), time(), UTC)
         found.append(
             _moment(at, booking.zone, "insurance expires", f"policy {policy.id} of company {policy.company_id}")
@@ -200,7 +200,7 @@ def _coming(desk: Desk, conn: Conn, booking: Booking, now: datetime) -> list[Mom
     return found
 
 
-def weekly(booking: Booking, now: datetime) -> list[tuple[datetime, str, date]]:
+def weekly(booking: BookingView, now: datetime) -> list[tuple[datetime, str, date]]:
     """The next charge, warning and cutoff of a booking that is paid week by week, and the Monday of the week it is for.
 
     What is paid for, or lies before or after the booking, is left out.
@@ -223,11 +223,11 @@ def weekly(booking: Booking, now: datetime) -> list[tuple[datetime, str, date]]:
     return found
 
 
-def _paid(booking: Booking, week: weeks.Period) -> bool:
+def _paid(booking: BookingView, week: weeks.Period) -> bool:
     return booking.funded_period_end is not None and booking.funded_period_end >= week.end
 
 
-class _Policy(msgspec.Struct, frozen=True):
+class _PolicyView(msgspec.Struct, frozen=True):
     id: int
     company_id: int
     expiration_date: date

@@ -22,14 +22,14 @@ from mainspring_apps.staffing.rules import watching as rules
 from mainspring_apps.staffing.settings import NIGHT_IS_OVER, STANDSTILL, UNFUNDED_NOTICE
 from mainspring_apps.staffing.store import sql
 
-Conn = psycopg.AsyncConnection[Any]
+AsyncConn = psycopg.AsyncConnection[Any]
 Wrong = list[tuple[str, str]]
 
 HOUR: Final = timedelta(hours=1)
 SOON: Final = timedelta(minutes=5)
 
 
-async def failing_payments(conn: Conn) -> Wrong:
+async def failing_payments(conn: AsyncConn) -> Wrong:
     """Weeks of which too many payments failed (STAFF-15.06)."""
     weeks: dict[str, dict[str | None, int]] = defaultdict(dict)
     for week, cause, count in await _rows(conn, sql["failed_payments"]):
@@ -43,13 +43,13 @@ async def failing_payments(conn: Conn) -> Wrong:
     return found
 
 
-async def crowded_dead_letter(conn: Conn) -> Wrong:
+async def crowded_dead_letter(conn: AsyncConn) -> Wrong:
     """More dead letters than somebody looks through (STAFF-15.09)."""
     ((dead,),) = await _rows(conn, sql["dead_letter_size"])
     return [("dead letter", f"{dead} jobs wait for somebody to decide")] if rules.crowded(dead) else []
 
 
-async def late_queues(desk: Desk, conn: Conn) -> Wrong:
+async def late_queues(desk: Desk, conn: AsyncConn) -> Wrong:
     """Queues whose jobs are due and not started (STAFF-15.10)."""
     queues = sorted({task.queue for task in desk.app.registry})
     waits = await _rows(conn, sql["waiting_longest"], queues=queues)
@@ -60,7 +60,7 @@ async def late_queues(desk: Desk, conn: Conn) -> Wrong:
     ]
 
 
-async def unsteady_jobs(conn: Conn) -> Wrong:
+async def unsteady_jobs(conn: AsyncConn) -> Wrong:
     """An hour in which too many jobs had to be tried again (STAFF-15.11)."""
     ((retried, jobs),) = await _rows(conn, sql["retried_jobs"], within=HOUR)
     return [("all jobs", f"{retried} of {jobs} jobs were retried")] if rules.unsteady(retried, jobs) else []
@@ -73,13 +73,13 @@ def asked(
     """A watch whose statement answers (subject, text) with these parameters."""
     text = sql[statement]
 
-    async def found(conn: Conn) -> Wrong:
+    async def found(conn: AsyncConn) -> Wrong:
         return await _rows(conn, text, **params)
 
     return ms.watch(name, found, severity=severity, every=every)
 
 
-async def _rows(conn: Conn, statement: LiteralString, **params: Any) -> list[tuple[Any, ...]]:
+async def _rows(conn: AsyncConn, statement: LiteralString, **params: Any) -> list[tuple[Any, ...]]:
     async with conn.cursor(row_factory=tuple_row) as cursor:
         return await (await cursor.execute(statement, params)).fetchall()
 

@@ -6,13 +6,13 @@ from datetime import datetime
 
 from mainspring_apps.staffing import cancellation, store
 from mainspring_apps.staffing.desk import Desk
-from mainspring_apps.staffing.locking import Booking
+from mainspring_apps.staffing.locking import LockedBooking
 from mainspring_apps.staffing.payments import escrow
 from mainspring_apps.staffing.store import Conn
 
 
 def cancel_future(
-    desk: Desk, conn: Conn, booking: Booking, now: datetime, *, reason: str, dispute_id: int | None = None,
+    desk: Desk, conn: Conn, booking: LockedBooking, now: datetime, *, reason: str, dispute_id: int | None = None,
     incident_id: int | None = None,
 ) -> list[int]:  # fmt: skip
     """Cancel the shifts that start after now; penalties are frozen, the rest is refunded. Answers which."""
@@ -24,7 +24,7 @@ def cancel_future(
 
 
 def end_booking(
-    desk: Desk, conn: Conn, booking: Booking, now: datetime, *, reason: str, dispute_id: int | None = None,
+    desk: Desk, conn: Conn, booking: LockedBooking, now: datetime, *, reason: str, dispute_id: int | None = None,
     incident_id: int | None = None,
 ) -> None:  # fmt: skip
     """End a booking at once: it is `Cancelled`, the worker is free, nothing is to come (STAFF-10.08)."""

@@ -18,7 +18,7 @@ from mainspring_apps.staffing.settings import DISPUTE_TIMEOUT, RETRY, SCAN, TIME
 from mainspring_apps.staffing.store import Conn
 
 
-class _Dispute(msgspec.Struct, frozen=True, kw_only=True):
+class _FiledDispute(msgspec.Struct, frozen=True, kw_only=True):
     dispute_option: str
     status: str
     dispute_filed_at: datetime
@@ -38,7 +38,7 @@ def dispute_timeout(
     """Cancel the future shifts of a booking whose dispute is unresolved: penalties frozen, the rest refunded."""
     with ctx.transaction() as conn:
         booking = lock_booking(conn, booking_id)
-        dispute = store.needed(conn, _Dispute, "dispute", dispute_id=dispute_id)
+        dispute = store.needed(conn, _FiledDispute, "dispute", dispute_id=dispute_id)
         now = desk.now(conn)
         if not rules.times_out(
             option=dispute.dispute_option, status=dispute.status, booking=booking.status,

@@ -19,7 +19,7 @@ people = Tasks[Desk]("people")
 QUEUE: Final = "people"
 
 
-class Shift(msgspec.Struct, frozen=True, kw_only=True):
+class DemoShift(msgspec.Struct, frozen=True, kw_only=True):
     """A shift, and who belongs to it."""
 
     id: int
@@ -57,7 +57,7 @@ def act(conn: Conn, who: int | None, event: Callable[[], object]) -> bool:
     return True
 
 
-def of(shift: Shift) -> dict[str, int]:
+def of(shift: DemoShift) -> dict[str, int]:
     """What a job about a shift carries."""
     return {"booking_id": shift.booking_id, "time_log_id": shift.id}
 

@@ -10,7 +10,7 @@ import msgspec
 import mainspring as ms
 from mainspring_apps.staffing import bookings, insurance, shifts, store
 from mainspring_apps.staffing import people as team
-from mainspring_apps.staffing.demo.acts import QUEUE, Shift, act, later, minutes, of, one_in, people
+from mainspring_apps.staffing.demo.acts import QUEUE, DemoShift, act, later, minutes, of, one_in, people
 from mainspring_apps.staffing.demo.quarrels import dispute, report
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import weekly
@@ -25,7 +25,7 @@ GOOD: Final = "pm_card_visa"
 AGAIN: Final = timedelta(days=27)  # how long a worker is booked who was booked before
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
+class UnbookedWorker(msgspec.Struct, frozen=True, kw_only=True):
     """A worker whom nobody has booked, and whether others find them."""
 
     id: int
@@ -37,13 +37,13 @@ def plan_day(desk: Desk, ctx: ms.SyncContext, *, zone: str, instant: datetime) -
     """In the morning people of a zone know what the day brings."""
     with ctx.transaction() as conn:
         tomorrow = weeks.midnight(weeks.local_date(instant, zone) + weeks.DAY, zone)
-        for shift in store.many(conn, Shift, "demo_shifts_of_day", zone=zone, since=instant, until=tomorrow):
+        for shift in store.many(conn, DemoShift, "demo_shifts_of_day", zone=zone, since=instant, until=tomorrow):
             if not one_in(40):  # who does not come
                 later(desk, conn, clock_in.job(**of(shift)), shift.scheduled_start_time + minutes(-5, 15))
         for policy in store.column(conn, "demo_policies_to_renew", zone=zone):
             if one_in(3):
                 later(desk, conn, renew.job(policy_id=policy), instant + minutes(8 * 60, 18 * 60))
-        for worker in store.many(conn, Listed, "demo_workers_to_list", zone=zone):
+        for worker in store.many(conn, UnbookedWorker, "demo_workers_to_list", zone=zone):
             if one_in(3):
                 news = show.job(worker_id=worker.id, listed=worker.state == "Unlisted")
                 later(desk, conn, news, instant + minutes(6 * 60, 23 * 60))
@@ -73,7 +73,7 @@ def read_warnings(desk: Desk, ctx: ms.SyncContext, *, zone: str, instant: dateti
 def clock_in(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int) -> None:
     """A worker begins, and leaves when the shift is over, or later."""
     with ctx.transaction() as conn:
-        shift = store.needed(conn, Shift, "demo_shift", time_log_id=time_log_id)
+        shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         if act(conn, shift.worker, lambda: shifts.clock_in(desk, conn, time_log_id, by=shift.worker)):
             late = minutes(20, 50) if one_in(6) else minutes(-10, 4)
             if one_in(8):
@@ -85,7 +85,7 @@ def clock_in(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: i
 def draft(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int) -> None:
     """A worker begins to fill the timesheet in, and works on."""
     with ctx.transaction() as conn:
-        shift = store.needed(conn, Shift, "demo_shift", time_log_id=time_log_id)
+        shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         end = desk.now(conn)
         act(conn, shift.worker, lambda: shifts.save_draft(conn, time_log_id, end=end, by=shift.worker))
 
@@ -94,7 +94,7 @@ def draft(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int)
 def submit(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int, forced: bool) -> None:
     """A worker submits the timesheet, or the supervisor clocks them out; then somebody looks at it, or nobody."""
     with ctx.transaction() as conn:
-        shift = store.needed(conn, Shift, "demo_shift", time_log_id=time_log_id)
+        shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         who = shift.supervisor if forced else shift.worker
         event = shifts.force_clock_out if forced else shifts.submit_timesheet
         if not act(conn, who, lambda: event(desk, conn, time_log_id, by=who)):
@@ -112,7 +112,7 @@ def submit(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int
 def verify(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int) -> None:
     """A supervisor verifies a timesheet."""
     with ctx.transaction() as conn:
-        shift = store.needed(conn, Shift, "demo_shift", time_log_id=time_log_id)
+        shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         act(conn, shift.supervisor, lambda: shifts.verify_timesheet(desk, conn, time_log_id, by=shift.supervisor))
 
 
@@ -120,7 +120,7 @@ def verify(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int
 def edit(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int) -> None:
     """A supervisor corrects a timesheet in the last hour."""
     with ctx.transaction() as conn:
-        shift = store.needed(conn, Shift, "demo_shift", time_log_id=time_log_id)
+        shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         end = shift.scheduled_end_time
         act(
             conn, shift.supervisor, lambda: shifts.edit_timesheet(desk, conn, time_log_id, end=end, by=shift.supervisor)

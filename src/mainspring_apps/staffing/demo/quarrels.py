@@ -9,7 +9,7 @@ import mainspring as ms
 from mainspring_apps.staffing import people as team
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.conflicts import disputes, incidents
-from mainspring_apps.staffing.demo.acts import QUEUE, Shift, act, later, minutes, one_in, part_of, people
+from mainspring_apps.staffing.demo.acts import QUEUE, DemoShift, act, later, minutes, one_in, part_of, people
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import escrow
 from mainspring_apps.staffing.rules.dispute import Option
@@ -20,7 +20,7 @@ def dispute(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: in
     """A supervisor, or the worker, disputes a timesheet; most are settled within a day, a few go to court."""
     filed: list[int] = []
     with ctx.transaction() as conn:
-        shift = store.needed(conn, Shift, "demo_shift", time_log_id=time_log_id)
+        shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         who = shift.worker if option == "A" and one_in(4) else shift.supervisor
         act(conn, who, lambda: filed.append(disputes.file_dispute(desk, conn, time_log_id, option=option, by=who)))
         for id_ in filed:

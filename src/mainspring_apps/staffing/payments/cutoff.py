@@ -129,7 +129,7 @@ def _cancel_shifts(desk: Desk, conn: Conn, week: Week) -> None:
     Nothing of it is paid, by selection. Where there is money all the same, of an older payment, it goes back as for any
     cancelled shift, and as `escrow.fund` does with money that comes later.
     """
-    planned = store.many(conn, _Planned, "planned_shifts", booking_id=week.booking_id)
+    planned = store.many(conn, _PlannedShift, "planned_shifts", booking_id=week.booking_id)
     ids = [shift.id for shift in planned if not rules.stays(shift.scheduled_start_time, week.due)]
     for shift in cancellation.cancel_shifts(desk, conn, week.booking_id, ids, reason=RELEASE_REASON):
         escrow.split(desk, conn, shift, desk.now(conn))
@@ -139,6 +139,6 @@ def _subject(booking_id: int) -> str:
     return f"booking {booking_id}"
 
 
-class _Planned(msgspec.Struct, frozen=True, kw_only=True):
+class _PlannedShift(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     scheduled_start_time: datetime

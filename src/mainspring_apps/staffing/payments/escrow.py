@@ -16,7 +16,7 @@ from mainspring.contrib.money import Money
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import movements
-from mainspring_apps.staffing.payments.movements import Kind
+from mainspring_apps.staffing.payments.movements import MovementKind
 from mainspring_apps.staffing.rules import penalty
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
@@ -68,7 +68,7 @@ def fund(desk: Desk, conn: Conn, payment_id: int) -> list[Hold]:
     """
     holds = store.many(conn, Hold, "fund_payment", payment_id=payment_id)
     for hold in holds:
-        shift = store.needed(conn, _Shift, "shift_of_hold", hold_id=hold.id)
+        shift = store.needed(conn, _EscrowedShift, "shift_of_hold", hold_id=hold.id)
         if shift.dispute_id is not None:
             freeze(conn, hold.time_log_id, shift.dispute_id)
         elif shift.status == "Cancelled":
@@ -114,7 +114,7 @@ def split(
     """
     owed = back = 0
     for hold in store.many(conn, Hold, "held_for_shift", time_log_id=time_log_id):
-        shift = store.needed(conn, _Shift, "shift_of_hold", hold_id=hold.id)
+        shift = store.needed(conn, _EscrowedShift, "shift_of_hold", hold_id=hold.id)
         fee = penalty.penalty(
             hold.amount_minor,
             notice=shift.scheduled_start_time - cancelled_at,
@@ -178,7 +178,7 @@ def release_whole(desk: Desk, conn: Conn, payment_id: int) -> int:
     return len(ids)
 
 
-class _Shift(msgspec.Struct, frozen=True, kw_only=True):
+class _EscrowedShift(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     scheduled_start_time: datetime
     cancelled_at: datetime | None
@@ -210,11 +210,11 @@ def _sum(holds: Sequence[Hold]) -> int:
     return sum(parts[1:], parts[0]).minor if parts else 0
 
 
-def _send(desk: Desk, conn: Conn, kind: Kind, holds: Sequence[Hold]) -> None:
+def _send(desk: Desk, conn: Conn, kind: MovementKind, holds: Sequence[Hold]) -> None:
     statement = "transfer_hold" if kind == "transfers" else "refund_hold"
     _enqueue(desk, conn, kind, [id_ for hold in holds for id_ in store.column(conn, statement, hold_id=hold.id)])
 
 
-def _enqueue(desk: Desk, conn: Conn, kind: Kind, ids: Sequence[int]) -> None:
+def _enqueue(desk: Desk, conn: Conn, kind: MovementKind, ids: Sequence[int]) -> None:
     if ids:
         movements.begin(desk, conn, kind, ids)

@@ -22,7 +22,7 @@ from mainspring_apps.staffing.settings import PAGE, RECONCILE_AFTER, RECONCILE_E
 from mainspring_apps.staffing.states import MovementStatus
 from mainspring_apps.staffing.store import Conn
 
-Kind = Literal["transfers", "refunds"]
+MovementKind = Literal["transfers", "refunds"]
 Moved = TypeVar("Moved", Transfer, Refund)
 
 #: A lender without a Connected Account is looked at again so often (G-65).
@@ -69,13 +69,13 @@ class ToMake(msgspec.Struct, frozen=True, kw_only=True):
         return self.idempotency_key if self.try_ == 1 else f"{self.idempotency_key}:{self.try_}"
 
 
-def carry_out(kind: Kind, row_id: int) -> ms.NewJob:
+def carry_out(kind: MovementKind, row_id: int) -> ms.NewJob:
     """The job that carries out a row of `transfers` or `refunds`."""
     job = pay_lender.job(transfer_id=row_id) if kind == "transfers" else refund_borrower.job(refund_id=row_id)
     return job.with_key(f"{kind}:{row_id}")
 
 
-def begin(desk: Desk, conn: Conn, kind: Kind, ids: Sequence[int]) -> None:
+def begin(desk: Desk, conn: Conn, kind: MovementKind, ids: Sequence[int]) -> None:
     """Let rows be carried out, and be asked for after a while if their end is not known by then."""
     at = desk.now(conn) + RECONCILE_AFTER
     desk.enqueue(conn, *(carry_out(kind, id_) for id_ in ids), *(_asking(kind, id_, at) for id_ in ids))
@@ -140,7 +140,7 @@ def refund_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: 
     dedupe=ms.live("{kind}:{row_id}"),
     cancellable=False,
 )
-def reconcile_movement(desk: Desk, ctx: ms.SyncContext, *, kind: Kind, row_id: int) -> None:
+def reconcile_movement(desk: Desk, ctx: ms.SyncContext, *, kind: MovementKind, row_id: int) -> None:
     """Ask the provider about a transfer or refund until it has an end; if it was never made, its job will make it."""
     with ctx.db() as conn:
         row = _to_make(conn, kind, row_id)
@@ -157,11 +157,11 @@ def reconcile_movement(desk: Desk, ctx: ms.SyncContext, *, kind: Kind, row_id: i
             desk.client.timers.set(_asking(kind, row_id, desk.now(conn) + RECONCILE_AFTER), conn=conn)
 
 
-def _asking(kind: Kind, row_id: int, at: datetime) -> ms.NewJob:
+def _asking(kind: MovementKind, row_id: int, at: datetime) -> ms.NewJob:
     return reconcile_movement.job(kind=kind, row_id=row_id).at(at).with_key(timers.key(_timer(kind), row_id))
 
 
-def _timer(kind: Kind) -> str:
+def _timer(kind: MovementKind) -> str:
     """The key of its task, so that a sweep leaves alone what has a timer."""
     return f"reconcile_movement:{kind}"
 
@@ -177,7 +177,7 @@ tasks.schedule(
 )
 
 
-def settle(desk: Desk, conn: Conn, kind: Kind, row: ToMake, made: Transfer | Refund) -> None:
+def settle(desk: Desk, conn: Conn, kind: MovementKind, row: ToMake, made: Transfer | Refund) -> None:
     """Apply the provider's word to a row, once; a failure that comes later needs a person."""
     # A transfer that exists was made: Stripe refuses it, or it is done.
     status: MovementStatus = "Succeeded" if isinstance(made, Transfer) else _STATUS[made.status]
@@ -196,18 +196,18 @@ def settle(desk: Desk, conn: Conn, kind: Kind, row: ToMake, made: Transfer | Ref
         desk.record(conn, action, entity, row.id, booking_id=row.booking_id, after={"provider_id": made.id})
 
 
-def again(desk: Desk, conn: Conn, kind: Kind, row_id: int) -> None:
+def again(desk: Desk, conn: Conn, kind: MovementKind, row_id: int) -> None:
     """Somebody asks for another try of what failed, such as a refund that came back from the bank."""
     desk.enqueue(conn, carry_out(kind, row_id))
 
 
-def _to_make(conn: Conn, kind: Kind, row_id: int) -> ToMake:
+def _to_make(conn: Conn, kind: MovementKind, row_id: int) -> ToMake:
     if kind == "transfers":
         return store.needed(conn, ToMake, "transfer_to_make", transfer_id=row_id)
     return store.needed(conn, ToMake, "refund_to_make", refund_id=row_id)
 
 
-def _moved(desk: Desk, ctx: ms.SyncContext, kind: Kind, row: ToMake, move: Callable[[], Moved]) -> Moved:
+def _moved(desk: Desk, ctx: ms.SyncContext, kind: MovementKind, row: ToMake, move: Callable[[], Moved]) -> Moved:
     """What the provider made of it; what it refuses for good is written down before the job ends."""
     try:
         return move()

@@ -10,7 +10,7 @@ from mainspring.contrib.stripe import Charge
 from mainspring_apps.staffing import settings, store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import settle
-from mainspring_apps.staffing.payments.settle import Payment
+from mainspring_apps.staffing.payments.settle import OpenPayment
 from mainspring_apps.staffing.registry import RECONCILIATION, tasks
 from mainspring_apps.staffing.store import Conn
 
@@ -81,10 +81,10 @@ def give_up(desk: Desk, ctx: ms.SyncContext, payment_id: int) -> str:
         return settle.cancel(desk, conn, payment_id)
 
 
-def _asked(desk: Desk, ctx: ms.SyncContext, payment_id: int) -> tuple[Payment, Charge | None]:
+def _asked(desk: Desk, ctx: ms.SyncContext, payment_id: int) -> tuple[OpenPayment, Charge | None]:
     """A payment, and what the provider has of it: by its id, or by its key where nobody wrote the id down."""
     with ctx.db() as conn:
-        payment = store.needed(conn, Payment, "payment", payment_id=payment_id)
+        payment = store.needed(conn, OpenPayment, "payment", payment_id=payment_id)
     if payment.status != "Pending":
         return payment, None
     line = desk.stripe.sync

@@ -19,7 +19,7 @@ from mainspring_apps.staffing.rules import charge, weeks
 from mainspring_apps.staffing.store import Conn
 
 
-class Booking(msgspec.Struct, frozen=True, kw_only=True):
+class ChargedBooking(msgspec.Struct, frozen=True, kw_only=True):
     """A booking, as far as a charge must know it."""
 
     id: int
@@ -32,7 +32,7 @@ class Booking(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
 
 
-class Payment(msgspec.Struct, frozen=True, kw_only=True):
+class PaymentTry(msgspec.Struct, frozen=True, kw_only=True):
     """A try to charge a week: what the provider is asked for, whoever asks."""
 
     id: int
@@ -65,25 +65,25 @@ def job_of(ctx: ms.SyncContext) -> Job:
 
 
 def reserve(
-    desk: Desk, conn: Conn, booking: Booking, period: weeks.Period, source: charge.Source, job: Job
-) -> Payment | None:
+    desk: Desk, conn: Conn, booking: ChargedBooking, period: weeks.Period, source: charge.Source, job: Job
+) -> PaymentTry | None:
     """Commit to charge a week: the payment to send, or None where there is nothing to send.
 
     The caller holds the booking's lock, and has decided to charge. What another job has begun is left to it.
     """
-    begun = store.one(conn, Payment, "payment_of_job", job_id=job.id)
+    begun = store.one(conn, PaymentTry, "payment_of_job", job_id=job.id)
     if begun is not None:
         return begun if begun.to_send else None
     if charge.funded(booking.funded_period_end, period) or live(conn, booking.id, period):
         return None
     owed = charge.amounts(
-        store.many(conn, charge.Shift, "unfunded_shifts", booking_id=booking.id), booking.rate_minor, period
+        store.many(conn, charge.UnpaidShift, "unfunded_shifts", booking_id=booking.id), booking.rate_minor, period
     )
     payer = store.needed(conn, _Payer, "payer", booking_id=booking.id)
     number = 1 + int(store.value(conn, "tries", booking_id=booking.id, period_start=period.start))
     status = "Not_Required" if not owed else "Pending" if payer.missing is None else "Failed"
     payment = store.one(
-        conn, Payment, "create_payment", booking_id=booking.id, period_start=period.start, period_end=period.end,
+        conn, PaymentTry, "create_payment", booking_id=booking.id, period_start=period.start, period_end=period.end,
         amount=sum(owed.values()), currency=booking.currency, status=status, source=source, job_id=job.id,
         key=charge.key(booking.id, period.start, number), payment_method=payer.card, customer=payer.customer,
         failure_code=payer.missing if status == "Failed" else None, correlation_id=job.correlation_id,

@@ -18,7 +18,7 @@ def after_resolution(desk: Desk, conn: Conn, booking_id: int, *, resolved_at: da
 
     Several at the same time are one job: whoever holds the booking's lock last finds nothing open (STAFF-11.09).
     """
-    booking = store.needed(conn, reserve.Booking, "lock_booking", booking_id=booking_id)
+    booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
     if unresolved.of_booking(conn, booking_id).option_a:
         return False
     job = retry_payment.job(booking_id=booking_id, dispute_resolved_at=resolved_at, previous_status=booking.status)
@@ -39,7 +39,7 @@ def retry_payment(
 ) -> None:
     """Charge the week that the last Wednesday should have funded, now that nothing is open any more."""
     with ctx.db() as conn:
-        booking = store.needed(conn, reserve.Booking, "lock_booking", booking_id=booking_id)
+        booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
         found = unresolved.of_booking(conn, booking_id)
         act = charge.resume(booking.status, booking.payment_type, open_a=found.option_a, open_b=found.option_b)
         if act == "leave":

@@ -9,10 +9,10 @@ from mainspring.contrib.stripe import Refused as RequestRefused
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import settle
-from mainspring_apps.staffing.payments.reserve import Payment
+from mainspring_apps.staffing.payments.reserve import PaymentTry
 
 
-def send(desk: Desk, ctx: ms.SyncContext, payment: Payment) -> None:
+def send(desk: Desk, ctx: ms.SyncContext, payment: PaymentTry) -> None:
     """Send a payment that is committed, and end the job; a card that is refused ends the payment as well.
 
     What may pass is raised, and tried again with the same key. `succeeded` at once changes nothing: the webhook funds.

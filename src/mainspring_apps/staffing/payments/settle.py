@@ -29,7 +29,7 @@ EVENTS: Final = ("payment_intent.succeeded", "payment_intent.payment_failed", "p
 UNKNOWN_AFTER: Final = timedelta(hours=1)
 
 
-class Payment(msgspec.Struct, frozen=True, kw_only=True):
+class OpenPayment(msgspec.Struct, frozen=True, kw_only=True):
     """A payment, and what its end depends on."""
 
     id: int
@@ -52,7 +52,7 @@ class Payment(msgspec.Struct, frozen=True, kw_only=True):
         return Money(self.amount_minor, self.currency)
 
 
-class _Booking(msgspec.Struct, frozen=True, kw_only=True):
+class _PaidBooking(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     status: str
     status_before_suspension: str | None
@@ -120,7 +120,7 @@ def not_tried(desk: Desk, conn: Conn, payment_id: int) -> None:
     _alert(desk, conn, payment, payment.failure_code or "")
 
 
-def _succeed(desk: Desk, conn: Conn, payment: Payment, booking: _Booking) -> None:
+def _succeed(desk: Desk, conn: Conn, payment: OpenPayment, booking: _PaidBooking) -> None:
     """The money has come: one transaction funds escrow, moves the funded week, and pays what is verified (1.30)."""
     if not store.do(conn, "payment_succeeded", payment_id=payment.id):
         if store.do(conn, "payment_received", payment_id=payment.id):  # given up, or paid by another try
@@ -138,19 +138,19 @@ def _succeed(desk: Desk, conn: Conn, payment: Payment, booking: _Booking) -> Non
     accounts.pay_out(desk, conn, payment.booking_id, payment.id)
 
 
-def _cancel(desk: Desk, conn: Conn, payment: Payment) -> None:
+def _cancel(desk: Desk, conn: Conn, payment: OpenPayment) -> None:
     if store.do(conn, "payment_canceled", payment_id=payment.id):
         _record(desk, conn, payment, "payment_canceled", "Canceled")
 
 
-def _give_back(desk: Desk, conn: Conn, payment: Payment, why: str) -> None:
+def _give_back(desk: Desk, conn: Conn, payment: OpenPayment, why: str) -> None:
     escrow.refund_whole(desk, conn, payment.id)
     _record(desk, conn, payment, "payment_refunded", why=why)
     words = f"payment {payment.id} of booking {payment.booking_id} was refunded: {why}"
     desk.alert(conn, "late_payment_refunded", f"booking {payment.booking_id}", words)
 
 
-def _fail(desk: Desk, conn: Conn, payment: Payment, code: str) -> bool:
+def _fail(desk: Desk, conn: Conn, payment: OpenPayment, code: str) -> bool:
     """Whether it failed just now: then it is told, once."""
     if not store.do(conn, "payment_failed", payment_id=payment.id, code=code):
         return False
@@ -158,7 +158,7 @@ def _fail(desk: Desk, conn: Conn, payment: Payment, code: str) -> bool:
     return True
 
 
-def _tell(desk: Desk, conn: Conn, payment: Payment, code: str) -> None:
+def _tell(desk: Desk, conn: Conn, payment: OpenPayment, code: str) -> None:
     _record(desk, conn, payment, "payment_failed", "Failed", why=code)
     ids = {"booking_id": payment.booking_id, "payment_id": payment.id}
     about = {"ID": payment.booking_id, "Amount": str(payment.amount), **ids}
@@ -166,13 +166,13 @@ def _tell(desk: Desk, conn: Conn, payment: Payment, code: str) -> None:
     desk.tell(conn, "action_required", to, about, occurrence=payment.created_at)
 
 
-def _alert(desk: Desk, conn: Conn, payment: Payment, code: str) -> None:
+def _alert(desk: Desk, conn: Conn, payment: OpenPayment, code: str) -> None:
     words = f"payment {payment.id} of booking {payment.booking_id} failed: {code}"
     desk.alert(conn, "payment_needs_a_person", f"booking {payment.booking_id}", words)
 
 
 def _record(
-    desk: Desk, conn: Conn, payment: Payment, action: str, status: str | None = None, *, why: str | None = None
+    desk: Desk, conn: Conn, payment: OpenPayment, action: str, status: str | None = None, *, why: str | None = None
 ) -> None:
     """Write what happened to a payment; where it has come to its end, nobody need ask any more."""
     after = None if status is None else {"status": status}
@@ -184,17 +184,17 @@ def _record(
     )  # fmt: skip
 
 
-def _held(conn: Conn, payment_id: int) -> tuple[Payment, _Booking]:
+def _held(conn: Conn, payment_id: int) -> tuple[OpenPayment, _PaidBooking]:
     """A payment as it stands under its booking's lock."""
-    found = store.needed(conn, Payment, "payment", payment_id=payment_id)
-    booking = store.needed(conn, _Booking, "lock_booking", booking_id=found.booking_id)
-    return store.needed(conn, Payment, "payment", payment_id=payment_id), booking
+    found = store.needed(conn, OpenPayment, "payment", payment_id=payment_id)
+    booking = store.needed(conn, _PaidBooking, "lock_booking", booking_id=found.booking_id)
+    return store.needed(conn, OpenPayment, "payment", payment_id=payment_id), booking
 
 
 def _status(conn: Conn, payment_id: int) -> str:
-    return store.needed(conn, Payment, "payment", payment_id=payment_id).status
+    return store.needed(conn, OpenPayment, "payment", payment_id=payment_id).status
 
 
-def _on_behalf_of(payment: Payment) -> Any:
+def _on_behalf_of(payment: OpenPayment) -> Any:
     """What follows carries the id that the charge began with, whoever told of its end (STAFF-16.06)."""
     return ms.calling(ms.Caller(actor_type="system", actor_id="SYSTEM", correlation_id=payment.correlation_id))

@@ -26,7 +26,7 @@ class Week(msgspec.Struct, frozen=True, kw_only=True):
 
 def look(conn: Conn, booking_id: int, instant: datetime, *, before: datetime | None = None) -> Week:
     """Lock a booking and look at the week that was due at an instant; only attempts that began `before` count."""
-    booking = store.needed(conn, _Booking, "lock_booking", booking_id=booking_id)
+    booking = store.needed(conn, _FundedBooking, "lock_booking", booking_id=booking_id)
     due = weeks.due_week(instant, booking.zone)
     last = store.one(conn, _Attempt, "last_attempt", booking_id=booking_id, period_end=due.end, before=before)
     standing = Standing(
@@ -46,7 +46,7 @@ def look(conn: Conn, booking_id: int, instant: datetime, *, before: datetime | N
     )
 
 
-class _Booking(msgspec.Struct, frozen=True, kw_only=True):
+class _FundedBooking(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     payment_type: str
     funded_period_end: datetime | None

@@ -35,7 +35,7 @@ def charge_week(
 ) -> None:
     """Charge a booking for a week, unless it is paused, over, or paid for."""
     with ctx.db() as conn:
-        booking = store.needed(conn, reserve.Booking, "lock_booking", booking_id=booking_id)
+        booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
         found = unresolved.of_booking(conn, booking_id)
         opened = {"open_a": found.option_a, "open_b": found.option_b}
         act = charge.decide(booking.status, booking.payment_type, **opened, source=source)
@@ -74,7 +74,7 @@ tasks.schedule(
 
 def enqueue_due(desk: Desk, conn: Conn, booking_id: int, *, source: charge.Source) -> bool:
     """Enqueue the charge of the due week (`weeks.due_week`), if it is unfunded and not in charge."""
-    booking = store.needed(conn, reserve.Booking, "lock_booking", booking_id=booking_id)
+    booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
     now = desk.now(conn)
     period = weeks.due_week(now, booking.zone)
     if booking.payment_type != charge.PAYMENT_TYPE or charge.funded(booking.funded_period_end, period):
@@ -90,7 +90,7 @@ def enqueue_due(desk: Desk, conn: Conn, booking_id: int, *, source: charge.Sourc
 
 def pay_by_hand(desk: Desk, conn: Conn, booking_id: int, *, by: int) -> None:
     """The borrower pays the due week now: after a failure until the cutoff (STAFF-1.36), or before its Wednesday."""
-    booking = store.needed(conn, reserve.Booking, "lock_booking", booking_id=booking_id)
+    booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
     gate.check_hand("pay_by_hand", store.value(conn, "part_in_booking", booking_id=booking_id, user_id=by))
     if booking.status != charge.STATUS or booking.payment_type != charge.PAYMENT_TYPE:
         words = f"booking: is {booking.status} and {booking.payment_type}, and no week of it can be paid"
@@ -109,7 +109,7 @@ def pay_by_hand(desk: Desk, conn: Conn, booking_id: int, *, by: int) -> None:
         enqueue_due(desk, conn, booking_id, source="manual")
 
 
-def _cutoff(booking: reserve.Booking, failed_at: datetime) -> datetime:
+def _cutoff(booking: reserve.ChargedBooking, failed_at: datetime) -> datetime:
     """Until when what failed may be paid: a cutoff that was moved since then counts (STAFF-3.26)."""
     if booking.cutoff_at is not None and booking.cutoff_at > failed_at:
         return booking.cutoff_at

@@ -11,7 +11,7 @@ from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.rules.pay import shift_pay
 
 Source = Literal["weekly", "retry", "renewal", "late", "manual"]
-Act = Literal["charge", "pause", "unpause", "leave"]
+ChargeAct = Literal["charge", "pause", "unpause", "leave"]
 
 #: Which bookings are enqueued (STAFF-1.08).
 PAYMENT_TYPE: Final = "Weekly_Progress"
@@ -27,7 +27,7 @@ RESUMABLE: Final = frozenset({"Active", "Payment_Paused_Dispute"})
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class UnpaidShift:
     """A shift that no payment has paid or is paying."""
 
     id: int
@@ -36,7 +36,7 @@ class Shift:
     planned_minutes: int
 
 
-def decide(status: str, payment_type: str, *, open_a: bool, open_b: bool, source: Source = "weekly") -> Act:
+def decide(status: str, payment_type: str, *, open_a: bool, open_b: bool, source: Source = "weekly") -> ChargeAct:
     """What a charge does with a booking, as it stands under its lock; insurance is no part of it (STAFF-1.24).
 
     >>> decide("Active", "Weekly_Progress", open_a=True, open_b=False)
@@ -49,7 +49,7 @@ def decide(status: str, payment_type: str, *, open_a: bool, open_b: bool, source
     return "charge"
 
 
-def resume(status: str, payment_type: str, *, open_a: bool, open_b: bool) -> Act:
+def resume(status: str, payment_type: str, *, open_a: bool, open_b: bool) -> ChargeAct:
     """What a retry after a resolution does: it charges, or it leaves everything as it is; it never pauses.
 
     A booking that is not paid by the week may be paused as well, by a renewal; it goes on, and nothing is charged.
@@ -67,7 +67,7 @@ def funded(funded_period_end: datetime | None, period: weeks.Period) -> bool:
     return funded_period_end is not None and funded_period_end >= period.end
 
 
-def amounts(shifts: Iterable[Shift], rate_minor: int, period: weeks.Period) -> dict[int, int]:
+def amounts(shifts: Iterable[UnpaidShift], rate_minor: int, period: weeks.Period) -> dict[int, int]:
     """What each unfunded shift costs that begins before the end of the period: older ones join in (G-49)."""
     due = [shift for shift in shifts if shift.status not in UNPAID and shift.scheduled_start_time < period.end]
     prices = {shift.id: shift_pay(shift.planned_minutes, rate_minor) for shift in due}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WARNED: Final[tuple[Part, ...]] = ("Borrowing Admin",)
 RELEASED: Final[tuple[Part, ...]] = ("Worker", "Borrowing Admin", "Lending Admin")
 
-Step = Literal["skip", "ask again", "give up", "late charge", "release"]
+CutoffStep = Literal["skip", "ask again", "give up", "late charge", "release"]
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ def unpaid(standing: Standing, due: Period) -> bool:
     return standing.funded_period_end is None or standing.funded_period_end < due.end
 
 
-def decide(standing: Standing, due: Period, instant: datetime, *, asked: int = 0) -> Step:
+def decide(standing: Standing, due: Period, instant: datetime, *, asked: int = 0) -> CutoffStep:
     """What a cutoff at an instant does, after the provider was asked so many times.
 
     Nobody is released whom we have not even tried to charge (G-04), nor while the provider may still say that the

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from mainspring_apps.staffing.settings import EXTENSION_WINDOW, FAILOVER_WINDOW, QUERY_RETRIES
 
-Kind = Literal["instant", "digest"]
+SearchKind = Literal["instant", "digest"]
 Failure = Literal["ordinary", "connection", "extension"]
 
 #: The database is away, or is no longer the primary: lost, refused, shut down, starting, full, read only.
@@ -47,7 +47,7 @@ class Skip:
     """Not this time: the next event, or the next day, runs as ever (STAFF-7.03)."""
 
 
-def window(kind: Kind, failure: Failure) -> timedelta | None:
+def window(kind: SearchKind, failure: Failure) -> timedelta | None:
     """How long after the first failure it is tried again; None: attempts are counted instead."""
     if failure == "connection":
         return FAILOVER_WINDOW
@@ -56,14 +56,14 @@ def window(kind: Kind, failure: Failure) -> timedelta | None:
     return None
 
 
-def over(kind: Kind, failure: Failure, since: datetime, now: datetime) -> bool:
+def over(kind: SearchKind, failure: Failure, since: datetime, now: datetime) -> bool:
     """Whether the time for trying again is over, also for an attempt that comes late."""
     limit = window(kind, failure)
     return limit is not None and now > since + limit
 
 
 def follow(
-    kind: Kind, failure: Failure, *, searches: int, attempt: int, tries: int, since: datetime, now: datetime
+    kind: SearchKind, failure: Failure, *, searches: int, attempt: int, tries: int, since: datetime, now: datetime
 ) -> Halve | Again | Skip:
     """What follows a failed query: of so many searches, in this attempt, after so many tries since the first failure.
 

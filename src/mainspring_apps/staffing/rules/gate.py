@@ -12,14 +12,14 @@ from mainspring_apps.staffing.states import WORKABLE, Refused
 if TYPE_CHECKING:
     from mainspring_apps.staffing.people import Part
 
-Act = Literal["clock_in", "save_draft", "submit_timesheet", "force_clock_out", "edit_timesheet", "verify_timesheet",
-              "change_scheduled_end", "pay_by_hand"]  # fmt: skip
+ShiftAct = Literal["clock_in", "save_draft", "submit_timesheet", "force_clock_out", "edit_timesheet",
+                   "verify_timesheet", "change_scheduled_end", "pay_by_hand"]  # fmt: skip
 
 _BORROWER: Final[frozenset[Part]] = frozenset({"Supervisor", "Borrowing Admin", "Borrowing Manager"})
 _WORKER: Final[frozenset[Part]] = frozenset({"Worker"})
 
 #: Nobody clocks in, submits or verifies for somebody else: money follows from it.
-HANDS: Final[Mapping[Act, frozenset[Part]]] = {
+HANDS: Final[Mapping[ShiftAct, frozenset[Part]]] = {
     "clock_in": _WORKER,
     "save_draft": _WORKER,
     "submit_timesheet": _WORKER,
@@ -31,7 +31,7 @@ HANDS: Final[Mapping[Act, frozenset[Part]]] = {
 }
 
 
-def check_hand(act: Act, part: Part | None) -> None:
+def check_hand(act: ShiftAct, part: Part | None) -> None:
     """Refuse who plays another part in the booking, or none.
 
     >>> check_hand("verify_timesheet", "Supervisor")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LadderStep:
     """One message: its kind, how long after clock-out, and to whom."""
 
     kind: str
@@ -24,9 +24,9 @@ class Step:
     to: tuple[Part, ...]
 
 
-T0: Final = Step("ladder_0", LADDER[0], ("Supervisor",))
-T60: Final = Step("ladder_60m", LADDER[1], ("Supervisor", "Borrowing Admin"))
-T3H: Final = Step("ladder_3h", LADDER[2], ("Supervisor", "Borrowing Admin"))
+T0: Final = LadderStep("ladder_0", LADDER[0], ("Supervisor",))
+T60: Final = LadderStep("ladder_60m", LADDER[1], ("Supervisor", "Borrowing Admin"))
+T3H: Final = LadderStep("ladder_3h", LADDER[2], ("Supervisor", "Borrowing Admin"))
 
 #: Who hears of an auto-approval.
 APPROVED: Final[tuple[Part, ...]] = ("Worker",)

@@ -13,7 +13,7 @@ import mainspring as ms
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk, log
 from mainspring_apps.staffing.rules import failures
-from mainspring_apps.staffing.rules.failures import Failure, Kind
+from mainspring_apps.staffing.rules.failures import Failure, SearchKind
 from mainspring_apps.staffing.searches.search import Unanswered
 from mainspring_apps.staffing.store import Conn
 
@@ -34,7 +34,7 @@ class Batch:
     """Searches that are asked together, for a slot that is the same however late it gets (G-31)."""
 
     desk: Desk
-    kind: Kind
+    kind: SearchKind
     slot: str
     searches: Sequence[int]
     size: int  # as it was made; a half has fewer

@@ -30,7 +30,7 @@ class Begun(msgspec.Struct, frozen=True):
     begun: bool
 
 
-class Part(msgspec.Struct, frozen=True):
+class DigestSearch(msgspec.Struct, frozen=True):
     """A search that is to be asked; `wanted` is false where its user has switched it off since."""
 
     id: int
@@ -107,7 +107,7 @@ def _drop(conn: Conn, slot: datetime, search_ids: Sequence[int]) -> list[int]:
 
 
 def _ask(desk: Desk, conn: Conn, batch: Batch, slot: datetime, zone: str) -> None:
-    parts = store.many(conn, Part, "parts_to_ask", slot=slot, search_ids=list(batch.searches))
+    parts = store.many(conn, DigestSearch, "parts_to_ask", slot=slot, search_ids=list(batch.searches))
     users = _drop(conn, slot, [part.id for part in parts if not part.wanted])
     parts = [part for part in parts if part.wanted]
     wanted = [asked(part.criteria, zone) for part in parts]

@@ -12,7 +12,7 @@ from typing import Any, Final
 import mainspring as ms
 from mainspring_apps.staffing import registry, settings, store, timers
 from mainspring_apps.staffing.desk import Desk
-from mainspring_apps.staffing.locking import Shift, lock_shift
+from mainspring_apps.staffing.locking import LockedShift, lock_shift
 from mainspring_apps.staffing.payments import accounts, escrow
 from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import tasks
@@ -55,7 +55,9 @@ tasks.sweep(
 )
 
 
-def verify(desk: Desk, conn: Conn, shift: Shift, *, by: str, action: str, release_at: datetime | None = None) -> None:
+def verify(
+    desk: Desk, conn: Conn, shift: LockedShift, *, by: str, action: str, release_at: datetime | None = None
+) -> None:
     """Make a pending timesheet `Verified`, by SYSTEM or a user's id, and let its money go, at once or at an instant."""
     store.do(conn, "verify_shift", time_log_id=shift.id, by=by)
     desk.record(

@@ -7,7 +7,7 @@ from datetime import datetime
 import mainspring as ms
 from mainspring_apps.staffing import registry, settings, store, timers
 from mainspring_apps.staffing.desk import Desk
-from mainspring_apps.staffing.locking import Shift
+from mainspring_apps.staffing.locking import LockedShift
 from mainspring_apps.staffing.people import people, worker_name
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import ladder as rules
@@ -65,10 +65,10 @@ def end(desk: Desk, conn: Conn, time_log_id: int, *, reason: str) -> None:
 
 
 def _step(
-    desk: Desk, ctx: ms.SyncContext, step: rules.Step, sheet: Sheet, at: datetime, *, rest: tuple[str, ...]
+    desk: Desk, ctx: ms.SyncContext, step: rules.LadderStep, sheet: Sheet, at: datetime, *, rest: tuple[str, ...]
 ) -> None:
     with ctx.transaction() as conn:
-        shift = store.needed(conn, Shift, "shift", time_log_id=sheet.time_log_id)
+        shift = store.needed(conn, LockedShift, "shift", time_log_id=sheet.time_log_id)
         if not rules.pending(status=shift.status, disputed=shift.dispute_id is not None):
             timers.cancel(desk, conn, shift.id, *rest, reason=f"the timesheet is {shift.status}")
             return

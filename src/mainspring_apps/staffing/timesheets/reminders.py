@@ -9,7 +9,7 @@ import msgspec
 import mainspring as ms
 from mainspring_apps.staffing import registry, settings, store, timers
 from mainspring_apps.staffing.desk import Desk, log
-from mainspring_apps.staffing.locking import Booking, Shift
+from mainspring_apps.staffing.locking import LockedBooking, LockedShift
 from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import reminders as rules
@@ -40,7 +40,9 @@ def remind_30m(desk: Desk, ctx: ms.SyncContext, shift: Reminding) -> None:
     _remind(desk, ctx, rules.B, shift, at=shift.reminder_30m_time)
 
 
-def follow(desk: Desk, conn: Conn, booking: Booking, shift: Shift, end: datetime | None, *, now: datetime) -> None:
+def follow(
+    desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShift, end: datetime | None, *, now: datetime
+) -> None:
     """Make the reminders of a working shift those of its planned end; the shift goes on without them if need be."""
     due = rules.instants(end, now)
     if end is None or due is None:
@@ -72,7 +74,7 @@ def drop(desk: Desk, conn: Conn, time_log_id: int, *, now: datetime, reason: str
 
 def _remind(desk: Desk, ctx: ms.SyncContext, reminder: rules.Reminder, due: Reminding, *, at: datetime) -> None:
     with ctx.transaction() as conn:
-        shift = store.needed(conn, Shift, "shift", time_log_id=due.time_log_id)
+        shift = store.needed(conn, LockedShift, "shift", time_log_id=due.time_log_id)
         if rules.asks(status=shift.status, planned=shift.scheduled_end_time, reminded_of=due.scheduled_end_time):
             ids = {"time_log_id": shift.id, "booking_id": shift.booking_id}
             about = {**ids, "scheduled_end_time": due.scheduled_end_time.isoformat()}
