@@ -12,14 +12,15 @@ from mainspring.db.jobs import Who
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Dialogue, Statement, ask, scalar
 from mainspring.errors import JobNotFound
-from mainspring.health.explain import MOST, Explanation, Situation, explain
+from mainspring.health.explain import Explanation, explain
+from mainspring.health.situation import MOST_AHEAD, Situation
 
 _decode = msgspec.json.Decoder(Situation).decode
 
 
 def explain_job(sql: Sql, job_id: UUID, who: Who, gone_after: timedelta) -> Dialogue[Explanation]:
     """Why a job runs or does not, by the claim's own predicates."""
-    params: dict[str, str | int | None] = {"id": str(job_id), "org": who.org_id, "most": MOST}
+    params: dict[str, str | int | None] = {"id": str(job_id), "org": who.org_id, "most": MOST_AHEAD}
     params["gone_after"] = f"{gone_after.total_seconds()} s"
     text: str | None = yield from ask(Statement(sql["explain"], params, scalar))
     if text is None:
