@@ -6,56 +6,37 @@ import asyncio
 import fcntl
 import logging
 import os
-import shutil
 import signal
-import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from mainspring.cli.banner import banner, clock_line
 from mainspring.cli.connection import load
 from mainspring.cli.exits import complain
 from mainspring.cli.live import MOVED, Live, Screen, WatchMode
 from mainspring.cli.providers import SandboxProviders
 from mainspring.cli.simulate import check_app, instant
-from mainspring.config import DATA, DEFAULT_SCHEMA
+from mainspring.cli.up_database import UpDatabase
+from mainspring.config import DATA
 from mainspring.errors import ConfigurationError, ValidationError
 
 if TYPE_CHECKING:
-    import psycopg
-
     from mainspring.app import App
     from mainspring.embedded import Cluster
     from mainspring.sandbox.ledger import LedgerEntry
-    from mainspring.virtual.speed import Course
     from mainspring.web import Server
 
 EXAMPLE = "mainspring.example:app"
-LOGINS = {"worker": "shop_worker", "api": "shop_web"}  # what the example's parts connect as, on a secured schema
 FASTEST = 3600
 MOST_MONEY = 50  # movements that are shown at once
 #: Short leases, so that the jobs of a killed worker come back within seconds while you watch; the default is a minute.
 LEASES = {"MAINSPRING_LEASE_SECONDS": "6", "MAINSPRING_LEASE_RENEW_SECONDS": "2", "MAINSPRING_RESCUE_SECONDS": "1"}
-
-BANNER = """
-Mainspring runs on a PostgreSQL of its own; its data are in {data}.
-{time}Every second, what happened. Ctrl-C stops it. In another terminal, from this directory:
-
-  look at jobs    {mainspring} job list{elsewhere}
-  see what left   {mainspring} outbox list{sandbox}    every mail, SMS, charge and webhook, in a sandbox
-  ask over HTTP   curl {url}/v1/health/ready
-  look with SQL   {psql} "{dsn}" -c "select * from mainspring.jobs limit 5"
-  read its log    tail -f {log}
-  kill a worker   kill -9 {pid}    and watch: another takes over, and nothing is lost
-{about}"""
-
-CLOCK = "Its clock shows {now:%Y-%m-%d %H:%M}Z, and runs {speed} as yours.\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +111,9 @@ class Up:
         self._cluster, self._wish = cluster, wish
         self._log = cluster.path.parent / "worker.log"
         self._providers = SandboxProviders(cluster.path.parent)
-        self._course: Course | None = None
-        self._schema = DEFAULT_SCHEMA
+        self._database = UpDatabase(
+            cluster, speed=wish.speed, start=wish.start, virtual=wish.virtual, secured=wish.app == EXAMPLE
+        )
         self._url = ""
         self._introduced = False
         self._screen = Screen(silent=wish.json)
@@ -144,16 +126,16 @@ class Up:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         try:
             self._providers.start()
+            self._providers.sandbox.ledger.clock = self._database.now
             self._say("Starting PostgreSQL …")
             await asyncio.to_thread(self._cluster.start)
-            os.environ["MAINSPRING_DSN"] = self._dsn("api")
+            os.environ["MAINSPRING_DSN"] = self._database.dsn("api")
             if not any(name.endswith(("_LEASE_SECONDS", "_LEASE_RENEW_SECONDS")) for name in os.environ):
                 os.environ |= LEASES | dict(os.environ)
             app = load(self._wish.app)  # it finds all; a name that leads nowhere is told before anything is written
-            self._schema = app.schema
             with suppress(FileNotFoundError):
                 self._log.unlink()  # of the last time
-            await asyncio.to_thread(self._migrate, app)
+            await asyncio.to_thread(self._database.migrate, app)
             return await self._work(app, stop, seconds)
         finally:
             if await asyncio.to_thread(self._stop):
@@ -162,15 +144,15 @@ class Up:
     def _stop(self) -> bool:
         self._providers.stop()
         running = self._cluster.running
-        if running and self._course is not None:
-            self._tend(lambda conn: self._drive(conn, 1))
+        if running:
+            self._database.halt()
         self._cluster.stop()
         return running
 
     async def _work(self, app: App, stop: asyncio.Event, seconds: float | None) -> int:
         from mainspring.cli.supervisor import Supervisor
 
-        command = ["worker", "run", "--app", self._wish.app, "--dsn", self._dsn("worker")]
+        command = ["worker", "run", "--app", self._wish.app, "--dsn", self._database.dsn("worker")]
         supervisor = Supervisor(
             command,
             self._wish.processes,
@@ -184,15 +166,14 @@ class Up:
         others: list[asyncio.Task[Any]] = [asyncio.create_task(work) for work in (stop.wait(), self._live(app).run())]
         if self._wish.app == EXAMPLE:
             others.append(asyncio.create_task(self._shop()))
-        if self._course is not None:
-            others.append(asyncio.create_task(self._keep_time(self._course)))
+        if self._database.course is not None:
+            others.append(asyncio.create_task(self._database.keep_time(self._database.course)))
         running = [workers, serving, *others]
         done, _ = await asyncio.wait(running, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for other in others:
             other.cancel()
         self._screen.clear()
-        if self._course is not None:  # what becomes due while the others stop would be late
-            await asyncio.to_thread(self._tend, lambda conn: self._drive(conn, 1))
+        await asyncio.to_thread(self._database.halt)  # what becomes due while the others stop would be late
         server.stop()
         if workers in done:
             complain(f"a worker cannot run: {self._last_words()}")
@@ -217,9 +198,12 @@ class Up:
         web = logging.getLogger("mainspring.web")  # beside the workers' words, not between the lines that people read
         web.addHandler(logging.FileHandler(self._log))
         web.propagate = False
-        app._dsn, app.secured = self._dsn("api"), self._wish.app == EXAMPLE
+        app._dsn, app.secured = self._database.dsn("api"), self._wish.app == EXAMPLE
         if not any(isinstance(observer, Metrics) for observer in app.observers):  # the gauges are for workers' eyes
-            app.observers = (*app.observers, Metrics(app.registry, gauges=Reader(self._dsn("worker"), app.schema)))
+            app.observers = (
+                *app.observers,
+                Metrics(app.registry, gauges=Reader(self._database.dsn("worker"), app.schema)),
+            )
         server = Server(app, port=self._wish.port)
         try:
             self._url = server.listen()
@@ -229,106 +213,20 @@ class Up:
         self._providers.tell(self._url)
         return server
 
-    # -- the database
-
-    def _migrate(self, app: App) -> None:
-        import psycopg
-
-        from mainspring.db.migrate import migrate, migrate_all
-        from mainspring.embedded import SUPERUSER
-
-        with (
-            psycopg.connect(self._cluster.dsn(), autocommit=True) as conn,
-            psycopg.connect(self._cluster.dsn(user=SUPERUSER), autocommit=True) as top,
-        ):
-            self._set_clock(top, again=True)  # before anything asks what time it is
-            migrate(conn, schema=app.schema)
-            self._set_clock(conn, again=False)  # its table belongs to whom the others belong
-            migrate_all(conn, app.migrations, schema=app.schema)
-            self._secure(top)
-            _prepare(conn, app)
-
-    def _set_clock(self, conn: psycopg.Connection[Any], *, again: bool) -> None:
-        """Let virtual time go on where there is some, or begin where it is wished for."""
-        from mainspring.virtual.speed import begin, stood
-
-        wish, data = self._wish, self._cluster.path.parent
-        known = stood(conn, schema=self._schema) is not None
-        if self._course is None and known is again and (again or wish.virtual):
-            try:
-                self._course = begin(conn, wish.speed, wish.start, schema=self._schema)
-            except ConfigurationError as error:
-                why = str(error) if again else f"speed: in {data} time is real"
-                raise ConfigurationError(f"{why}; keep it apart, such as by --data {data / 'speed'}") from None
-            self._providers.sandbox.ledger.clock = self._now
-
-    def _tend(self, act: Callable[[psycopg.Connection[Any]], object]) -> None:
-        """Do something with virtual time; whatever role it needs, and if the database is away it must do without."""
-        import psycopg
-
-        from mainspring.embedded import SUPERUSER
-
-        with suppress(psycopg.Error), psycopg.connect(self._cluster.dsn(user=SUPERUSER), autocommit=True) as conn:
-            act(conn)
-
-    async def _keep_time(self, course: Course) -> None:
-        """Let time run once a worker is there, and write down every second where it stands, should we be killed."""
-        from mainspring.virtual.speed import mark, staffed
-
-        def begin(conn: psycopg.Connection[Any]) -> None:
-            if staffed(conn, course.base, schema=self._schema):
-                self._drive(conn, self._wish.speed)
-
-        while self._course is course:
-            await asyncio.sleep(0.1)
-            await asyncio.to_thread(self._tend, begin)
-        while True:
-            await asyncio.to_thread(self._tend, lambda conn: mark(conn, schema=self._schema))
-            await asyncio.sleep(1)
-
-    def _drive(self, conn: psycopg.Connection[Any], pace: float) -> None:
-        from mainspring.virtual.speed import drive, mark
-
-        assert self._course is not None
-        self._course = drive(conn, self._course, pace, schema=self._schema)
-        mark(conn, schema=self._schema)
-
-    def _now(self) -> datetime:
-        return self._course.now() if self._course is not None else datetime.now(UTC)
-
-    def _secure(self, conn: psycopg.Connection[Any]) -> None:
-        """Run the example as it should be in production; an application of yours by its one role, to begin with."""
-        from psycopg import errors, sql
-
-        from mainspring.db.secure import is_secured, secure, unsecure
-
-        if self._wish.app != EXAMPLE:
-            if is_secured(conn):
-                unsecure(conn)
-            return
-        secure(conn)
-        for role, login in LOGINS.items():
-            with suppress(errors.DuplicateObject):
-                conn.execute(sql.SQL("create role {} login").format(sql.Identifier(login)))
-            conn.execute(sql.SQL("grant {} to {}").format(sql.Identifier(f"mainspring_{role}"), sql.Identifier(login)))
-
-    def _dsn(self, role: str) -> str:
-        return self._cluster.dsn(user=LOGINS[role]) if self._wish.app == EXAMPLE else self._cluster.dsn()
-
     # -- what happens, and what is said of it
 
     async def _shop(self) -> None:
         """Let the example's customers come."""
         from mainspring.example import busy
 
-        await busy(self._dsn("api"), self._wish.rate, self._providers.sandbox.url)
+        await busy(self._database.dsn("api"), self._wish.rate, self._providers.sandbox.url)
 
     def _live(self, app: App) -> Live:
         subjects = {task.name: task.subject for task in app.registry if task.subject is not None}
-        fast = self._course is not None
+        fast = self._database.course is not None
         self._news_of_money()  # what was before
         return Live(
-            self._dsn("worker"), app.schema, subjects, self._screen,
+            self._database.dsn("worker"), app.schema, subjects, self._screen,
             watch=self._wish.watch, money=self._news_of_money, json=self._wish.json, fast=fast,
         )  # fmt: skip
 
@@ -342,27 +240,13 @@ class Up:
     def _worker_started(self, app: App, pid: int) -> None:
         if self._introduced:
             return self._say(f"Worker {pid} starts.")
-        from mainspring.embedded import find_binaries
-        from mainspring.embedded.home import at_home
-
         self._introduced = True
-        mainspring = "mainspring" if shutil.which("mainspring") else os.path.relpath(sys.argv[0])
-        psql = "psql" if shutil.which("psql") else os.path.relpath(find_binaries(18) / "psql")
-        dsn, data, log = at_home(self._cluster), self._cluster.path.parent, os.path.relpath(self._log)
-        here = data == DATA.resolve()
-        where = {"data": data, "dsn": dsn, "log": log, "pid": pid, "url": self._url, "time": ""}
-        where["elsewhere"] = "" if here else f' --dsn "{dsn}"'
-        where["sandbox"] = "" if here else f" --sandbox {self._providers.sandbox.url}"
-        if self._course is not None:
-            speed = "as fast" if self._wish.speed == 1 else f"{self._wish.speed:g} times as fast"
-            where["time"] = CLOCK.format(speed=speed, now=self._now().astimezone(UTC))
-        where["mainspring"], where["about"] = mainspring, ""
-        if app.about:
-            told = f"\n{app.about.strip()}\n"
-            for name in ("url", "mainspring", "elsewhere"):  # its own braces stay
-                told = told.replace(f"{{{name}}}", str(where[name]))
-            where["about"] = told
-        return self._say(BANNER.format(psql=psql, **where))
+        fast = self._database.course is not None
+        text = banner(
+            cluster=self._cluster, log=self._log, pid=pid, url=self._url, sandbox=self._providers.sandbox.url,
+            about=app.about, time=clock_line(self._database.now(), self._wish.speed) if fast else "",
+        )  # fmt: skip
+        return self._say(text)
 
     def _worker_ended(self, pid: int, how: str, pause: float) -> None:
         self._say(f"Worker {pid} {how}. What it was doing comes back when its leases end.")
@@ -374,21 +258,6 @@ class Up:
 
     def _say(self, text: str) -> None:
         self._screen.say(text)
-
-
-def _prepare(conn: psycopg.Connection[Any], app: App) -> None:
-    """Make the demo data of an application, all of them or none."""
-    from mainspring.virtual.databases import take
-
-    try:
-        with conn.transaction():
-            take(conn, app.prepare, schema=app.schema)
-    except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        what = " ".join(str(error).split())
-        raise ConfigurationError(
-            f"app: its prepare failed: {type(error).__name__}: {what} ({where.filename}:{where.lineno})"
-        ) from error
 
 
 async def _then(event: asyncio.Event, *acts: Callable[[], None]) -> None:
