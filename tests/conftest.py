@@ -15,7 +15,7 @@ from tests.databases import Database, RunClusters, check_tickets, fresh_database
 from mainspring.embedded import VOLATILE, Cluster, find_binaries
 from mainspring.testing import Harness
 from mainspring.testing.plugin import NEW, run_of
-from mainspring.virtual.databases import COUNTS
+from mainspring.virtual.databases import DATABASE_COUNTS
 
 
 def pytest_configure() -> None:
@@ -31,18 +31,18 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if (output := getattr(session.config, "workeroutput", None)) is not None:
-        output["databases"] = dict(COUNTS)
+        output["databases"] = dict(DATABASE_COUNTS)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Each process of the run has told how many databases it has made."""
-    COUNTS.update(getattr(node, "workeroutput", {}).get("databases", {}))
+    DATABASE_COUNTS.update(getattr(node, "workeroutput", {}).get("databases", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if COUNTS:
-        counts = ", ".join(f"{number:,} {what}" for what, number in COUNTS.most_common())
+    if DATABASE_COUNTS:
+        counts = ", ".join(f"{number:,} {what}" for what, number in DATABASE_COUNTS.most_common())
         terminalreporter.write_line(f"databases: {counts}")
 
 

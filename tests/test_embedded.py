@@ -38,7 +38,7 @@ def running(cluster: Cluster) -> Cluster:
 def private(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory that only we may enter, and an empty one in place of the shared one."""
     with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as shared:
-        monkeypatch.setattr(places, "SHARED", Path(shared))
+        monkeypatch.setattr(places, "SHARED_FOLDER", Path(shared))
         yield Path(home)
 
 
@@ -196,7 +196,7 @@ def test_server_of_root_starts_below_a_private_home(private: Path) -> None:
         assert select(cluster, "select answer from kept") == 42
         assert private.stat().st_mode & 0o077 == 0
         assert (cluster.path / "data").readlink() == cluster.data
-        assert cluster.data.is_relative_to(places.SHARED)
+        assert cluster.data.is_relative_to(places.SHARED_FOLDER)
 
     cluster.remove()
     assert not cluster.data.parent.exists()

@@ -18,7 +18,7 @@ from mainspring.text.texts import text_problem
 MAX_EVENT: Final = 100
 MAX_DETAIL: Final = 16 * 1024
 #: Names of the engine: an application's events have nouns of their own.
-OURS: Final = (
+ENGINE_NOUNS: Final = (
     "job", "batch", "queue", "limit", "breaker", "worker", "schedule", "schema", "audit", "cipher", "dead_letters",
     "notification", "webhook", "alert", "quarantine",
 )  # fmt: skip
@@ -105,7 +105,7 @@ def written_event(event: object, detail: Mapping[str, Any]) -> str:
         raise ValidationError(f"event: {problem}", field="event")
     if not isinstance(event, str) or not _NAME.fullmatch(event):
         raise ValidationError("event: is not of the form noun.verb", field="event")
-    if event.partition(".")[0] in OURS:
+    if event.partition(".")[0] in ENGINE_NOUNS:
         raise ValidationError("event: is a name of the engine; use a noun of your domain", field="event")
     return written_detail(detail)
 

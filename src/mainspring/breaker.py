@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from mainspring.declare.registry import Registry
 
 MAX_BREAKER: Final = 100  # characters of a name
-MOST: Final = 100_000  # failures or calls
+MOST_CALLS: Final = 100_000  # failures or calls
 MOST_PROBES: Final = 1000
-LONGEST: Final = timedelta(days=1)
+LONGEST_BREAKER_SPAN: Final = timedelta(days=1)
 #: Failures of ours, which say nothing about what was called.
-OURS: Final = frozenset({"DB_UNAVAILABLE", "LEASE_EXPIRED"})
+OWN_FAILURES: Final = frozenset({"DB_UNAVAILABLE", "LEASE_EXPIRED"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +96,16 @@ def breaker(
         failures = 5
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1):
         raise DeclarationError(f"breaker {name}: rate is not a part above 0 and up to 1")
-    for what, number, most in (("failures", failures, MOST), ("calls", calls, MOST), ("probes", probes, MOST_PROBES)):
+    for what, number, most in (
+        ("failures", failures, MOST_CALLS),
+        ("calls", calls, MOST_CALLS),
+        ("probes", probes, MOST_PROBES),
+    ):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most):
             raise DeclarationError(f"breaker {name}: {what} is not a whole number from 1 to {most}")
     for what, length in (("within", within), ("pause", pause), ("longest", longest)):
         if (length is not None or what != "longest") and not (
-            isinstance(length, timedelta) and timedelta(milliseconds=1) <= length <= LONGEST
+            isinstance(length, timedelta) and timedelta(milliseconds=1) <= length <= LONGEST_BREAKER_SPAN
         ):
             raise DeclarationError(f"breaker {name}: {what} is not a time span from 1 ms to a day")
     if longest is not None and longest < pause:
@@ -189,7 +193,11 @@ def counts(outcome: Outcome, error: BaseException | None = None) -> bool:
     """
     if error is not None and issubclass(type(error), Failure) and type(said := plain(error, "counts")) is bool:
         return said
-    return isinstance(outcome, Failed) and outcome.error.error_class == "retryable" and outcome.error.code not in OURS
+    return (
+        isinstance(outcome, Failed)
+        and outcome.error.error_class == "retryable"
+        and outcome.error.code not in OWN_FAILURES
+    )
 
 
 class Window:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from mainspring.errors import DeclarationError
-from mainspring.plans import DEFAULTS, PLANS, Plan
+from mainspring.plans import DEFAULT_PLANS, PLANS, Plan
 
 ErrorClass = Literal["retryable", "permanent"]
 
@@ -33,7 +33,7 @@ def register(name: str, error_class: ErrorClass, text: str, plan: Plan | None = 
     >>> register("CARD_EXPIRED", "permanent", "The card has expired: ask the customer for another one.").plan.advised
     'fix-forward'
     """
-    code = Code(name, error_class, text, plan or PLANS.get(name) or DEFAULTS[error_class])
+    code = Code(name, error_class, text, plan or PLANS.get(name) or DEFAULT_PLANS[error_class])
     if CODES.setdefault(name, code) != code:
         raise DeclarationError(f"error code {name} is already registered with another class, text or plan")
     return code
@@ -47,7 +47,7 @@ def explained(error: Mapping[str, Any]) -> Code:
     """
     name = str(error.get("code"))
     error_class: ErrorClass = "permanent" if error.get("class") == "permanent" else "retryable"
-    return CODES.get(name) or Code(name, error_class, "Nobody registered this code.", DEFAULTS[error_class])
+    return CODES.get(name) or Code(name, error_class, "Nobody registered this code.", DEFAULT_PLANS[error_class])
 
 
 for _name, _text in {

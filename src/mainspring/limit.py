@@ -24,11 +24,11 @@ from mainspring.text.texts import MAX_NAME, MAX_QUEUE, did_you_mean, text_proble
 
 LimitBy = Literal["all", "org", "strand"]
 
-MOST: Final = 1_000_000
-SHORTEST, LONGEST = timedelta(milliseconds=100), timedelta(days=1)
+MOST_LIMIT: Final = 1_000_000
+SHORTEST_WINDOW, LONGEST_WINDOW = timedelta(milliseconds=100), timedelta(days=1)
 HEAVIEST: Final = 1000
 MAX_LIMIT_NAME: Final = MAX_NAME + 40  # a task's, and what the limit is
-EACH: Final = {"all": "", "org": " for each organisation", "strand": " for each strand"}
+EACH_WORDS: Final = {"all": "", "org": " for each organisation", "strand": " for each strand"}
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,11 +61,11 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
         if (self.rate is None) == (self.concurrency is None):
             _refuse("rate", "give either a rate or a concurrency")
         if self.rate is not None:
-            check_number("rate", self.rate, 1, MOST)
-            if not isinstance(self.per, timedelta) or not SHORTEST <= self.per <= LONGEST:
+            check_number("rate", self.rate, 1, MOST_LIMIT)
+            if not isinstance(self.per, timedelta) or not SHORTEST_WINDOW <= self.per <= LONGEST_WINDOW:
                 _refuse("per", "is missing" if self.per is None else "is not a time span from 100 ms to 1 day")
         else:
-            check_number("concurrency", self.concurrency, 1, MOST)
+            check_number("concurrency", self.concurrency, 1, MOST_LIMIT)
             if self.per is not None:
                 _refuse("per", "is given together with a concurrency")
         if self.in_order and (self.by != "strand" or self.concurrency != 1):
@@ -74,7 +74,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """The rule as people say it."""
-        return words(self.rate, self.per, self.concurrency, self.in_order) + EACH[self.by]
+        return words(self.rate, self.per, self.concurrency, self.in_order) + EACH_WORDS[self.by]
 
     @property
     def target(self) -> str:
@@ -223,7 +223,7 @@ def _name(name: str | None, kind: str, queue: str | None, task: str | None, by: 
 def _given(field: str, value: Any) -> None:
     if value is None:
         _refuse(field, "is missing")
-    check_number(field, value, 1, MOST)
+    check_number(field, value, 1, MOST_LIMIT)
 
 
 def _check_text(field: str, value: object, limit: int) -> None:

@@ -21,7 +21,7 @@ class Plan:
 
 
 #: For codes that bring no plan of their own, by their class.
-DEFAULTS: Final = {
+DEFAULT_PLANS: Final = {
     "retryable": Plan("replay", "Is what failed back? The message and the stack name it."),
     "permanent": Plan("fix-forward", "What is wrong with the payload, or with the data that it names?"),
 }

@@ -11,7 +11,7 @@ from tests.alerts.conftest import case
 
 import mainspring as ms
 from mainspring.db.gauges import Reader
-from mainspring.db.measures import GUARD, Measures
+from mainspring.db.measures import MEASURE_GUARD, Measures
 from mainspring.health.measure import ENGINES
 from mainspring.observe import Metrics
 from mainspring.testing import Harness
@@ -52,8 +52,8 @@ def scraped(metrics: Metrics) -> dict[str, list[tuple[dict[str, str], float]]]:
 def test_measures_are_shown_beside_the_engines_metrics_and_a_broken_one_only_counts(
     mainspring: Harness, mainspring_app: ms.App, tasks: ms.Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "statement_timeout = '2 s'" in GUARD
-    monkeypatch.setattr("mainspring.db.measures.GUARD", GUARD.replace("2 s", "100 ms"))
+    assert "statement_timeout = '2 s'" in MEASURE_GUARD
+    monkeypatch.setattr("mainspring.db.measures.MEASURE_GUARD", MEASURE_GUARD.replace("2 s", "100 ms"))
     case(mainspring, 1, "late", org="acme")
     case(mainspring, 2, "late", org="acme")
     case(mainspring, 3, 'lost "it"')

@@ -162,7 +162,7 @@ async def test_after_a_silence_the_first_calls_go_ahead_and_the_others_wait_how_
 
 @pytest.mark.anyio
 async def test_nobody_waits_for_the_first_longer_than_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mainspring.worker.local_breaker.MOMENT", 0.05)
+    monkeypatch.setattr("mainspring.worker.local_breaker.FIRST_CALLS_S", 0.05)
     clock = asyncio.get_running_loop().time
     found = gate()
     for _ in range(3):

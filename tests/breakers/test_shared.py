@@ -187,7 +187,7 @@ async def test_jobs_run_at_once_when_a_person_closes_it(
 async def test_all_jobs_call_at_once_what_a_person_holds_closed_however_many_fail(
     stage: Stage, tasks: ms.Registry, dependency: Dependency, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainspring.worker.local_breaker.MOMENT", 60.0)
+    monkeypatch.setattr("mainspring.worker.local_breaker.FIRST_CALLS_S", 60.0)
     app = ms.App(stage.dsn, tasks, breakers=[ms.breaker("stripe", failures=2, pause=PAUSE)], maintenance=False)
     together = asyncio.Barrier(5)  # which nobody passes if some are held back to see how the first ones fare
 

@@ -29,7 +29,7 @@ from mainspring.job import Claim, Enqueued, NewJob
 from mainspring.text import raised
 from mainspring.uuid7 import uuid7
 from mainspring.worker.attempt import LiveAttempt
-from mainspring.worker.bounds import BEGINNING, MARGIN, Bounds
+from mainspring.worker.bounds import BEGINNING, BOUND_MARGIN, Bounds
 from mainspring.worker.context import JobContext
 from mainspring.worker.executor import Executor
 from mainspring.worker.rates import Rates
@@ -219,9 +219,9 @@ def no_rescan(_: str) -> None:
     def learn(self: Bounds, claims: Sequence[Claim], dry: Collection[str], *, now: datetime | None, **_: Any) -> None:
         self.scan_at = float("inf")
         if now is not None:
-            self._floor |= dict.fromkeys(dry, now - MARGIN)
+            self._floor |= dict.fromkeys(dry, now - BOUND_MARGIN)
         for claim in claims:
-            self._low[claim.queue, claim.priority] = claim.due_at - MARGIN
+            self._low[claim.queue, claim.priority] = claim.due_at - BOUND_MARGIN
 
     _put(Bounds, "of", of)
     _put(Bounds, "learn", learn)

@@ -183,7 +183,7 @@ def test_doctor_says_in_words_what_to_do(cli: Cli) -> None:
 def test_held_snapshot_and_open_transaction_are_seen(
     cli: Cli, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("HELD", "IDLE"):
+    for name in ("HELD", "IDLE_SESSION_S"):
         monkeypatch.setattr(f"mainspring.health.doctor.surroundings.{name}", 1.0)
     begin = "begin isolation level repeatable read"
     with opened(database, begin, "select from mainspring.job") as holder, opened(database, "select 1") as idle:
@@ -260,7 +260,7 @@ def test_pooler_in_transaction_mode_is_found_and_the_way_past_it_is_used(
 ) -> None:
     with pooling(volatile_cluster, settings=f"server_round_robin = {round_robin}") as bouncer:
         dsn = bouncer.dsn(database.dsn)
-        monkeypatch.setattr("mainspring.db.doctor.PATIENCE", 0.2)
+        monkeypatch.setattr("mainspring.db.doctor.NOTIFICATION_PATIENCE_S", 0.2)
         found = look(cli, "--dsn", dsn)
         assert (found["pooler"].level, found["listen"].level) == ("warn", "warn")
         assert "MAINSPRING_LISTEN_DSN" in found["pooler"].todo

@@ -25,13 +25,13 @@ from tests.db.engine import Engine
 from tests.db.test_statements import numbered, scans
 
 from mainspring.cli.board import draw
-from mainspring.db.pulse import MOST, Board, FailureCount, LanePulse, Mate, Pulse
+from mainspring.db.pulse import MOST_COUNTED, Board, FailureCount, LanePulse, Mate, Pulse
 from mainspring.db.schema import Sql
 
 AT = datetime(2030, 1, 31, 12, tzinfo=UTC)
 PULSE = Pulse(
     since=AT, until=AT + timedelta(seconds=2), enqueued=10, started=9, succeeded=8, retried=1, rescued=0, failed=0,
-    dead=1, ready=MOST, later=3, running=4, pickup_ms=8.2, pickup_p95_ms=1234.0,
+    dead=1, ready=MOST_COUNTED, later=3, running=4, pickup_ms=8.2, pickup_p95_ms=1234.0,
 )  # fmt: skip
 
 
@@ -214,6 +214,6 @@ def test_counts_stay_bounded(cli: Cli, database: Database) -> None:
             """
         )
         document = cli("top", "--once", "--json").json
-        assert document["ready"] == MOST
+        assert document["ready"] == MOST_COUNTED
         assert re.search(r"q:x +10,000\+", cli("top", "--once").out)
         engine.conn.execute("delete from mainspring.waiting")

@@ -34,7 +34,7 @@ def due(engine: Engine) -> list[datetime]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of three."""
-    monkeypatch.setattr(bulk, "BATCH", 3)
+    monkeypatch.setattr(bulk, "DECISION_BATCH", 3)
 
 
 @pytest.mark.rule("ENG-12.10")

@@ -19,7 +19,7 @@ from mainspring.category import CATEGORIES
 from mainspring.checks import check_job
 from mainspring.declare.context import Context, SyncContext
 from mainspring.declare.registry import Registry
-from mainspring.declare.task import OPTIONS, Task
+from mainspring.declare.task import TASK_OPTIONS, Task
 from mainspring.dedupe import Dedupe
 from mainspring.errors import DeclarationError, UnknownOption, ValidationError
 from mainspring.job import NewJob
@@ -170,7 +170,7 @@ def test_every_option_has_a_default_that_can_be_shown() -> None:
         "payload": None,
     }
     assert shown["payload"]["$defs"]["plain"]["required"] == ["booking_id"]
-    assert OPTIONS - {"cpu"} <= shown.keys()
+    assert TASK_OPTIONS - {"cpu"} <= shown.keys()
     msgspec.json.encode(shown)
 
 

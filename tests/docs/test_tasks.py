@@ -9,7 +9,7 @@ import pytest
 from tests.docs.pages import ROOT, table
 
 from mainspring.category import CATEGORIES
-from mainspring.declare.task import OPTIONS
+from mainspring.declare.task import TASK_OPTIONS
 from mainspring.retry import exponential
 
 GUIDES = ROOT / "docs" / "guides"
@@ -19,7 +19,7 @@ POLICIES = {name: row[1:] for row in table(GUIDES / "retry.md", "## Policies") f
 def test_every_option_of_a_task_is_explained() -> None:
     named = [row[0].strip("`") for row in table(GUIDES / "write-tasks.md", "## Options")]
 
-    assert sorted(named) == sorted(OPTIONS)
+    assert sorted(named) == sorted(TASK_OPTIONS)
 
 
 def test_every_category_is_shown() -> None:

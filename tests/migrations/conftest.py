@@ -11,7 +11,8 @@ import pytest
 from tests.databases import Database, RunClusters, fresh_database
 from tests.db.engine import Engine
 
-from mainspring.db.schema import DEFAULT_SCHEMA, Sql
+from mainspring.config import DEFAULT_SCHEMA
+from mainspring.db.schema import Sql
 from mainspring.embedded import VOLATILE, Cluster
 
 

@@ -214,8 +214,8 @@ def test_migration_that_gets_no_lock_says_so_and_has_changed_nothing(
     migrated: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mainspring.db.migrate, "LOCK_TIMEOUT", "20 ms")
-    monkeypatch.setattr(mainspring.db.migrate, "PAUSE", 0.01)
-    monkeypatch.setattr(mainspring.db.migrate, "TRIES", 3)
+    monkeypatch.setattr(mainspring.db.migrate, "MIGRATE_PAUSE_S", 0.01)
+    monkeypatch.setattr(mainspring.db.migrate, "MIGRATE_TRIES", 3)
     with migrated.connect() as conn, migrated.connect() as holder:
         before = touched(conn)
         with holder.transaction():
@@ -337,7 +337,7 @@ def test_verb_that_is_not_there_is_one_clear_sentence(migrated: Database) -> Non
 def of_before(empty: Database) -> Iterator[psycopg.Connection[Any]]:
     """A database of the time when tables and functions stood in 18 numbered files."""
     with empty.connect() as conn:
-        conn.execute(render(mainspring.db.migrate.TABLES, "mainspring"))
+        conn.execute(render(mainspring.db.migrate.MIGRATION_TABLES, "mainspring"))
         conn.execute("drop table mainspring.verb")
         conn.execute("""
             insert into mainspring.migration (line, number, name, breaking, digest)

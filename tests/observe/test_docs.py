@@ -14,7 +14,7 @@ from mainspring import Measured, Registry, events, measure
 from mainspring.db.gauges import Alarm, Behind, Fuse, HorizonHolder, TableGauge
 from mainspring.events import Event, JobEvent, JobFailed
 from mainspring.observe import Metrics
-from mainspring.observe.metrics import STATE
+from mainspring.observe.metrics import WORKER_GAUGES
 
 EVENTS = ROOT / "docs" / "events.md"
 METRICS = ROOT / "docs" / "metrics.md"
@@ -63,7 +63,7 @@ def test_the_page_of_metrics_names_each_with_its_labels() -> None:
             horizon=horizon, tables=tables, breakers=breakers, limits=limits, alerts=alerts, quarantined=quarantined
         ),
         measures=lambda: [Measured(number, error="away", errors=1)],
-        state=lambda: dict.fromkeys(STATE, 1.0),
+        state=lambda: dict.fromkeys(WORKER_GAUGES, 1.0),
     )
     job = (UUID(int=1), "work", "q:default", "o", None, "r", "c", 1, None)
     kinds = [kind for kind in JobEvent.__subclasses__() if kind is not JobFailed]

@@ -18,7 +18,7 @@ from mainspring.db.gauges import Gauges, Reader
 from mainspring.db.schema import Sql
 from mainspring.events import JobEnqueued, JobSucceeded
 from mainspring.observe import Metrics
-from mainspring.observe.metrics import COUNTERS, STATE
+from mainspring.observe.metrics import COUNTERS, WORKER_GAUGES
 
 pytestmark = pytest.mark.anyio
 
@@ -230,7 +230,7 @@ async def test_a_worker_says_how_its_pools_and_hints_stand(stage: Theatre, tasks
         await stage.until(lambda: Scrape(metrics)("mainspring_wakeups_listening"))
         seen = Scrape(metrics)
 
-    assert worker.state().keys() == STATE.keys()
+    assert worker.state().keys() == WORKER_GAUGES.keys()
     assert seen("mainspring_transactions_size") == 10
     assert seen("mainspring_thread_connections_size") == 16
     assert seen("mainspring_hints_heard_total") >= 1

@@ -17,7 +17,7 @@ from tests.worker.claims import CLAIM
 from mainspring import Caller, Client, Context, NewJob, Registry, WorkerConfig, exponential
 from mainspring.testing import Harness
 from mainspring.worker import Worker
-from mainspring.worker.attempt import NEVER, LiveAttempt
+from mainspring.worker.attempt import NO_DEADLINE, LiveAttempt
 from mainspring.worker.leases import LeaseWatch
 
 #: STAFF-16.01, as staffing will declare it.
@@ -31,7 +31,7 @@ async def test_a_job_may_take_nearly_five_minutes_and_no_more(tasks: Registry) -
     async def work() -> None: ...
 
     start = asyncio.get_running_loop().time()
-    run = LiveAttempt(CLAIM, work, start, NEVER)
+    run = LiveAttempt(CLAIM, work, start, NO_DEADLINE)
     watch = LeaseWatch(WorkerConfig(), {1: run}, cast(Any, SimpleNamespace(give_back_late=lambda _: None)))
 
     run.deadline = start - 299 + work.limit  # entered 4 min 59 s ago

@@ -16,7 +16,7 @@ from tests.worker.stage import Stage
 
 import mainspring as ms
 from mainspring.contrib.rabbitmq import RabbitMQ, link
-from mainspring.contrib.rabbitmq.listener import PAUSE
+from mainspring.contrib.rabbitmq.listener import RING_PAUSE_S
 from mainspring.worker import Worker
 
 pytestmark = pytest.mark.anyio
@@ -166,7 +166,7 @@ async def test_a_storm_of_messages_is_one_ring_after_the_other_and_the_last_is_h
             await asyncio.gather(*(ear.say(b'{"job_id": "%s"}' % str(uuid4()).encode()) for _ in range(200)))
         await stage.until(lambda: woken[-1] >= last and time.monotonic() > woken[-1] + 0.2)
 
-        assert len(woken) < (woken[-1] - begun) / PAUSE + 3
+        assert len(woken) < (woken[-1] - begun) / RING_PAUSE_S + 3
         assert len(woken) < 1000
 
 
@@ -245,8 +245,8 @@ async def test_a_broker_that_falls_silent_is_noticed(
     stage: Stage, broker: Broker, wire: Wire, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "SETTLES", 0.1)
-    monkeypatch.setattr(link, "SILENCE", 0.1)
-    monkeypatch.setattr(link, "PATIENCE", 0.4)
+    monkeypatch.setattr(link, "BROKER_SILENCE_S", 0.1)
+    monkeypatch.setattr(link, "BROKER_PATIENCE_S", 0.4)
     async with listening(broker.block(url=wire.url), lambda: None):
         await asyncio.sleep(0.3)
         assert not caplog.messages, "it answers when asked"

@@ -20,7 +20,7 @@ from tests.worker.stage import Stage
 
 import mainspring as ms
 from mainspring.contrib.rabbitmq.config import QueueConfig
-from mainspring.contrib.rabbitmq.publisher import ROOM, Publisher
+from mainspring.contrib.rabbitmq.publisher import PUBLISH_ROOM, Publisher
 from mainspring.events import Event, JobEnqueued
 
 pytestmark = pytest.mark.anyio
@@ -175,7 +175,7 @@ async def test_a_broker_that_is_silent_slows_no_enqueue(broker: Broker, wire: Wi
 
 def test_while_nobody_takes_them_the_oldest_ids_make_room() -> None:
     publisher = Publisher(QueueConfig(enabled=True, url="amqp://127.0.0.1:1/"))
-    ids = [uuid4() for _ in range(ROOM + 5)]
+    ids = [uuid4() for _ in range(PUBLISH_ROOM + 5)]
 
     publisher(enqueued(*ids[:10]))
     publisher(enqueued(*ids[10:]))

@@ -148,7 +148,7 @@ async def test_source_that_is_away_or_slow_stops_no_other(
     async def entities(conn: Any, zone: str, after: Any, limit: int) -> list[Any]:
         return [(key, {"booking": key}) for key in range(1, 4)]
 
-    monkeypatch.setattr("mainspring.worker.schedules.fan_out.PATIENCE", 0.1)
+    monkeypatch.setattr("mainspring.worker.schedules.fan_out.SOURCE_PATIENCE_S", 0.1)
     tasks = Registry("test")
     for task in (charge, charge_zone):
         tasks.task(task)

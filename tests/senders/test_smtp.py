@@ -131,7 +131,7 @@ async def test_connection_that_was_idle_for_long_is_not_asked(
     await sender.send(SMTP.message("one"))
     ((_, first),) = (await sender._pool.get())._idle
 
-    monkeypatch.setattr("mainspring.contrib.notify.smtp.IDLE", -1.0)
+    monkeypatch.setattr("mainspring.contrib.notify.smtp.SMTP_IDLE_S", -1.0)
     await sender.send(SMTP.message("two"))
 
     ((_, second),) = (await sender._pool.get())._idle

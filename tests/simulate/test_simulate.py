@@ -320,7 +320,7 @@ def test_a_job_that_an_open_breaker_puts_off_says_so_until_it_answers(move: Move
 def test_jobs_that_enqueue_each_other_without_end_are_an_error(
     move: Move, tasks: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainspring.simulate.clockwork.MOST", 20)
+    monkeypatch.setattr("mainspring.simulate.clockwork.MOST_AT_ONE_INSTANT", 20)
 
     @tasks.task
     async def again(ctx: Context) -> None:

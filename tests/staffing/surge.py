@@ -133,7 +133,7 @@ def sandbox_process(books: str) -> None:
         with Sandbox(path=Path(books)) as sandbox:
             _say({"url": sandbox.url, "smtp_port": sandbox.smtp_port})
             place = await asyncio.to_thread(sys.stdin.readline)
-            sandbox.stripe.register(f"{place.strip()}/v1/inbound/stripe", *settle.EVENTS, secret=WEBHOOK_SECRET)
+            sandbox.stripe.register(f"{place.strip()}/v1/inbound/stripe", *settle.PAYMENT_EVENTS, secret=WEBHOOK_SECRET)
             _say({})
             await _asked_to_stop()
 

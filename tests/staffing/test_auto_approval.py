@@ -255,7 +255,8 @@ def test_without_timers_the_sweep_approves_at_the_next_full_hour(town: Town, cap
         shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
     assert timers(town, shift) == {}
     assert [line.message for line in caplog.records if line.levelno >= logging.ERROR] == [
-        f"timer {timer}:{shift} was not set: RaiseException" for timer in (*keys.LADDER, keys.AUTO_APPROVAL)
+        f"timer {timer}:{shift} was not set: RaiseException"
+        for timer in (*keys.LADDER_TIMERS, keys.AUTO_APPROVAL_TIMER)
     ]
 
     assert live(town, at("21:00"), at("21:20"), at("22:00")) == [("auto_approve", at("22:00"))]

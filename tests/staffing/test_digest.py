@@ -8,7 +8,7 @@ import pytest
 from tests.staffing.seekers import Seekers
 from tests.staffing.town import Town
 
-from mainspring_apps.staffing.registry import DIGEST
+from mainspring_apps.staffing.registry import DIGEST_QUEUE
 from mainspring_apps.staffing.rules import digests
 from mainspring_apps.staffing.searches import digest
 from mainspring_apps.staffing.settings import Settings
@@ -73,7 +73,7 @@ def test_each_zone_has_its_digest_at_its_own_five_o_clock(town: Town, seekers: S
     assert [row[1:] for row in seekers.deliveries()] == [("digest", "Sent", None)] * 3
     assert (
         town.value("select distinct queue from mainspring.jobs where task like '%%digest' or task = 'put_together'")
-        == DIGEST
+        == DIGEST_QUEUE
     )
 
 

@@ -295,7 +295,7 @@ def test_when_a_dispute_times_out() -> None:
     assert not times_out(booking="Cancelled")
     assert not times_out(timed_out_at=T)
     assert not any(times_out(status=status) for status in ("Settled", "Resolved", "Legal_Hold"))
-    assert rules.TOLD == ("Borrowing Admin", "Lending Admin", "Worker")
+    assert rules.TIMEOUT_TOLD == ("Borrowing Admin", "Lending Admin", "Worker")
 
 
 def nothing_happened(town: Town, booking: Booking, dispute: int) -> None:

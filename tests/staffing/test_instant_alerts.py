@@ -8,7 +8,7 @@ from tests.staffing.seekers import NOON, Seekers
 from tests.staffing.town import Town
 
 from mainspring_apps.staffing import store
-from mainspring_apps.staffing.registry import INSTANT
+from mainspring_apps.staffing.registry import INSTANT_QUEUE
 from mainspring_apps.staffing.rules import quiet
 from mainspring_apps.staffing.rules.matching import NOBODY, Asked, asked, fits
 from mainspring_apps.staffing.searches import digest, instant, listings, search
@@ -33,7 +33,7 @@ def test_a_new_listing_is_news_once_and_no_other_change_is(town: Town, seekers: 
     assert seekers.enlist(worker)
     ((task, due, _),) = town.waiting()
     assert (task, due) == ("announce", NOON)
-    assert town.value("select queue from mainspring.jobs where task = 'announce'") == INSTANT
+    assert town.value("select queue from mainspring.jobs where task = 'announce'") == INSTANT_QUEUE
     assert town.messages() == []  # nothing was searched in the caller's transaction
 
     town.mainspring.drain()

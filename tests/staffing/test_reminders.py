@@ -52,7 +52,7 @@ def test_clock_in_sets_both_timers_with_what_they_need(town: Town) -> None:
         "reminder_5m_time": "2026-06-01T21:05:00Z",
         "reminder_30m_time": "2026-06-01T21:30:00Z",
     }
-    assert [payload(town, f"{timer}:{shift}") for timer in keys.REMINDERS] == [expected, expected]
+    assert [payload(town, f"{timer}:{shift}") for timer in keys.REMINDER_TIMERS] == [expected, expected]
     ids = dict(town.rows("select idempotency_key, id from mainspring.jobs where idempotency_key like 'reminder%%'"))
     row = town.row("time_log", shift)
     assert row["reminder_5m_job_id"] == ids[f"reminder-5m:{shift}"]
@@ -130,7 +130,7 @@ def test_force_clock_out_cancels_too_and_cancelling_again_is_no_error(town: Town
     leap(town, at("17:10"))
     with town.conn.transaction():
         shifts.force_clock_out(town.desk, town.conn, shift, by=booking.supervisor)
-        keys.cancel(town.desk, town.conn, shift, *keys.REMINDERS, reason="again")
+        keys.cancel(town.desk, town.conn, shift, *keys.REMINDER_TIMERS, reason="again")
     assert timers(town, shift).keys() == {"ladder-0", "ladder-60m", "ladder-3h", "auto-approve"}
     assert town.row("time_log", shift)["reminders_cancelled_at"] == at("17:10")
     live(town, at("17:30"))

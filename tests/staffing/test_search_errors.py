@@ -8,7 +8,7 @@ from tests.staffing.seekers import Seekers, measured
 from tests.staffing.test_digest import come, parts
 from tests.staffing.town import Town
 
-from mainspring_apps.staffing.registry import DIGEST, INSTANT
+from mainspring_apps.staffing.registry import DIGEST_QUEUE, INSTANT_QUEUE
 from mainspring_apps.staffing.rules import failures
 from mainspring_apps.staffing.rules.failures import Again, Failure, Halve, SearchKind, Skip
 from mainspring_apps.staffing.settings import RETRY_THREE
@@ -23,7 +23,7 @@ MID_QUERY = "return query select w.* from staffing.workers w limit 10; perform s
 BACK = "create function similarity(text, text) returns real language sql as 'select 1.0::real'"
 
 
-QUEUES = {"announce": INSTANT, "match": INSTANT, "begin_digest": DIGEST, "put_together": DIGEST}
+QUEUES = {"announce": INSTANT_QUEUE, "match": INSTANT_QUEUE, "begin_digest": DIGEST_QUEUE, "put_together": DIGEST_QUEUE}
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_a_batch_that_fails_is_halved_and_only_what_failed_is_tried_again_alone(
     town.mainspring.clock.set(SLOT - MINUTE)
     town.mainspring.drain()
     go(town, minutes=1)
-    town.mainspring.drain(queue=DIGEST, raise_errors=False)
+    town.mainspring.drain(queue=DIGEST_QUEUE, raise_errors=False)
     sent = {row[0] for row in seekers.deliveries()}
     assert sent == set(ids) - set(bad)
     sizes = town.rows(
@@ -204,7 +204,7 @@ def test_a_batch_that_fails_is_halved_and_only_what_failed_is_tried_again_alone(
     assert measured(town, "staffing_search_retry_success_rate") == {("digest",): 1.0}
     seekers.breaks("")
     town.mainspring.clock.set(SLOT + DAY)
-    town.mainspring.drain(queue=DIGEST)
+    town.mainspring.drain(queue=DIGEST_QUEUE)
     assert measured(town, "staffing_search_batch_failure_rate") == {("digest",): 0.5}
 
 

@@ -35,7 +35,7 @@ from mainspring.sandbox import Sandbox
 from mainspring.simulate import Fired, SimulatedAttempt, TimelineEntry, simulate
 from mainspring.simulate.timeline import document
 from mainspring_apps.staffing.demo import demo
-from mainspring_apps.staffing.demo.seed import ZONES
+from mainspring_apps.staffing.demo.seed import ODD_ZONES
 from mainspring_apps.staffing.market import Market
 
 STARTS: Final = (
@@ -132,7 +132,9 @@ ROWS: Final = {
 }
 
 
-def record(server: str, start: datetime, length: timedelta, *, seed: int = 0, zones: Sequence[str] = ZONES) -> Recorded:
+def record(
+    server: str, start: datetime, length: timedelta, *, seed: int = 0, zones: Sequence[str] = ODD_ZONES
+) -> Recorded:
     """Simulate the demo, and keep what is to be compared; the scratch database is dropped again."""
     made = Recorded(start, start + length, zones)
     books: list[Books] = []

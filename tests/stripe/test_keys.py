@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from mainspring import ValidationError
-from mainspring.contrib.stripe.keys import LONGEST, fit, recall
+from mainspring.contrib.stripe.keys import LONGEST_STRIPE_KEY, fit, recall
 from mainspring.job import Claim
 
 NOW = datetime(2026, 6, 3, 14, tzinfo=UTC)
@@ -22,16 +22,18 @@ def job(age: timedelta) -> Claim:
 
 
 @pytest.mark.rule("STAFF-19.01", "STAFF-19.02")
-@pytest.mark.parametrize("key", ["charge:7:2026-06-08:1", "transfer:9", "refund:9:Penalty", "x" * LONGEST])
+@pytest.mark.parametrize("key", ["charge:7:2026-06-08:1", "transfer:9", "refund:9:Penalty", "x" * LONGEST_STRIPE_KEY])
 def test_a_key_that_fits_is_sent_as_it_is(key: str) -> None:
     assert fit(key) == key
 
 
-@pytest.mark.parametrize("key", ["x" * (LONGEST + 1), "y" * (LONGEST + 1), "bücher:1", "a\nb", "a\x00", "\ud800"])
+@pytest.mark.parametrize(
+    "key", ["x" * (LONGEST_STRIPE_KEY + 1), "y" * (LONGEST_STRIPE_KEY + 1), "bücher:1", "a\nb", "a\x00", "\ud800"]
+)
 def test_another_key_has_one_that_stands_for_it(key: str) -> None:
     assert fit(key) == fit(key)
     assert fit(key).startswith("sha256:")
-    assert len(fit(key)) <= LONGEST
+    assert len(fit(key)) <= LONGEST_STRIPE_KEY
     assert fit(key) != fit(key + "z")
 
 

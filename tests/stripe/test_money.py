@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from mainspring import ValidationError
-from mainspring.contrib.money import DECIMALS, LARGEST, CurrencyMismatch, Money, total
+from mainspring.contrib.money import DECIMALS, LARGEST_AMOUNT, CurrencyMismatch, Money, total
 
 minors = some.integers(-(10**15), 10**15)
 currencies = some.sampled_from(["EUR", "USD", "JPY", "KWD", "UGX"])
@@ -97,7 +97,7 @@ def test_decimals_are_a_matter_of_writing_only() -> None:
 
 def test_no_money_is_larger_than_the_database_holds() -> None:
     with pytest.raises(ValidationError, match="bigint"):
-        Money(LARGEST, "EUR") + Money(1, "EUR")
+        Money(LARGEST_AMOUNT, "EUR") + Money(1, "EUR")
 
 
 @pytest.mark.parametrize("weights", [(), (0,), (-1, 2), (1.5,), (True,)])

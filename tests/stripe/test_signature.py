@@ -12,7 +12,7 @@ import stripe as sdk
 
 from mainspring import DeclarationError, Registry
 from mainspring.contrib.stripe import Stripe, sign
-from mainspring.contrib.stripe.inbound import LARGEST, StripeInbound
+from mainspring.contrib.stripe.inbound import LARGEST_STRIPE_BODY, StripeInbound
 from mainspring.contrib.stripe.signature import check
 from mainspring.declare.block import SignatureRefused
 
@@ -128,7 +128,7 @@ def test_a_body_that_was_changed_by_a_byte_is_refused() -> None:
         json.dumps({"id": "e" * 256, "type": "a"}).encode(),
         b'{"id": "evt_1", "type": "a", "deep": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b'{"id": "evt_\xff", "type": "a"}',
-        b'{"id": "evt_1", "type": "a", "data": "' + b"x" * LARGEST + b'"}',
+        b'{"id": "evt_1", "type": "a", "data": "' + b"x" * LARGEST_STRIPE_BODY + b'"}',
     ],
     ids=range(14),
 )

@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 
 from mainspring.contrib.stripe.status import (
-    STATUSES,
-    TRANSITIONS,
+    MOVEMENT_TRANSITIONS,
+    STRIPE_STATUSES,
     IllegalTransition,
     MovementKind,
     StripeStatus,
@@ -18,7 +18,7 @@ from mainspring.contrib.stripe.status import (
 )
 
 KINDS: tuple[MovementKind, ...] = get_args(MovementKind)
-PAIRS = list(product(KINDS, STATUSES, STATUSES))
+PAIRS = list(product(KINDS, STRIPE_STATUSES, STRIPE_STATUSES))
 #: Written out once more, so that a change of the table is a decision.
 LEGAL = {
     "charge": {
@@ -49,9 +49,9 @@ def test_a_status_follows_another_by_the_table_or_raises(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_table_is_closed_so_that_a_lost_event_in_between_harms_nobody(kind: MovementKind) -> None:
-    table = TRANSITIONS[kind]
-    assert set(table) == set(STATUSES)
-    for status in STATUSES:
+    table = MOVEMENT_TRANSITIONS[kind]
+    assert set(table) == set(STRIPE_STATUSES)
+    for status in STRIPE_STATUSES:
         assert status not in table[status]
         assert {later for next_ in table[status] for later in table[next_]} <= table[status]
 

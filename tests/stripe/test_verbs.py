@@ -161,7 +161,7 @@ async def test_a_connected_account_is_acted_for(till: Till) -> None:
 
 
 async def test_what_was_made_is_found_by_key_and_by_id(till: Till, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verbs, "PAGE", 2)
+    monkeypatch.setattr(verbs, "STRIPE_PAGE", 2)
     stripe = till.stripe
     paid = [await till.paid(1000 + n, f"k{n}") for n in range(5)]
     sent = [await stripe.transfer(FIVE, destination=till.lender, key=f"t{n}", group="g", since=START) for n in range(3)]

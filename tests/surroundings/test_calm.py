@@ -52,7 +52,7 @@ async def lines() -> AsyncIterator[Lines]:
 async def test_an_outage_of_any_length_is_a_handful_of_lines(
     durable_cluster: Cluster, place: Database, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "LONGEST", 0.2)  # more is tried in less time
+    monkeypatch.setattr(service, "LONGEST_BACKOFF_S", 0.2)  # more is tried in less time
     tasks = ms.Registry("shop")
 
     @tasks.task
@@ -103,7 +103,7 @@ async def test_an_outage_of_any_length_is_a_handful_of_lines(
 async def test_a_start_that_waits_for_the_database_says_so_once(
     proxy: Proxy, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "LONGEST", 0.1)
+    monkeypatch.setattr(service, "LONGEST_BACKOFF_S", 0.1)
     proxy.down = True
     worker = ms.App(proxy.dsn, ms.Registry("shop")).worker()
     starting = asyncio.create_task(worker.start())

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wakeups, "SILENCE", 0.3)
-    monkeypatch.setattr(wakeups, "PATIENCE", 0.3)
+    monkeypatch.setattr(wakeups, "LISTEN_SILENCE_S", 0.3)
+    monkeypatch.setattr(wakeups, "LISTEN_PATIENCE_S", 0.3)
 
 
 async def test_a_listener_notices_silence_and_listens_again_while_polls_find_the_work(

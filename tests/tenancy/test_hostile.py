@@ -15,7 +15,7 @@ from tests.databases import Database
 from tests.tenancy.town import Secured, superuser
 
 from mainspring import Cipher, Client, Context, Registry, ValidationError, fixed
-from mainspring.audit import OURS, written_event
+from mainspring.audit import ENGINE_NOUNS, written_event
 from mainspring.db.bound import binding
 from mainspring.db.secure import cover, secure, unsecure
 from mainspring.uuid7 import uuid7
@@ -35,7 +35,7 @@ def acme(secured: Secured) -> Iterator[psycopg.Connection]:
 # -- the trail
 
 
-@pytest.mark.parametrize("noun", OURS)
+@pytest.mark.parametrize("noun", ENGINE_NOUNS)
 def test_nobody_writes_events_under_names_of_the_engine(acme: psycopg.Connection, noun: str) -> None:
     with pytest.raises(ValidationError, match="event: is a name of the engine"):
         written_event(f"{noun}.erased", {})
@@ -47,7 +47,7 @@ def test_every_noun_that_the_engine_writes_is_its_own(secured: Secured) -> None:
     sources = secured.do("select prosrc from pg_proc where pronamespace = 'mainspring'::regnamespace")
     nouns = set(re.findall(r"'([a-z_]+)\.[a-z_]+'", str([row[0] for row in sources]).replace("\\'", "'")))
     assert {"job", "cipher", "dead_letters"} <= nouns
-    assert nouns - {"mainspring"} <= set(OURS)  # mainspring.org is a setting
+    assert nouns - {"mainspring"} <= set(ENGINE_NOUNS)  # mainspring.org is a setting
 
 
 def test_who_wrote_a_business_event_is_who_says_it_not_what_it_says(acme: psycopg.Connection) -> None:

@@ -16,7 +16,7 @@ from tests.tenancy.town import superuser
 import mainspring.db.migrate
 from mainspring.db.line import Line, Migration, engine_line
 from mainspring.db.migrate import migrate
-from mainspring.db.rights import VERBS
+from mainspring.db.rights import VERB_RIGHTS
 from mainspring.db.secure import cover, secure, unsecure
 from mainspring.db.verb import Verb
 
@@ -46,7 +46,7 @@ def secured(database: Database) -> Iterator[str]:
 def later(*more: Verb, tables: tuple[Migration, ...] = ()) -> Line:
     """The engine's line of a next version: every verb that runs as the owner has changed."""
     line = engine_line()
-    owned = {f"{{schema}}.{name}" for name in VERBS}
+    owned = {f"{{schema}}.{name}" for name in VERB_RIGHTS}
     verbs = [
         Verb(re.sub(r"\n", " -- a later form\n", verb.text, count=1)) if verb.name in owned else verb
         for verb in line.verbs
@@ -66,7 +66,7 @@ def test_replaced_verbs_and_what_is_new_are_secured(database: Database, secured:
         before = about(owner, secured)
         line = later(Verb(NEW[1]), tables=(Migration(number, "new", NEW[0]),))
         applied = migrate(owner, schema=secured, line=line)
-        assert (applied.tables, len(applied.verbs)) == ([number], len(VERBS) + 1)
+        assert (applied.tables, len(applied.verbs)) == ([number], len(VERB_RIGHTS) + 1)
         assert cover(owner, schema=secured).gaps == []
         assert about(owner, secured)[:4] == before[:4] == (True, True, False, True)
 
@@ -95,5 +95,5 @@ def test_verbs_are_replaced_and_secured_while_somebody_writes_to_every_table(dat
     with database.connect() as owner, database.connect() as holder, holder.transaction():
         (names,) = holder.execute(tables, [secured]).fetchone() or ("",)
         holder.execute(f"lock table {names} in row exclusive mode".encode())
-        assert len(migrate(owner, schema=secured, line=later()).verbs) == len(VERBS)
+        assert len(migrate(owner, schema=secured, line=later()).verbs) == len(VERB_RIGHTS)
         assert cover(owner, schema=secured).gaps == []

@@ -16,7 +16,7 @@ from tests.tenancy.town import Secured, superuser
 from tools.dump_schema import dump
 
 from mainspring.db.migrate import migrate
-from mainspring.db.rights import CALLS, PARTS, SEQUENCES, TABLES, VERBS, VIEWS
+from mainspring.db.rights import CALLS, PARTS, SEQUENCES, TABLE_RIGHTS, VERB_RIGHTS, VIEWS
 from mainspring.db.secure import cover, is_secured, secure, unsecure
 from mainspring.embedded import Cluster
 from mainspring.errors import ConfigurationError, SchemaMissing
@@ -51,7 +51,7 @@ def schema(database: Database) -> Iterator[str]:
 
 def test_everything_of_the_schema_is_classified(secured: Secured) -> None:
     """A new table or function fails here until somebody says in mainspring.db.rights who may use it."""
-    kinds = {"r": set(TABLES), "S": set(SEQUENCES), "v": set(VIEWS)}
+    kinds = {"r": set(TABLE_RIGHTS), "S": set(SEQUENCES), "v": set(VIEWS)}
     query = "select relname, relkind::text from pg_class where relnamespace = 'mainspring'::regnamespace"
     found = secured.do(query)
     for kind, known in kinds.items():
@@ -59,8 +59,8 @@ def test_everything_of_the_schema_is_classified(secured: Secured) -> None:
     functions = {
         row[0] for row in secured.do("select proname from pg_proc where pronamespace = 'mainspring'::regnamespace")
     }
-    assert functions == {*VERBS, *CALLS, *PARTS}
-    assert len({*VERBS, *CALLS, *PARTS}) == len(VERBS) + len(CALLS) + len(PARTS)
+    assert functions == {*VERB_RIGHTS, *CALLS, *PARTS}
+    assert len({*VERB_RIGHTS, *CALLS, *PARTS}) == len(VERB_RIGHTS) + len(CALLS) + len(PARTS)
 
 
 def test_views_read_by_the_rights_of_who_asks(secured: Secured) -> None:
@@ -71,7 +71,7 @@ def test_views_read_by_the_rights_of_who_asks(secured: Secured) -> None:
 def test_verbs_cannot_be_led_astray_by_the_caller_s_names(secured: Secured) -> None:
     query = "select proname, proconfig from pg_proc where pronamespace = 'mainspring'::regnamespace and prosecdef"
     found = dict(secured.do(query))
-    assert found.keys() == VERBS.keys()
+    assert found.keys() == VERB_RIGHTS.keys()
     assert all("search_path=pg_catalog, pg_temp" in settings for settings in found.values())
 
 

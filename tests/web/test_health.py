@@ -136,7 +136,7 @@ async def test_only_names_and_states_are_said_and_the_log_says_why_once(
 async def test_a_probe_that_hangs_delays_the_answer_by_its_own_limit_only(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web_health, "PATIENCE", 0.2)
+    monkeypatch.setattr(web_health, "PROBE_PATIENCE_S", 0.2)
 
     over = asyncio.Event()
 
@@ -159,7 +159,7 @@ async def test_a_probe_that_hangs_delays_the_answer_by_its_own_limit_only(
 async def test_a_database_that_is_silent_is_unavailable_and_no_question_stays_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(web_health, "PATIENCE", 0.2)
+    monkeypatch.setattr(web_health, "PROBE_PATIENCE_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes calls, says nothing
         app = shop(f"postgresql://ada@127.0.0.1:{silent.getsockname()[1]}/shop")
         async with open_to(app) as visitor:

@@ -176,7 +176,7 @@ async def test_what_does_not_commit_is_not_answered_as_if_it_had(
 async def test_a_database_that_is_away_makes_the_provider_send_again(
     tasks: ms.Registry, acme: Provider, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainspring.web.surface.PATIENCE", 0.3)
+    monkeypatch.setattr("mainspring.web.surface.CONNECTION_PATIENCE_S", 0.3)
     async with open_to(shop("postgresql://ada:hunter2@127.0.0.1:1/shop", tasks, acme)) as visitor:
         answer = await visitor.post(PLACE, content=BODY, headers=acme.signed(BODY, stage.clock.now()))
 
@@ -241,7 +241,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(
             yield b"x" * 64 * 1024
 
     async with open_to(shop(stage.dsn, tasks, acme)) as visitor:
-        content: Any = b"x" * (web_inbound.LARGEST + 1) if announced else endless()
+        content: Any = b"x" * (web_inbound.LARGEST_INBOUND_BODY + 1) if announced else endless()
         answer = await visitor.post(PLACE, content=content)
 
     assert (answer.status_code, len(sent) < 20, kept(stage)) == (413, True, [])

@@ -15,8 +15,8 @@ from tests.webhooks.table_answers import BROKEN
 
 from mainspring.contrib.webhooks.addresses import Address
 from mainspring.contrib.webhooks.policy import Policy
-from mainspring.contrib.webhooks.response import BODY, HEADERS, Response
-from mainspring.contrib.webhooks.transport import TIMEOUT, Transport
+from mainspring.contrib.webhooks.response import MOST_RESPONSE_BODY, MOST_RESPONSE_HEADERS, Response
+from mainspring.contrib.webhooks.transport import WEBHOOK_TIMEOUT_S, Transport
 from mainspring.errors import ConfigurationError
 from mainspring.outcome import Failure
 
@@ -114,7 +114,14 @@ async def test_a_line_that_is_torn_is_a_failure_that_is_tried_again() -> None:
 
 @pytest.mark.rule("ENG-24.08", "PASS-7.13")
 @pytest.mark.parametrize(
-    ("length", "truncated"), [(BODY - 1, False), (BODY, False), (BODY + 1, True), (2**20, True), (10_000_000, True)]
+    ("length", "truncated"),
+    [
+        (MOST_RESPONSE_BODY - 1, False),
+        (MOST_RESPONSE_BODY, False),
+        (MOST_RESPONSE_BODY + 1, True),
+        (2**20, True),
+        (10_000_000, True),
+    ],
 )
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_of_a_long_body_64_kib_are_kept_and_marked(length: int, truncated: bool, chunked: bool) -> None:
@@ -125,16 +132,16 @@ async def test_of_a_long_body_64_kib_are_kept_and_marked(length: int, truncated:
     )
     answer = await answered(sent)
 
-    assert (len(answer.body), answer.truncated) == (min(length, BODY), truncated)
+    assert (len(answer.body), answer.truncated) == (min(length, MOST_RESPONSE_BODY), truncated)
 
 
 @pytest.mark.rule("ENG-24.08")
 @pytest.mark.parametrize(
     ("piece", "head", "kept"),
     [
-        (b"x" * 65536, OK + b"\r\n", BODY),
-        (b"x" * 65536, OK + b"Content-Length: 99999999999\r\n\r\n", BODY),
-        (b"10000\r\n" + b"x" * 65536 + b"\r\n", OK + b"Transfer-Encoding: chunked\r\n\r\n", BODY),
+        (b"x" * 65536, OK + b"\r\n", MOST_RESPONSE_BODY),
+        (b"x" * 65536, OK + b"Content-Length: 99999999999\r\n\r\n", MOST_RESPONSE_BODY),
+        (b"10000\r\n" + b"x" * 65536 + b"\r\n", OK + b"Transfer-Encoding: chunked\r\n\r\n", MOST_RESPONSE_BODY),
         (b"1\r\nx\r\n" * 5000, OK + b"Transfer-Encoding: chunked\r\n\r\n", 2000),
         (b"1;" + b"y" * 30_000 + b"\r\nx\r\n", OK + b"Transfer-Encoding: chunked\r\n\r\n", 10),
     ],
@@ -163,7 +170,7 @@ async def test_of_many_headers_16_kib_are_kept_and_marked() -> None:
     answer = await answered(OK + b"X-Huge: " + b"h" * 2000 + b"\r\n" + lines + b"Retry-After: 7\r\n\r\n")
 
     assert answer.truncated
-    assert sum(len(name) + len(value) for name, value in answer.headers.items()) <= HEADERS
+    assert sum(len(name) + len(value) for name, value in answer.headers.items()) <= MOST_RESPONSE_HEADERS
     assert answer.headers["retry-after"] == "7"  # a small one that comes late still fits
 
 
@@ -194,7 +201,7 @@ async def test_a_bomb_is_not_unpacked() -> None:
 
     answer = await answered(OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb) + bomb)
 
-    assert answer.body == bomb[:BODY]
+    assert answer.body == bomb[:MOST_RESPONSE_BODY]
 
 
 async def test_an_answer_that_comes_before_the_request_was_read_counts() -> None:
@@ -277,10 +284,10 @@ async def test_a_silent_receiver_is_left_after_30_seconds(monkeypatch: pytest.Mo
         call = asyncio.create_task(Transport(Policy.local()).post(receiver.url(), {}, b"{}"))
         await receiver.came.wait()
 
-        shift = TIMEOUT - 1
+        shift = WEBHOOK_TIMEOUT_S - 1
         await asyncio.sleep(0.05)
         assert not call.done()
-        shift = TIMEOUT + 0.1
+        shift = WEBHOOK_TIMEOUT_S + 0.1
         with pytest.raises(Failure, match="within 30 s") as failed:
             await call
     assert failed.value.code == "WebhookTimeout"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring.text import sanitize as sanitize_module
-from mainspring.text.sanitize import MARGIN, sanitize
+from mainspring.text.sanitize import SECRET_MARGIN, sanitize
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
 
@@ -170,7 +170,7 @@ def test_a_secret_across_the_cut_is_masked() -> None:
 
 @pytest.mark.parametrize("limit", [2048, 8192])
 def test_a_secret_across_the_cut_of_a_huge_text_is_masked(limit: int) -> None:
-    part = limit // 2 + MARGIN
+    part = limit // 2 + SECRET_MARGIN
     for secret in (
         'password="' + "hunter 2" * 20 + '"',
         "token=" + "hunter2" * 1500,
@@ -206,7 +206,7 @@ def test_what_is_looked_through_for_secrets_does_not_grow_with_the_text(
 
     sanitize("token=(" * 1_000_000, limit)
 
-    assert sum(looked) <= limit + 2 * MARGIN
+    assert sum(looked) <= limit + 2 * SECRET_MARGIN
 
 
 def test_what_postgresql_cannot_store_is_replaced() -> None:

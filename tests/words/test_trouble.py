@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mainspring.health.trouble import REASONS, Trouble
+from mainspring.health.trouble import MOST_REASONS, Trouble
 
 log, edges = logging.getLogger("tests.trouble"), logging.getLogger("tests.trouble.edges")
 
@@ -52,7 +52,7 @@ def test_another_reason_is_told_but_not_another_number_and_not_without_end(
     assert len(lines(caplog)) == 1
     for n in range(100):
         trouble.failed("refused" + "!" * n)
-    assert len(lines(caplog)) == REASONS - 1
+    assert len(lines(caplog)) == MOST_REASONS - 1
 
 
 def test_what_is_over_soon_or_explained_by_something_else_is_not_told(

@@ -80,7 +80,7 @@ async def test_an_exception_that_takes_long_to_be_read_does_not_stand_on_the_eve
 async def test_an_exception_that_is_never_read_leaves_its_name_and_no_busy_thread(
     stage: Stage, tasks: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aside, "PATIENCE", 0.1)
+    monkeypatch.setattr(aside, "ASIDE_PATIENCE_S", 0.1)
 
     class Endless(Exception):
         def __str__(self) -> str:
@@ -120,8 +120,8 @@ async def test_an_attempt_that_is_stopped_while_its_exception_is_read_has_ended_
 async def test_threads_that_hang_in_what_they_read_are_few_and_said_to_be(
     stage: Stage, tasks: Registry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(aside, "PATIENCE", 0.1)
-    monkeypatch.setattr(aside, "MOST", 2)
+    monkeypatch.setattr(aside, "ASIDE_PATIENCE_S", 0.1)
+    monkeypatch.setattr(aside, "MOST_HANGING_THREADS", 2)
     over = threading.Event()
 
     class Waits(Exception):
@@ -177,7 +177,7 @@ async def test_many_exceptions_without_an_end_are_not_read_together() -> None:
 async def test_an_exception_that_loops_whatever_it_is_asked_for_leaves_no_busy_thread(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aside, "PATIENCE", 0.1)
+    monkeypatch.setattr(aside, "ASIDE_PATIENCE_S", 0.1)
 
     class Trap(Exception):
         def __getattr__(self, name: str) -> Any:
@@ -193,7 +193,7 @@ async def test_an_exception_that_loops_whatever_it_is_asked_for_leaves_no_busy_t
 async def test_what_an_exception_raises_when_it_is_read_ends_no_thread(
     monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]
 ) -> None:
-    monkeypatch.setattr(aside, "PATIENCE", 60.0)  # it is not waited for
+    monkeypatch.setattr(aside, "ASIDE_PATIENCE_S", 60.0)  # it is not waited for
     ended: list[object] = []
     monkeypatch.setattr(threading, "excepthook", ended.append)
 
@@ -246,7 +246,7 @@ def unique() -> Exception:
 
 
 async def test_what_needs_no_code_of_an_exception_is_known_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aside, "MOST", 0)  # as if so many hung
+    monkeypatch.setattr(aside, "MOST_HANGING_THREADS", 0)  # as if so many hung
     before = aside.counts["unread"]
 
     assert await aside.judge(Later(5000)) == Snoozed(timedelta(seconds=5000))

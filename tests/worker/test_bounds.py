@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from tests.worker.claims import CLAIM
 
 from mainspring.job import Claim
-from mainspring.worker.bounds import BEGINNING, DUTY, MARGIN, RESCAN, Bounds
+from mainspring.worker.bounds import BEGINNING, BOUND_MARGIN, DUTY, RESCAN, Bounds
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 NONE: set[str] = set()
@@ -30,8 +30,8 @@ def test_after_a_full_claim_the_next_starts_a_little_below_the_last_due_time_of_
     found = [*claims(NOON, later), *claims(NOON, queue="b", priority=0)]
     bounds.learn(found, NONE, bounded=False, now=later, started=10.0, ended=10.01)
 
-    assert low(bounds, 10.02) == later - MARGIN
-    assert low(bounds, 10.02, "b", 0) == NOON - MARGIN
+    assert low(bounds, 10.02) == later - BOUND_MARGIN
+    assert low(bounds, 10.02, "b", 0) == NOON - BOUND_MARGIN
     assert low(bounds, 10.02, "b", 2) == BEGINNING, "nothing is known of that lane"
     assert bounds.of(["a"], 10.02)[1], "something may be hidden"
 
@@ -68,7 +68,7 @@ def test_a_slow_scan_from_the_beginning_takes_a_small_part_of_the_time() -> None
     bounds = Bounds()
     bounds.learn([], {"a"}, bounded=False, now=NOON, started=10.0, ended=10.1)
 
-    assert low(bounds, 10.1) == NOON - MARGIN, "until then only what has come since"
+    assert low(bounds, 10.1) == NOON - BOUND_MARGIN, "until then only what has come since"
     assert bounds.of(["a"], 10.1 + 0.1 * DUTY - 0.01)[1]
     assert not bounds.of(["a"], 10.1 + 0.1 * DUTY)[1]
 
@@ -84,9 +84,9 @@ def test_a_queue_that_gave_its_whole_share_hides_nothing_though_the_others_are_d
     bounds = Bounds()
     bounds.learn(claims(NOON), {"b"}, bounded=False, now=NOON + timedelta(hours=1), started=10.0, ended=10.1)
 
-    assert low(bounds, 10.1) == NOON - MARGIN, "the rest of the backlog is seen"
+    assert low(bounds, 10.1) == NOON - BOUND_MARGIN, "the rest of the backlog is seen"
     assert low(bounds, 10.1, priority=3) == BEGINNING, "nothing is known of that lane"
-    assert low(bounds, 10.1, "b") == NOON + timedelta(hours=1) - MARGIN
+    assert low(bounds, 10.1, "b") == NOON + timedelta(hours=1) - BOUND_MARGIN
     assert not bounds.of(["a"], 10.1 + 0.1 * DUTY)[1], "the dry one is looked at again as often as that is affordable"
 
 

@@ -6,7 +6,7 @@ import logging
 import psycopg
 import pytest
 
-from mainspring.worker.service import LONGEST, SHORTEST, Service, backoff
+from mainspring.worker.service import LONGEST_BACKOFF_S, SHORTEST_BACKOFF_S, Service, backoff
 
 pytestmark = pytest.mark.anyio
 
@@ -91,7 +91,7 @@ async def test_what_passes_by_itself_is_logged_if_it_lasts_and_the_database_is_t
 def test_the_pause_after_failures_grows_is_spread_and_stays_bounded() -> None:
     pauses = {n: [backoff(n) for _ in range(200)] for n in (1, 2, 3, 50, 10_000)}
 
-    assert all(SHORTEST / 2 <= pause <= SHORTEST for pause in pauses[1])
+    assert all(SHORTEST_BACKOFF_S / 2 <= pause <= SHORTEST_BACKOFF_S for pause in pauses[1])
     assert max(pauses[1]) <= min(pauses[3])
-    assert all(LONGEST / 2 <= pause <= LONGEST for pause in pauses[50] + pauses[10_000])
+    assert all(LONGEST_BACKOFF_S / 2 <= pause <= LONGEST_BACKOFF_S for pause in pauses[50] + pauses[10_000])
     assert len(set(pauses[2])) > 100

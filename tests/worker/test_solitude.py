@@ -8,7 +8,7 @@ import pytest
 from tests.worker.stage import Stage
 
 from mainspring import Registry
-from mainspring.worker.solitude import SILENCE, WORK, Solitude
+from mainspring.worker.solitude import SOLITUDE_SILENCE_S, WORK, Solitude
 
 pytestmark = pytest.mark.anyio
 
@@ -109,14 +109,14 @@ async def test_a_worker_whose_probe_is_not_let_in_works_on() -> None:
 async def test_long_jobs_do_not_silence_a_worker_for_long() -> None:
     solitude = Solitude()
     solitude.look(True, 0.0)
-    solitude.look(True, SILENCE - 1)
-    assert solitude.silent(SILENCE - 1)
-    assert not solitude.silent(SILENCE)
+    solitude.look(True, SOLITUDE_SILENCE_S - 1)
+    assert solitude.silent(SOLITUDE_SILENCE_S - 1)
+    assert not solitude.silent(SOLITUDE_SILENCE_S)
 
-    solitude.look(True, SILENCE + WORK - 1)
-    assert not solitude.silent(SILENCE + WORK - 1)
-    solitude.look(True, SILENCE + WORK)
-    assert solitude.silent(SILENCE + WORK)
+    solitude.look(True, SOLITUDE_SILENCE_S + WORK - 1)
+    assert not solitude.silent(SOLITUDE_SILENCE_S + WORK - 1)
+    solitude.look(True, SOLITUDE_SILENCE_S + WORK)
+    assert solitude.silent(SOLITUDE_SILENCE_S + WORK)
 
 
 async def test_a_worker_with_a_cell_never_falls_silent() -> None:

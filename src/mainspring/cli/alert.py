@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.errors import UnknownName, ValidationError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ app = App(name="alert", help="See what somebody should look at.", help_format="p
 
 COLUMNS = ("ALERT", "SUBJECT", "SEVERITY", "OPENED", "COUNT", "RUNBOOK", "WHAT")
 OVER = ("CLOSED", "CLOSED BY")  # shown beside those by --all
-MOST = 10_000
+MOST_ALERTS = 10_000
 
 
 @app.command(name="list")
@@ -29,7 +29,7 @@ def list_alerts(
     name: str | None = None,
     org: str | None = None,
     limit: int = 100,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Show what fires now: alerts that are open, and what the state of the database says.
 
@@ -61,7 +61,12 @@ def list_alerts(
 
 @app.command
 def close(
-    name: str, subject: str = "", *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID
+    name: str,
+    subject: str = "",
+    *,
+    reason: str,
+    org: str | None = None,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Close an alert that somebody has looked at.
 
@@ -77,7 +82,7 @@ def close(
         connection: The database, and who acts.
     """
     with connection.client() as client:
-        found = [one for one in client.alerts.list(name=name, org=org, limit=MOST) if one.subject == subject]
+        found = [one for one in client.alerts.list(name=name, org=org, limit=MOST_ALERTS) if one.subject == subject]
         if len(found) > 1:
             orgs = ", ".join(sorted(one.org_id for one in found))
             raise ValidationError(f"org: it is open in {orgs}: say which by --org", field="org")

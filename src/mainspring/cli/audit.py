@@ -10,7 +10,7 @@ from uuid import UUID
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ app = App(name="audit", help="See who did what, and check that nobody changed it
 
 COLUMNS = ("AT", "EVENT", "ORG", "BY", "JOB", "TASK", "ATTEMPT", "ID", "DETAIL")
 GLANCE = 200  # characters of what an event brings along
-BROKEN = 1  # the exit code when something is not as it was sealed
+EXIT_BROKEN_SEAL = 1  # the exit code when something is not as it was sealed
 
 
 @app.command(name="list")
@@ -34,7 +34,7 @@ def list_events(
     until: datetime | None = None,
     before: int | None = None,
     limit: int = 50,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Show events, newest first; of one job all of them, in order.
 
@@ -63,7 +63,7 @@ def list_events(
 
 
 @app.command
-def seal(*, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def seal(*, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Seal now what workers would seal within a minute.
 
     Args:
@@ -76,7 +76,7 @@ def seal(*, org: str | None = None, connection: ConnectionOptions = UNSAID) -> N
 
 
 @app.command
-def head(*, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def head(*, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Show the last seal of each organisation: keep the hashes where the database's owner cannot reach them.
 
     Args:
@@ -96,7 +96,7 @@ def verify(
     *,
     org: str | None = None,
     head: Annotated[str | None, Parameter(show_default=False)] = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> int:
     """Recompute every seal; fails, and names them, if rows were changed, removed or put in.
 
@@ -110,7 +110,7 @@ def verify(
     findings = [finding for verified in found for finding in verified.findings]
     if connection.json:
         output.as_json({"ok": not findings, "organisations": found})
-        return BROKEN if findings else 0
+        return EXIT_BROKEN_SEAL if findings else 0
     rows = ((v.org_id, v.seals, v.rows, v.waiting, v.oldest_waiting, len(v.findings)) for v in found)
     columns = ("ORG", "SEALS", "SEALED EVENTS", "NOT YET SEALED", "SINCE", "WRONG")
     output.table(columns, rows, "There are no events.")
@@ -118,7 +118,7 @@ def verify(
         output.say(str(finding))
     count = len(findings)
     output.say(f"{count} finding{'s' * (count != 1)}" if count else "Nothing was changed, removed or put in.")
-    return BROKEN if findings else 0
+    return EXIT_BROKEN_SEAL if findings else 0
 
 
 def _progress(org: str, seals: int, rows: int) -> None:

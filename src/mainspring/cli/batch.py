@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 
 if TYPE_CHECKING:
     from mainspring.together.batch import Batch
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 app = App(name="batch", help="See how far batches are, retry what failed, cancel.", help_format="plaintext")
 
 COLUMNS = ("ID", "NAME", "STATE", "DONE", "TOTAL", "SUCCEEDED", "FAILED", "DEAD", "CANCELLED", "RUNNING", "CREATED")
-COUNTS = ("total", "succeeded", "failed", "dead", "cancelled", "running", "waiting")
-INTERVAL = 0.5
-WIDTH = 24  # of the bar
+BATCH_COUNTS = ("total", "succeeded", "failed", "dead", "cancelled", "running", "waiting")
+BATCH_LOOK_S = 0.5
+BAR_WIDTH = 24  # of the bar
 
 
 @app.command(name="list")
@@ -28,7 +28,7 @@ def list_batches(
     *,
     state: Literal["open", "running", "stopping", "finished"] | None = None,
     limit: int = 20,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Show batches, newest first, with their counts.
 
@@ -53,7 +53,7 @@ def show(
     batch: UUID,
     *,
     watch: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Show one batch: its counts, its policy, and which of its jobs failed.
 
@@ -83,7 +83,7 @@ def show(
 
 
 @app.command(name="retry-failed")
-def retry_failed(batch: UUID, *, reason: str, connection: ConnectionOptions = UNSAID) -> None:
+def retry_failed(batch: UUID, *, reason: str, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Replay the jobs of a batch that failed or died, and only those.
 
     Its on-finish job runs again when they have ended.
@@ -101,7 +101,7 @@ def retry_failed(batch: UUID, *, reason: str, connection: ConnectionOptions = UN
 
 
 @app.command
-def cancel(batch: UUID, *, reason: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def cancel(batch: UUID, *, reason: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Cancel what has not started of a batch, and ask what runs to stop.
 
     Args:
@@ -131,11 +131,11 @@ def _watched(client: Any, batch: Batch, as_json: bool) -> Batch:
             if batch.state == "finished":
                 return batch
             last = counts
-            time.sleep(INTERVAL)
+            time.sleep(BATCH_LOOK_S)
             batch = client.batches.get(batch.id)
     with Live(bar(batch), console=console, refresh_per_second=4) as live:
         while batch.state != "finished":
-            time.sleep(INTERVAL)
+            time.sleep(BATCH_LOOK_S)
             batch = client.batches.get(batch.id)
             live.update(bar(batch))
     return batch
@@ -143,9 +143,9 @@ def _watched(client: Any, batch: Batch, as_json: bool) -> Batch:
 
 def bar(batch: Batch) -> str:
     """How far a batch is, in one line."""
-    full = int(WIDTH * batch.percent / 100)
-    said = " · ".join(f"{name} {getattr(batch, name)}" for name in COUNTS[1:] if getattr(batch, name))
-    return f"{output.line(batch.name)}  {'█' * full}{'░' * (WIDTH - full)}  {batch.ended} of {batch.total}  {said}"
+    full = int(BAR_WIDTH * batch.percent / 100)
+    said = " · ".join(f"{name} {getattr(batch, name)}" for name in BATCH_COUNTS[1:] if getattr(batch, name))
+    return f"{output.line(batch.name)}  {'█' * full}{'░' * (BAR_WIDTH - full)}  {batch.ended} of {batch.total}  {said}"
 
 
 def _failed(client: Any, batch: UUID) -> list[dict[str, Any]]:
@@ -164,7 +164,7 @@ def _about(batch: Batch) -> dict[str, Any]:
 
 
 def _counts(batch: Batch) -> dict[str, Any]:
-    return {name: getattr(batch, name) for name in COUNTS}
+    return {name: getattr(batch, name) for name in BATCH_COUNTS}
 
 
 def _document(batch: Batch) -> dict[str, Any]:

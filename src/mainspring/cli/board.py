@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from mainspring.cli.output import line
-from mainspring.db.pulse import MOST, Board, FailureCount, LanePulse, Mate, Pulse
+from mainspring.db.pulse import MOST_COUNTED, Board, FailureCount, LanePulse, Mate, Pulse
 from mainspring.text.sanitize import mask
 from mainspring.text.span import span
 
-WIDTH, HEIGHT = 80, 24
+BOARD_WIDTH, HEIGHT = 80, 24
 BARS: Final = "▁▂▃▄▅▆▇█"
-QUEUES: Final = ("QUEUE", "READY", "RUNNING", "OLDEST", "TARGET", "")
+QUEUE_COLUMNS: Final = ("QUEUE", "READY", "RUNNING", "OLDEST", "TARGET", "")
 WORKERS: Final = ("WORKER", "LOAD", "", "SEEN", "")
 FAILURES: Final = ("FAILED", "LAST", "TIMES", "ERROR")
 FIXED: Final = 10  # lines that are always there: the numbers, three headings, the lines between them
@@ -28,7 +28,7 @@ def draw(
     board: Board,
     history: Sequence[float],
     *,
-    width: int = WIDTH,
+    width: int = BOARD_WIDTH,
     height: int = HEIGHT,
     hint: str = "",
 ) -> RenderableType:
@@ -44,7 +44,7 @@ def draw(
     return Group(
         _head(name, pulse, hint),
         *_numbers(pulse, board, history),
-        _section(QUEUES, width, [_lane(lane) for lane in lanes[:most_lanes]], "all are idle"),
+        _section(QUEUE_COLUMNS, width, [_lane(lane) for lane in lanes[:most_lanes]], "all are idle"),
         _section(WORKERS, width, [_mate(mate) for mate in mates[:most_mates]], "none is alive"),
         _section(FAILURES, width, [_failure(failure) for failure in board.failures[:most_failures]], "nothing of late"),
     )
@@ -136,7 +136,7 @@ def _ago(seconds: float) -> str:
 
 
 def _count(count: int) -> str:
-    return f"{MOST:,}+" if count >= MOST else f"{count:,}"
+    return f"{MOST_COUNTED:,}+" if count >= MOST_COUNTED else f"{count:,}"
 
 
 def _spark(history: Sequence[float]) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import App
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 
 if TYPE_CHECKING:
     from mainspring.db.breakers import BreakerRow
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 app = App(name="breaker", help="See and force circuit breakers.", help_format="plaintext")
 
 COLUMNS = ("BREAKER", "STATE", "SINCE", "FAILURES", "NEXT PROBE", "WAITING", "FORCED BY", "REASON")
-MOST = 10_000  # jobs are counted up to here
+MOST_STOPPED_COUNTED = 10_000  # jobs are counted up to here
 
 
 @app.command(name="list")
-def list_breakers(*, org: str | None = None, limit: int = 100, connection: ConnectionOptions = UNSAID) -> None:
+def list_breakers(
+    *, org: str | None = None, limit: int = 100, connection: ConnectionOptions = UNSAID_CONNECTION
+) -> None:
     """Show every breaker, and the keys that are open or forced.
 
     FAILURES are those of the window that its rule speaks of. WAITING are jobs that
@@ -45,7 +47,7 @@ def show(
     key: str | None = None,
     org: str | None = None,
     limit: int = 100,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Show one breaker, its rule, and the keys of it that are or were in trouble.
 
@@ -66,7 +68,12 @@ def show(
 
 @app.command(name="open")
 def open_breaker(
-    name: str, *, reason: str, key: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
+    name: str,
+    *,
+    reason: str,
+    key: str | None = None,
+    org: str | None = None,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Hold the jobs that need a dependency until somebody closes its breaker or makes it automatic again.
 
@@ -89,7 +96,12 @@ def open_breaker(
 
 @app.command
 def close(
-    name: str, *, reason: str, key: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
+    name: str,
+    *,
+    reason: str,
+    key: str | None = None,
+    org: str | None = None,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Let all calls through, whatever they meet, until somebody opens the breaker or makes it automatic again.
 
@@ -109,7 +121,12 @@ def close(
 
 @app.command
 def auto(
-    name: str, *, reason: str, key: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
+    name: str,
+    *,
+    reason: str,
+    key: str | None = None,
+    org: str | None = None,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Let the calls decide again.
 
@@ -137,7 +154,7 @@ def _row(row: BreakerRow) -> tuple[object, ...]:
     if row.key is not None and row.org_id != "default":
         name += f" ({row.org_id})"
     state = f"forced {row.forced}" if row.forced else row.state.replace("_", " ")
-    waiting = row.waiting if row.waiting < MOST else f"{MOST}+"
+    waiting = row.waiting if row.waiting < MOST_STOPPED_COUNTED else f"{MOST_STOPPED_COUNTED}+"
     return name, state, row.since, row.failed, row.next_probe, waiting, row.forced_by, row.forced_reason
 
 

@@ -19,7 +19,7 @@ COMMANDS = {
     "discard": 'mainspring dead discard {} --reason "…"',
     "fix-forward": 'mainspring dead fix {} --set field=value --reason "…"',
 }
-ATTEMPTS = ("ATTEMPT", "OUTCOME", "STARTED", "ENDED", "WORKER", "ERROR")
+ATTEMPT_COLUMNS = ("ATTEMPT", "OUTCOME", "STARTED", "ENDED", "WORKER", "ERROR")
 
 
 def line(code: str | None, text: str | None) -> str:
@@ -57,7 +57,7 @@ def tell(case: Case, now: datetime) -> None:
         output.block(error["stack"])
     errors = ((a, a.error or {}) for a in case.attempts)
     rows = ((a.attempt, a.outcome, a.started_at, a.ended_at, a.worker, _of(e)) for a, e in errors)
-    output.table(ATTEMPTS, rows, "It has no attempts.")
+    output.table(ATTEMPT_COLUMNS, rows, "It has no attempts.")
 
 
 def tell_fix(made: Fix, task: str) -> None:

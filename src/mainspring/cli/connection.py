@@ -134,7 +134,7 @@ def _limit(app: App | None) -> float:
 
 
 #: Nothing said: the environment decides.
-UNSAID = ConnectionOptions()
+UNSAID_CONNECTION = ConnectionOptions()
 
 
 def place_of(app: str) -> str:

@@ -15,7 +15,7 @@ from cyclopts import App, Parameter
 import mainspring.contrib  # noqa: F401 (what the error codes of blocks mean)
 from mainspring.cli import output
 from mainspring.cli.case import line, tell, tell_fix
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.cli.editor import edited
 from mainspring.cli.exits import complain, exit_code
 from mainspring.cli.job import pairs
@@ -25,7 +25,7 @@ app = App(name="dead", help="Find dead letters, see why they died, and decide ab
 
 COLUMNS = ("ID", "TASK", "STATE", "QUEUE", "ATTEMPT", "FINISHED", "FINGERPRINT", "ERROR")
 GROUPS = ("FINGERPRINT", "COUNT", "TASK", "OLDEST", "NEWEST", "EXAMPLE", "ERROR")
-EMPTY = "There are no such dead letters."
+NO_DEAD_LETTERS = "There are no such dead letters."
 DONE = {"replay": "replayed", "discard": "discarded"}
 
 
@@ -83,7 +83,7 @@ class Many(Filter):
     """Only those of this organisation."""
 
 
-ANY, NONE = Filter(), Many()
+ANY, NO_FILTER = Filter(), Many()
 JobIds = Annotated[UUID, Parameter(help="Ids of jobs, in place of a filter.")]
 
 
@@ -95,7 +95,7 @@ def list_dead(
     before: UUID | None = None,
     org: str | None = None,
     only: Filter = ANY,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Show failed and dead jobs that nobody has decided about, newest first.
 
@@ -120,7 +120,11 @@ def list_dead(
             rows = (
                 (g.fingerprint, g.count, g.task, g.oldest, g.newest, g.example, line(g.code, g.message)) for g in found
             )
-            return output.as_json(found) if connection.json else output.table(GROUPS, rows, EMPTY, now=client.now())
+            return (
+                output.as_json(found)
+                if connection.json
+                else output.table(GROUPS, rows, NO_DEAD_LETTERS, now=client.now())
+            )
         letters, now = client.dead.list(limit=limit, before=before, org=org, **only.only), client.now()
     if connection.json:
         return output.as_json(letters)
@@ -137,11 +141,11 @@ def list_dead(
         )
         for d in letters
     )
-    return output.table(COLUMNS, lines, EMPTY, now=now)
+    return output.table(COLUMNS, lines, NO_DEAD_LETTERS, now=now)
 
 
 @app.command
-def show(job: UUID, *, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def show(job: UUID, *, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Show one dead letter: every attempt with its error, what the error means, and what to do.
 
     With --app it also knows the error codes of the application.
@@ -161,8 +165,8 @@ def replay(
     *jobs: JobIds,
     reason: str | None = None,
     rate: float | None = None,
-    meant: Many = NONE,
-    connection: ConnectionOptions = UNSAID,
+    meant: Many = NO_FILTER,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> int:
     """Make dead letters ready again, with all their attempts: by id, or many by filter.
 
@@ -185,7 +189,7 @@ def replay(
 
 @app.command
 def discard(
-    *jobs: JobIds, reason: str | None = None, meant: Many = NONE, connection: ConnectionOptions = UNSAID
+    *jobs: JobIds, reason: str | None = None, meant: Many = NO_FILTER, connection: ConnectionOptions = UNSAID_CONNECTION
 ) -> int:
     """Take dead letters off the list, and leave the jobs as they are: by id, or many by filter.
 
@@ -214,7 +218,7 @@ def fix(
     edit: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     org: str | None = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Enqueue a new job with a corrected payload in place of a dead one. With --app it is checked against the task.
 
@@ -297,7 +301,7 @@ def _many(verb: str, act: Callable[..., Any], how: dict[str, Any], meant: Many, 
     size = min(count.matched, meant.limit or count.matched)
     spread = f", over {size / how['rate']:g} s" if how.get("rate") else ""
     if meant.dry_run or not size:
-        said = f"{size} would be {DONE[verb]}{spread}." if size else EMPTY
+        said = f"{size} would be {DONE[verb]}{spread}." if size else NO_DEAD_LETTERS
         output.as_json(count) if connection.json else output.say(said)
         return 0
     if not (how["reason"] or "").strip():  # before anybody is asked

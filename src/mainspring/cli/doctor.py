@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 
 if TYPE_CHECKING:
     from mainspring.health.doctor import Finding
@@ -16,7 +16,9 @@ PROBLEM = 1  # exit code
 
 
 def doctor(
-    *, deep: Annotated[bool, Parameter(negative="", show_default=False)] = False, connection: ConnectionOptions = UNSAID
+    *,
+    deep: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> int:
     """Look at the database, its settings and the engine's tables; each finding says what to do.
 

@@ -27,7 +27,7 @@ from mainspring.text.sanitize import mask_shapes
 
 USAGE = 2  # the command was typed wrongly
 DATABASE = 5
-LONGEST = 1000  # complaint, in characters
+LONGEST_COMPLAINT = 1000  # complaint, in characters
 
 #: The first class that fits decides.
 EXITS: tuple[tuple[type[MainspringError], int], ...] = (
@@ -60,5 +60,5 @@ def exit_code(error: MainspringError) -> int:
 
 def complain(message: str) -> None:
     """Say what is wrong, in one line; what somebody typed is not repeated in full."""
-    text = line(" ".join(mask_shapes(message[: 4 * LONGEST]).split()))
-    print("mainspring:", text if len(text) <= LONGEST else f"{text[:LONGEST]}…", file=sys.stderr)
+    text = line(" ".join(mask_shapes(message[: 4 * LONGEST_COMPLAINT]).split()))
+    print("mainspring:", text if len(text) <= LONGEST_COMPLAINT else f"{text[:LONGEST_COMPLAINT]}…", file=sys.stderr)

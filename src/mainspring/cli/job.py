@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 
 import mainspring.contrib  # noqa: F401 (what the error codes of blocks mean)
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.codes import explained
 from mainspring.dedupe import Mode
 from mainspring.errors import JobNotFound, TransitionRefused, ValidationError
@@ -40,7 +40,7 @@ def enqueue(
     mode: Mode | None = None,
     org: str | None = None,
     actor: str | None = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Enqueue a job. With --app its payload is checked against the task.
 
@@ -87,7 +87,7 @@ def list_jobs(
     org: str | None = None,
     before: UUID | None = None,
     limit: int = 50,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Show jobs, newest first.
 
@@ -111,7 +111,11 @@ def list_jobs(
 
 @app.command
 def show(
-    job: UUID | None = None, *, key: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
+    job: UUID | None = None,
+    *,
+    key: str | None = None,
+    org: str | None = None,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Show one job: its envelope, its state, its attempts and its error.
 
@@ -148,7 +152,11 @@ def show(
 
 @app.command
 def explain(
-    job: UUID | None = None, *, key: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
+    job: UUID | None = None,
+    *,
+    key: str | None = None,
+    org: str | None = None,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Say why a job is not running (yet): the claim's own conditions, one by one.
 
@@ -180,7 +188,7 @@ def cancel(
     key: str | None = None,
     org: str | None = None,
     reason: str | None = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Stop a job: at once while it waits, by its token while it runs.
 
@@ -214,7 +222,7 @@ def reschedule(
     key: str | None = None,
     org: str | None = None,
     reason: str | None = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Move a job that waits to another time.
 
@@ -237,7 +245,7 @@ def reschedule(
 
 
 @app.command(name=("retry", "replay"))
-def retry(job: UUID, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def retry(job: UUID, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Make a failed or dead job ready again, with all its attempts; for many see `mainspring dead replay`.
 
     Args:

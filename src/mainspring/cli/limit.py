@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import App
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ COLUMNS = ("LIMIT", "OF", "RULE", "USED", "WAITING", "SAID BY")
 
 
 @app.command(name="list")
-def list_limits(*, connection: ConnectionOptions = UNSAID) -> None:
+def list_limits(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Show every limit, how much of it is used, and how many jobs wait because of it.
 
     USED is what was let in during the last window, or runs now; of a limit by
@@ -36,7 +36,7 @@ def list_limits(*, connection: ConnectionOptions = UNSAID) -> None:
 
 
 @app.command
-def show(name: str, *, connection: ConnectionOptions = UNSAID) -> None:
+def show(name: str, *, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Show one limit.
 
     Args:
@@ -63,7 +63,7 @@ def set_limit(
     concurrency: int | None = None,
     in_order: bool | None = None,
     reason: str | None = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Set a limit, or change one; what is not said stays as it is.
 
@@ -119,7 +119,7 @@ def set_limit(
 
 
 @app.command
-def drop(name: str, *, reason: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def drop(name: str, *, reason: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Take a limit away; jobs that waited because of it start as others do.
 
     Args:
@@ -137,7 +137,7 @@ def drop(name: str, *, reason: str | None = None, connection: ConnectionOptions 
 
 
 @app.command
-def reset(name: str, *, reason: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def reset(name: str, *, reason: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Let what the code declares hold again, after somebody said otherwise.
 
     Args:
@@ -167,9 +167,9 @@ def _used(row: LimitRow) -> str:
 
 
 def _waiting(row: LimitRow) -> str:
-    from mainspring.db.limits import COUNTED
+    from mainspring.db.limits import MOST_WAITING_COUNTED
 
-    return f"{row.waiting}{'+' * (row.waiting >= COUNTED)}"
+    return f"{row.waiting}{'+' * (row.waiting >= MOST_WAITING_COUNTED)}"
 
 
 def _said_by(row: LimitRow) -> str:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 WatchMode = Literal["jobs", "all", "pulse"]
 MoneyFeed: TypeAlias = "Callable[[], Iterable[LedgerEntry]]"  # what has moved since the last time it was asked
 
-MOST = 12  # lines a second; what goes wrong comes on top
-QUIET = 10  # seconds without a line, where nobody can see one that is written over
+MOST_LINES = 12  # lines a second; what goes wrong comes on top
+QUIET_S = 10  # seconds without a line, where nobody can see one that is written over
 #: How lines look in a terminal, by where they left their job.
 STYLES = {"succeeded": "", "retried": "yellow", "rescued": "yellow", "failed": "bold red", "dead": "bold red"}
 #: What the sandbox calls money that moved, or did not.
@@ -75,7 +75,7 @@ class Screen:
         if self._silent:
             return
         if self._console is None:
-            if time.monotonic() > self._said + QUIET:
+            if time.monotonic() > self._said + QUIET_S:
                 self.say(text)
             return
         self.clear()
@@ -130,7 +130,7 @@ class Live:
                                 moment, seen = await run_async(door, pulse(sql, since)), None
                                 if self._watch != "pulse":
                                     own = self._watch == "all"
-                                    looked = ended(sql, since, moment.until, self._subjects, MOST, own=own)
+                                    looked = ended(sql, since, moment.until, self._subjects, MOST_LINES, own=own)
                                     seen = _read(await run_async(door, looked))
                                 since = moment.until
                                 self._tell(moment, seen)

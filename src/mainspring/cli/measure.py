@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 
 if TYPE_CHECKING:
     from mainspring.health.measure import Measure
@@ -18,7 +18,7 @@ COLUMNS = ("MEASURE", "KIND", "LABELS", "VALUE", "PROBLEM")
 
 
 @app.command(name="list")
-def list_measures(*, connection: ConnectionOptions = UNSAID) -> None:
+def list_measures(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Ask every measure that the application declares, and show what it answers.
 
         mainspring measure list --app shop:app

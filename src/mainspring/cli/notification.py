@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import App
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def list_notifications(
     recipient: str | None = None,
     org: str | None = None,
     limit: int = 50,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Show notifications, newest first.
 
@@ -60,7 +60,7 @@ def list_notifications(
 
 
 @app.command
-def show(id: UUID, *, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def show(id: UUID, *, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Show one notification: how it stands and why, its stamps, its provider's id, and its job; not the text.
 
     Args:
@@ -76,7 +76,7 @@ def show(id: UUID, *, org: str | None = None, connection: ConnectionOptions = UN
 
 
 @app.command
-def resend(id: UUID, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def resend(id: UUID, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Clear the stamp of a notification, and enqueue the job that sends it again.
 
     The provider gets another key, so the message arrives a second time. One that
@@ -103,7 +103,9 @@ def resend(id: UUID, *, reason: str, org: str | None = None, connection: Connect
 
 
 @app.command
-def rates(*, since: datetime | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def rates(
+    *, since: datetime | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION
+) -> None:
     """Show how deliveries ended, by template and channel. RATE is the part that was sent of those that ended.
 
     Args:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mainspring.events import Observer
     from mainspring.worker import Worker
 
-LOOK = 30.0  # seconds between looks at the database for alerts
+ALERT_LOOK_S = 30.0  # seconds between looks at the database for alerts
 
 
 class Observers:
@@ -51,7 +51,7 @@ class Observers:
     async def look(self) -> None:
         """Look for alerts in the database, now and then, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(ALERT_LOOK_S)
             with suppress(Exception):  # the database is away: that is told already
                 found = await asyncio.to_thread(self._reader)
                 if found is not None:

@@ -7,14 +7,14 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.errors import ValidationError
 
 app = App(name="org", help="Rotate and erase the keys of organisations.", help_format="plaintext")
 
 
 @app.command
-def rotate(org: str, *, reason: str, connection: ConnectionOptions = UNSAID) -> None:
+def rotate(org: str, *, reason: str, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Give an organisation a new key for what is written from now on. Needs the application, which has the master key.
 
     Args:
@@ -34,7 +34,7 @@ def erase(
     *,
     reason: str,
     yes: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Delete an organisation's keys: what they encrypted can be read by nobody any more. There is no way back.
 

@@ -17,16 +17,16 @@ import msgspec
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.sandbox import PLACE
+from mainspring.cli.sandbox import SANDBOX_FILE
 from mainspring.errors import ConfigurationError, UnknownName, ValidationError
 
 app = App(name="outbox", help="See what the sandbox received, and break things there.", help_format="plaintext")
 
 COLUMNS = ("ID", "KIND", "AT", "TO", "WHAT")
 FAULTS = ("PROVIDER", "KIND", "RATE", "TIMES", "STATUS", "SECONDS", "PATH")
-NONE = "no sandbox runs here: give --sandbox, set MAINSPRING_SANDBOX, or run `mainspring sandbox run`"
-TIMEOUT = 10.0
-MOST = 1000  # entries
+NO_SANDBOX = "no sandbox runs here: give --sandbox, set MAINSPRING_SANDBOX, or run `mainspring sandbox run`"
+OUTBOX_TIMEOUT_S = 10.0
+MOST_ENTRIES = 1000  # entries
 
 
 @Parameter(name="*")
@@ -53,13 +53,13 @@ class Desk:
         )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(request, timeout=TIMEOUT) as answer:
+            with opener.open(request, timeout=OUTBOX_TIMEOUT_S) as answer:
                 return msgspec.json.decode(answer.read())
         except urllib.error.HTTPError as error:
             with error:
                 return self._refused(error)
         except (OSError, msgspec.DecodeError):
-            raise ConfigurationError(f"sandbox: nothing answers at {base}; {NONE}") from None
+            raise ConfigurationError(f"sandbox: nothing answers at {base}; {NO_SANDBOX}") from None
 
     def _refused(self, error: urllib.error.HTTPError) -> Any:
         if error.code == 404:
@@ -85,8 +85,8 @@ def list_entries(*, kind: list[str] | None = None, limit: int = 50, desk: Desk =
         limit: At most so many, up to 1000.
         desk: The sandbox.
     """
-    if not 1 <= limit <= MOST:
-        raise ValidationError(f"limit: is not between 1 and {MOST}", field="limit")
+    if not 1 <= limit <= MOST_ENTRIES:
+        raise ValidationError(f"limit: is not between 1 and {MOST_ENTRIES}", field="limit")
     found = desk.ask("GET", "outbox", kind=kind or None, limit=limit)
     if desk.json:
         return output.as_json(found, secrets=False)
@@ -194,6 +194,6 @@ def _to(entry: dict[str, Any]) -> object:
 
 def _here() -> str:
     try:
-        return str(msgspec.json.decode(PLACE.read_bytes())["url"])
+        return str(msgspec.json.decode(SANDBOX_FILE.read_bytes())["url"])
     except (OSError, msgspec.DecodeError, KeyError, TypeError):
-        raise ConfigurationError(f"sandbox: {NONE}") from None
+        raise ConfigurationError(f"sandbox: {NO_SANDBOX}") from None

@@ -30,7 +30,7 @@ _UNFIT_JSON: Final = re.compile(UNSEEN.pattern.replace("\x00-\x1f", "", 1))
 #: A table's last column has at least so much room, or as much as it needs.
 FOLDED: Final = 30
 #: Lines of a pipe are not folded.
-ENDLESS: Final = 100_000
+PIPE_WIDTH: Final = 100_000
 
 
 def as_json(value: Any, *, compact: bool = False, secrets: bool = True) -> None:
@@ -122,7 +122,7 @@ def marked(findings: Iterable[tuple[str, str, str, str]]) -> None:
     draw(console(), grid)
 
 
-def console(pipe: int = ENDLESS) -> Console:
+def console(pipe: int = PIPE_WIDTH) -> Console:
     """Where pictures go: a terminal, or a pipe of this width."""
     from rich.console import Console
 

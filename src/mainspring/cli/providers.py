@@ -16,7 +16,7 @@ from mainspring.sandbox.environment import environment as environment
 if TYPE_CHECKING:
     from mainspring.sandbox import Sandbox
 
-PORT, SMTP_PORT = 8025, 1025  # where they are free
+SANDBOX_PORT, SMTP_PORT = 8025, 1025  # where they are free
 FILE = "sandbox.json"  # where other commands find it
 
 
@@ -43,7 +43,7 @@ class SandboxProviders:
             raise ConfigurationError("`mainspring up` needs an extra: pip install 'mainspring[up]'") from None
         self._books.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._sandbox = Sandbox(port=_free(PORT), smtp_port=_free(SMTP_PORT), path=self._books).start()
+            self._sandbox = Sandbox(port=_free(SANDBOX_PORT), smtp_port=_free(SMTP_PORT), path=self._books).start()
         except OSError:  # somebody was faster
             self._sandbox = Sandbox(path=self._books).start()
         url = self._sandbox.url

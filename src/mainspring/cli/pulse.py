@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-LOOK = 1.0  # seconds
-MARGIN = 2.0  # seconds beyond its lease that a process may be silent
+PULSE_LOOK_S = 1.0  # seconds
+PULSE_MARGIN_S = 2.0  # seconds beyond its lease that a process may be silent
 LAST_WORDS = 5.0  # seconds to write down where it stands
 
 
@@ -39,12 +39,12 @@ class PulsePipe:
         """End a process in which nothing runs any more; one that somebody has stopped is let be."""
         looked = time.monotonic()
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(PULSE_LOOK_S)
             now = time.monotonic()
-            if now - looked > LOOK + MARGIN or stopped(process.pid):  # we were stopped, or it is
+            if now - looked > PULSE_LOOK_S + PULSE_MARGIN_S or stopped(process.pid):  # we were stopped, or it is
                 self._heard = now
             looked = now
-            if now - self._heard > self._lease + MARGIN:
+            if now - self._heard > self._lease + PULSE_MARGIN_S:
                 told(now - self._heard)
                 with suppress(ProcessLookupError):
                     process.send_signal(signal.SIGABRT)  # which makes it say where it stands
@@ -79,7 +79,7 @@ def fuse(lease: float) -> None:
     By a thread in C, which runs also while something holds the interpreter's lock. Whoever was stopped for so long
     ends, too: it has lost its jobs.
     """
-    faulthandler.dump_traceback_later(lease + MARGIN, exit=True)
+    faulthandler.dump_traceback_later(lease + PULSE_MARGIN_S, exit=True)
 
 
 def stopped(pid: int) -> bool:

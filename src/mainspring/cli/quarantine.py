@@ -5,7 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 
 app = App(name="quarantine", help="See tasks that kill workers, and let them go.", help_format="plaintext")
 
@@ -13,7 +13,7 @@ COLUMNS = ("TASK", "SINCE", "WORKERS", "NEXT PROBE", "WAITING")
 
 
 @app.command(name="list")
-def list_quarantine(*, connection: ConnectionOptions = UNSAID) -> None:
+def list_quarantine(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Show every task whose jobs have killed several workers.
 
     Its jobs wait, but for one a second at most, which runs alone as a probe. The
@@ -31,7 +31,7 @@ def list_quarantine(*, connection: ConnectionOptions = UNSAID) -> None:
 
 
 @app.command
-def release(task: str, *, reason: str, connection: ConnectionOptions = UNSAID) -> None:
+def release(task: str, *, reason: str, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Let a task go: its jobs run like others again, and what it killed is forgotten.
 
         mainspring quarantine release resize --reason "fixed in 4.2"

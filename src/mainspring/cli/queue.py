@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 
 from mainspring.category import DEAD_LETTER
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.errors import NotPermitted, ValidationError
 from mainspring.text.span import span
 from mainspring.text.texts import did_you_mean
@@ -19,11 +19,11 @@ from mainspring.text.texts import did_you_mean
 app = App(name="queue", help="See, pause and resume queues.", help_format="plaintext")
 
 COLUMNS = ("QUEUE", "READY", "OLDEST", "TARGET", "PAUSED", "BY", "REASON")
-MOST = 10_000  # jobs are counted up to here
+MOST_READY = 10_000  # jobs are counted up to here
 
 
 @app.command(name="list")
-def list_queues(*, connection: ConnectionOptions = UNSAID) -> None:
+def list_queues(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Show every queue: how many jobs are ready, how late the oldest is, and who paused it.
 
     TARGET is how late a job of the queue may start. Dead letters are in no queue of these: see `mainspring dead list`.
@@ -33,14 +33,14 @@ def list_queues(*, connection: ConnectionOptions = UNSAID) -> None:
     if connection.json:
         return output.as_json([{**msgspec.structs.asdict(queue), "late": queue.late} for queue in found])
     rows = (
-        (q.name, q.ready if q.ready < MOST else f"{MOST}+", _span(q.oldest_age_s), _span(q.start_target_s), q.paused_at,
-         q.paused_by, q.pause_reason) for q in found if q.name != DEAD_LETTER  # nothing is ever ready there
+        (q.name, q.ready if q.ready < MOST_READY else f"{MOST_READY}+", _span(q.oldest_age_s), _span(q.start_target_s),
+         q.paused_at, q.paused_by, q.pause_reason) for q in found if q.name != DEAD_LETTER  # none is ready there
     )  # fmt: skip
     return output.table(COLUMNS, rows, "There are no queues.", now=now)
 
 
 @app.command
-def pause(queue: str, *, reason: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def pause(queue: str, *, reason: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Stop claims from a queue; jobs that run finish.
 
     When it returns, no further claim commits.
@@ -64,7 +64,7 @@ def pause(queue: str, *, reason: str | None = None, connection: ConnectionOption
 
 
 @app.command
-def resume(queue: str, *, reason: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def resume(queue: str, *, reason: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Start claims from a queue again.
 
     Args:
@@ -87,7 +87,7 @@ def fair(
     weight: Annotated[list[str] | None, Parameter(negative="")] = None,
     off: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     reason: str | None = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Let the organisations of a queue take turns; without a queue, show where they do.
 
@@ -132,7 +132,7 @@ def depth(
     most: int | None = None,
     off: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     reason: str | None = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Show how many jobs of a queue are ready, or refuse best-effort jobs while so many are.
 
@@ -153,12 +153,12 @@ def depth(
     with connection.client() as client:
         if most is not None or off:
             client.limits.depth(queue, None if off else most, reason=reason)
-        ready = client.depth(queue, limit=MOST)
+        ready = client.depth(queue, limit=MOST_READY)
         bound = next((found.max_depth for found in client.queues() if found.name == queue), None)
     if connection.json:
         return output.as_json({"queue": queue, "ready": ready, "max_depth": bound})
     rule = "refuses nothing" if bound is None else f"refuses best-effort jobs from {bound} on"
-    return output.say(f"{queue} has {ready}{'+' * (ready >= MOST)} ready jobs, and {rule}")
+    return output.say(f"{queue} has {ready}{'+' * (ready >= MOST_READY)} ready jobs, and {rule}")
 
 
 def _read_weights(pairs: list[str]) -> dict[str, int]:

@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.text.span import span
 
 
@@ -20,7 +20,7 @@ def run_due(
     budget: Annotated[timedelta, Parameter(show_default=span)] = timedelta(seconds=25),
     concurrency: int = 1,
     queues: str | None = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Run what is due once, for machines without a worker.
 

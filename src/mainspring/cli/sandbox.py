@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 app = App(name="sandbox", help="Run stand-ins for Stripe, SMS, mail and the rest.", help_format="plaintext")
 
 #: Where a sandbox that runs in this directory says how to reach it.
-PLACE = DATA / "sandbox.json"
+SANDBOX_FILE = DATA / "sandbox.json"
 
 
 @app.command
@@ -67,7 +67,7 @@ def env(*, data: Path = DATA) -> None:
     from mainspring.cli.providers import environment
 
     try:
-        known = documents.loads((data / PLACE.name).read_text())
+        known = documents.loads((data / SANDBOX_FILE.name).read_text())
         found = environment(known["url"], known["smtp_port"], known.get("stripe_webhook_secret") or "")
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigurationError(
@@ -79,7 +79,7 @@ def env(*, data: Path = DATA) -> None:
 
 
 @contextmanager
-def announced(sandbox: Sandbox, place: Path = PLACE) -> Iterator[None]:
+def announced(sandbox: Sandbox, place: Path = SANDBOX_FILE) -> Iterator[None]:
     """Say how to reach it as long as it runs, for commands in this directory."""
     place.parent.mkdir(parents=True, exist_ok=True)
     said = documents.dumps({"url": sandbox.url, "smtp_port": sandbox.smtp_port, "pid": os.getpid()})

@@ -9,8 +9,8 @@ import msgspec
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
-from mainspring.declare.registry import ENGINE
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
+from mainspring.declare.registry import ENGINE_REGISTRY
 from mainspring.errors import ValidationError
 from mainspring.text.document import read_payload
 from mainspring.text.span import ago, span
@@ -34,7 +34,7 @@ def list_schedules(
     everything: Annotated[bool, Parameter(name="--all", negative="", show_default=False)] = False,
     after: str | None = None,
     limit: int = 100,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Show schedules: when each fires next, when it did last, and what became of it.
 
@@ -47,14 +47,16 @@ def list_schedules(
     """
     with connection.client() as client:
         found = client.schedules.list(org=org, after=after, limit=limit)
-    found = [row for row in found if everything or org is not None or row.declared_by != ENGINE]
+    found = [row for row in found if everything or org is not None or row.declared_by != ENGINE_REGISTRY]
     if connection.json:
         return output.as_json([_told(row) for row in found])
     return output.table(COLUMNS, map(_row, found), "There are no schedules.")
 
 
 @app.command
-def show(name: str, *, fires: int = 10, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def show(
+    name: str, *, fires: int = 10, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION
+) -> None:
     """Show one schedule: its definition, where it stands, and its last fires.
 
     Args:
@@ -89,7 +91,9 @@ def show(name: str, *, fires: int = 10, org: str | None = None, connection: Conn
 
 
 @app.command(name="next")
-def upcoming(name: str, count: int = 5, *, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def upcoming(
+    name: str, count: int = 5, *, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION
+) -> None:
     """Show when a schedule fires next, in UTC and in local time.
 
     Of a schedule over zones, the instants of all its zones in their order.
@@ -131,7 +135,7 @@ def create(
     org: str | None = None,
     replace: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     reason: str | None = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Create a schedule that any worker fires.
 
@@ -184,7 +188,7 @@ def run(
     zone: str | None = None,
     reason: str | None = None,
     org: str | None = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Fire a schedule once, now, beside its rule; also one that is paused.
 
@@ -204,7 +208,7 @@ def run(
 
 @app.command
 def pause(
-    name: str, *, reason: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
+    name: str, *, reason: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION
 ) -> None:
     """Stop a schedule from firing; jobs that it has made run.
 
@@ -228,7 +232,7 @@ def resume(
     catch_up: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     reason: str | None = None,
     org: str | None = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Let a schedule fire again, from now on.
 
@@ -248,7 +252,7 @@ def resume(
 
 @app.command
 def delete(
-    name: str, *, reason: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
+    name: str, *, reason: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION
 ) -> None:
     """Remove a schedule that was created at run time, or that is no longer declared; its fires and jobs stay.
 
@@ -264,7 +268,7 @@ def delete(
 
 
 @app.command
-def sync(*, reason: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def sync(*, reason: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Write the schedules that an application declares to the database, as its workers do when they start.
 
     What it no longer declares is shown, and fires no more.

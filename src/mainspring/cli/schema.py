@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 
 if TYPE_CHECKING:
     from mainspring.db.status import VerbStatus
@@ -27,12 +27,12 @@ app = App(name="schema", help="Install and update the database schema.", help_fo
 
 
 @app.command
-def migrate(*, connection: ConnectionOptions = UNSAID) -> None:
+def migrate(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Apply the tables that are missing and replace the functions, views and triggers that have changed.
 
     With --app those of the application too; a second run changes nothing. What is new on a secured schema is secured.
     """
-    from mainspring.db.line import ENGINE
+    from mainspring.db.line import ENGINE_LINE
     from mainspring.db.migrate import migrate_all
 
     app = connection.application()
@@ -45,12 +45,12 @@ def migrate(*, connection: ConnectionOptions = UNSAID) -> None:
         tables = [f"applied tables {', '.join(map(str, applied.tables))}"] if applied.tables else []
         verbs = [f"replaced {_count(applied.verbs)}"] if applied.verbs else []
         newer = [f"its verbs stay, of the later edition {applied.newer}"] if applied.newer else []
-        name = f"schema {schema}" if line == ENGINE else line
+        name = f"schema {schema}" if line == ENGINE_LINE else line
         print(f"{name}:", "; ".join(tables + verbs + newer) or "nothing to do")
 
 
 @app.command
-def status(*, connection: ConnectionOptions = UNSAID) -> None:
+def status(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Show tables and verbs, and whether the schema is secured; fails if it does not fit this version.
 
     Verbs are the functions, views and triggers.
@@ -83,7 +83,7 @@ def status(*, connection: ConnectionOptions = UNSAID) -> None:
 
 
 @app.command
-def secure(*, connection: ConnectionOptions = UNSAID) -> None:
+def secure(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Bind everybody to their organisation: roles with least privilege, row-level security on every table.
 
     Safe when run again; after an upgrade it secures what is new. Needs a role that may create roles, unless they exist.
@@ -104,7 +104,7 @@ def secure(*, connection: ConnectionOptions = UNSAID) -> None:
 
 
 @app.command
-def unsecure(*, connection: ConnectionOptions = UNSAID) -> None:
+def unsecure(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Undo `secure` whole: policies, grants, and the roles that nothing else uses."""
     from mainspring.db.secure import unsecure
 
@@ -119,7 +119,7 @@ def unsecure(*, connection: ConnectionOptions = UNSAID) -> None:
 
 
 @app.command(name="print")
-def print_sql(*, connection: ConnectionOptions = UNSAID) -> None:
+def print_sql(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Print the SQL of all tables and verbs, for a database administrator to read or to run; needs no database."""
     from mainspring.db.script import script
 

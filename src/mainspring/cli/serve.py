@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 
 
 def serve(
@@ -14,7 +14,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8080,
     proxy_headers: str | None = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Serve an application over HTTP until SIGTERM or SIGINT; a second signal waits for nobody.
 

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from cyclopts import Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, load, place_of
+from mainspring.cli.connection import UNSAID_CONNECTION, load, place_of
 from mainspring.errors import ValidationError
 from mainspring.text.span import span
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mainspring.app import App
     from mainspring.simulate import Simulated, TimelineEntry
 
-LONGEST = timedelta(days=3660)
+LONGEST_SIMULATION = timedelta(days=3660)
 FLAG = Parameter(negative="", show_default=False)
 
 
@@ -57,11 +57,11 @@ def simulate(
     from mainspring.when.zones import check_zone
 
     check_zone(zone)
-    if not timedelta(0) < length <= LONGEST:
+    if not timedelta(0) < length <= LONGEST_SIMULATION:
         raise ValidationError("for: is not a length of time up to 10 years", field="for")
     begin = instant(start, zone)
     if keep and dsn is None:
-        dsn = UNSAID.address(None)
+        dsn = UNSAID_CONNECTION.address(None)
     check_app(app)
     teller = _JsonOutput() if json else _TextOutput(own=maintenance)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what Ctrl-C cleans up, this does too

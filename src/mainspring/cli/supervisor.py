@@ -19,7 +19,7 @@ from mainspring.cli.pulse import PulsePipe
 
 log = logging.getLogger("mainspring.supervisor")
 
-SHORTEST, LONGEST = 0.2, 30.0  # seconds between an unexpected end and the next start, doubling
+SHORTEST_RESTART_S, LONGEST_RESTART_S = 0.2, 30.0  # seconds between an unexpected end and the next start, doubling
 STEADY = 10.0  # a process that lived so long did not fail at its start
 
 
@@ -106,7 +106,7 @@ class Supervisor:
                 self.stop()
                 return code
             failures = 1 if time.monotonic() - began > STEADY else failures + 1
-            pause = min(SHORTEST * 2.0 ** (failures - 1), LONGEST)
+            pause = min(SHORTEST_RESTART_S * 2.0 ** (failures - 1), LONGEST_RESTART_S)
             self._ended(process.pid, _how(code), pause)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)

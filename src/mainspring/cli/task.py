@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 
 app = App(name="task", help="See the tasks of an application.", help_format="plaintext")
 
@@ -16,7 +16,7 @@ app = App(name="task", help="See the tasks of an application.", help_format="pla
 def list_tasks(
     *,
     everything: Annotated[bool, Parameter(name="--all", negative="", show_default=False)] = False,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Show the tasks of an application.
 
@@ -24,10 +24,10 @@ def list_tasks(
         everything: Those of the built-in maintenance, too.
         connection: The database, and who acts.
     """
-    from mainspring.declare.registry import ENGINE
+    from mainspring.declare.registry import ENGINE_REGISTRY
 
     found = connection.needed_application().registry
-    tasks = sorted((task for task in found if everything or task.app != ENGINE), key=lambda task: task.name)
+    tasks = sorted((task for task in found if everything or task.app != ENGINE_REGISTRY), key=lambda task: task.name)
     if connection.json:
         return output.as_json([task.describe() for task in tasks], secrets=False)
     rows = ((task.name, task.queue, task.runs, task.retry.describe(), task.doc) for task in tasks)
@@ -35,7 +35,7 @@ def list_tasks(
 
 
 @app.command
-def show(task: str, *, connection: ConnectionOptions = UNSAID) -> None:
+def show(task: str, *, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Show one task: every option with its value, and the schema of its payload.
 
     Args:

@@ -14,7 +14,7 @@ import msgspec
 from cyclopts import Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.cli.exits import complain
 from mainspring.errors import DatabaseUnavailable
 
@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 
     Frame = tuple[str, Pulse, Board]
 
-INTERVAL = 1.0  # seconds between two looks
-FIRST = timedelta(seconds=5)  # the first look goes so far back
+TOP_LOOK_S = 1.0  # seconds between two looks
+FIRST_LOOK_BACK = timedelta(seconds=5)  # the first look goes so far back
 MINUTE = 60  # so many looks are drawn as a line
 PIPE = 120  # columns, where there is no terminal
 
 
 def top(
-    *, once: Annotated[bool, Parameter(negative="", show_default=False)] = False, connection: ConnectionOptions = UNSAID
+    *,
+    once: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Watch throughput, latency, queues, workers and failures.
 
@@ -48,7 +50,7 @@ def _stream(connection: ConnectionOptions, once: bool) -> None:
         output.as_json({**msgspec.structs.asdict(pulse), **msgspec.structs.asdict(board)}, compact=True)
         if once:
             return
-        time.sleep(INTERVAL)
+        time.sleep(TOP_LOOK_S)
 
 
 def _print(connection: ConnectionOptions) -> None:
@@ -71,7 +73,7 @@ def _live(connection: ConnectionOptions) -> None:
             history.append(pulse.per_second(pulse.succeeded))
             size = {"width": console.width, "height": console.height}
             live.update(draw(name, pulse, board, history, **size, hint="q quits  "), refresh=True)
-            if pressed(INTERVAL) == "q":
+            if pressed(TOP_LOOK_S) == "q":
                 return
 
 
@@ -93,7 +95,7 @@ def _frames(connection: ConnectionOptions, *, patient: bool) -> Iterator[Frame]:
                 host = "this machine" if conn.info.host.startswith("/") else conn.info.host
                 name = f"mainspring top · {conn.info.dbname} on {host}"
                 while True:
-                    since = since or run(door, now(sql)) - LAG - FIRST
+                    since = since or run(door, now(sql)) - LAG - FIRST_LOOK_BACK
                     moment = run(door, pulse(sql, since))
                     since, seen = moment.until, True
                     yield name, moment, run(door, board(sql, GONE_AFTER))
@@ -102,7 +104,7 @@ def _frames(connection: ConnectionOptions, *, patient: bool) -> Iterator[Frame]:
                 raise
             since = None
             complain(str(error))
-            time.sleep(INTERVAL)
+            time.sleep(TOP_LOOK_S)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mainspring.web import Server
 
 EXAMPLE = "mainspring.example:app"
-FASTEST = 3600
+FASTEST_CLOCK = 3600
 MOST_MONEY = 50  # movements that are shown at once
 #: Short leases, so that the jobs of a killed worker come back within seconds while you watch; the default is a minute.
 LEASES = {"MAINSPRING_LEASE_SECONDS": "6", "MAINSPRING_LEASE_RENEW_SECONDS": "2", "MAINSPRING_RESCUE_SECONDS": "1"}
@@ -88,7 +88,7 @@ def up(
     from mainspring.embedded import Cluster
 
     for name, fits, must in (
-        ("speed", 1 <= speed <= FASTEST, "is not between 1 and 3600"),
+        ("speed", 1 <= speed <= FASTEST_CLOCK, "is not between 1 and 3600"),
         ("processes", processes >= 1, "must be at least 1"),
         ("rate", 0 <= rate <= 10_000, "is not between 0 and 10,000"),
         ("port", 0 <= port <= 65_535, "is not between 0 and 65,535"),

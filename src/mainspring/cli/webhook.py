@@ -12,7 +12,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.cli.exits import complain
 from mainspring.errors import ConfigurationError, ValidationError
 
@@ -28,7 +28,7 @@ app.command(delivery)
 
 ENDPOINTS = ("ENDPOINT", "STATE", "SINCE", "EVENTS", "URL")
 DELIVERIES = ("DELIVERY", "STATUS", "CREATED", "EVENT", "ATTEMPTS", "HTTP", "ENDPOINT", "ERROR")
-BODY = 2000  # characters of a body that people are shown
+BODY_SHOWN = 2000  # characters of a body that people are shown
 
 
 @endpoint.command
@@ -39,7 +39,7 @@ def add(
     header: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     description: str | None = None,
     org: str | None = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Register an endpoint, and print its secret: this once.
 
@@ -67,7 +67,9 @@ def add(
 
 
 @endpoint.command(name="list")
-def list_endpoints(*, org: str | None = None, limit: int = 100, connection: ConnectionOptions = UNSAID) -> None:
+def list_endpoints(
+    *, org: str | None = None, limit: int = 100, connection: ConnectionOptions = UNSAID_CONNECTION
+) -> None:
     """Show endpoints.
 
     Args:
@@ -83,7 +85,7 @@ def list_endpoints(*, org: str | None = None, limit: int = 100, connection: Conn
 
 
 @endpoint.command(name="show")
-def show_endpoint(id: UUID, *, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def show_endpoint(id: UUID, *, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Show one endpoint; its secrets are shown to nobody.
 
     Args:
@@ -100,7 +102,7 @@ def show_endpoint(id: UUID, *, org: str | None = None, connection: ConnectionOpt
 
 
 @endpoint.command
-def pause(id: UUID, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def pause(id: UUID, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Send nothing to an endpoint for now: its deliveries wait until it is resumed.
 
     Args:
@@ -116,7 +118,7 @@ def pause(id: UUID, *, reason: str, org: str | None = None, connection: Connecti
 
 @endpoint.command
 def resume(
-    id: UUID, *, reason: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID
+    id: UUID, *, reason: str | None = None, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION
 ) -> None:
     """Send to an endpoint again that is paused or disabled; what waits goes out at once.
 
@@ -132,7 +134,7 @@ def resume(
 
 
 @endpoint.command
-def remove(id: UUID, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def remove(id: UUID, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Remove an endpoint and its secrets; what waits for it is cancelled.
 
     Args:
@@ -153,7 +155,7 @@ def rotate(
     overlap: str = "24h",
     reason: str | None = None,
     org: str | None = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Give an endpoint a new secret, and print it: this once.
 
@@ -187,7 +189,7 @@ def list_deliveries(
     before: UUID | None = None,
     org: str | None = None,
     limit: int = 50,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Show deliveries, newest first.
 
@@ -209,7 +211,7 @@ def list_deliveries(
 
 
 @delivery.command(name="show")
-def show_delivery(id: UUID, *, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def show_delivery(id: UUID, *, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Show one delivery: what was sent, and what was last answered.
 
     Args:
@@ -225,7 +227,9 @@ def show_delivery(id: UUID, *, org: str | None = None, connection: ConnectionOpt
 
 
 @delivery.command
-def redeliver(id: UUID, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID) -> None:
+def redeliver(
+    id: UUID, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION
+) -> None:
     """Send a delivery again, under its own id, whether it failed or was delivered.
 
         mainspring webhook delivery redeliver 0199d2f6-7b1c-7a55-8a3e-6f1d2c3b4a59 --reason "they lost it"
@@ -244,7 +248,9 @@ def redeliver(id: UUID, *, reason: str, org: str | None = None, connection: Conn
 
 
 @app.command(name="test")
-def ping(id: UUID, *, wait: str = "10s", org: str | None = None, connection: ConnectionOptions = UNSAID) -> int:
+def ping(
+    id: UUID, *, wait: str = "10s", org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION
+) -> int:
     """Send a `webhook.ping` event to an endpoint, whatever it wants, and see what it answers.
 
     A worker sends it. Exits with 1 if it was not delivered in time.
@@ -326,5 +332,5 @@ def _text(body: bytes | None) -> str | None:
 
 
 def _tell(found: Delivery, now: Any) -> None:
-    about = msgspec.structs.asdict(found) | {"response_body": (_text(found.response_body) or "")[:BODY]}
+    about = msgspec.structs.asdict(found) | {"response_body": (_text(found.response_body) or "")[:BODY_SHOWN]}
     output.fields({name.replace("_", " "): value for name, value in about.items()}, now=now)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
-from mainspring.cli.connection import UNSAID, ConnectionOptions
+from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ LINGER = 5.0  # seconds that a worker for jobs that run alone waits for another
 def list_workers(
     *,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="", show_default=False)] = False,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
     """Show worker processes, by their heartbeat.
 
@@ -69,7 +69,7 @@ def run(
     parent: Annotated[int | None, Parameter(show=False)] = None,
     pulse: Annotated[int | None, Parameter(show=False)] = None,
     alone: Annotated[str | None, Parameter(show=False)] = None,
-    connection: ConnectionOptions = UNSAID,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> int:
     """Run jobs until SIGTERM or SIGINT; a second signal ends the grace period.
 

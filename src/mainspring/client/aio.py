@@ -28,7 +28,7 @@ from mainspring.config import ANSWERED_WITHIN, DEFAULT_SCHEMA
 from mainspring.db.adopt import adopt_async
 from mainspring.db.batches import Together
 from mainspring.db.bound import async_bound_door
-from mainspring.db.connect import PATIENCE, AsyncConnection, async_pool, why_not
+from mainspring.db.connect import CONNECT_PATIENCE_S, AsyncConnection, async_pool, why_not
 from mainspring.db.run import AsyncDoor, async_psycopg_door, run_async
 from mainspring.db.statement import Dialogue
 from mainspring.db.translate import is_read_only, unavailable
@@ -58,7 +58,7 @@ class AsyncClient(JobVerbs, EnqueueVerbs, Async):
         schema: str = DEFAULT_SCHEMA,
         caller: Caller = NOBODY,
         pool_size: int = 4,
-        timeout: float = PATIENCE,
+        timeout: float = CONNECT_PATIENCE_S,
         answered_within: float = ANSWERED_WITHIN,
         secured: bool = False,
         observers: Sequence[Observer] = (),

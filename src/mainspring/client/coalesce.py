@@ -13,7 +13,7 @@ from typing import TypeAlias
 from mainspring.errors import DatabaseUnavailable, MainspringError
 from mainspring.job import Enqueued, NewJob
 
-MOST = 1000
+MOST_COALESCED = 1000
 Waiter: TypeAlias = tuple[NewJob, "asyncio.Future[Enqueued]"]
 
 
@@ -54,7 +54,7 @@ class Coalescer:
     async def _flush(self) -> None:
         try:
             while self._pending:
-                batch, self._pending = self._pending[:MOST], self._pending[MOST:]
+                batch, self._pending = self._pending[:MOST_COALESCED], self._pending[MOST_COALESCED:]
                 await self._send_batch(batch)
                 await asyncio.sleep(0)  # who was answered may ask again: their next jobs go out together as well
         except BaseException as error:  # the loop is ending: nobody may be left waiting

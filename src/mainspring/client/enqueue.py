@@ -15,7 +15,7 @@ from mainspring.errors import DatabaseUnavailable, JobExists
 from mainspring.job import Enqueued, NewJob
 
 #: Pauses between tries of an enqueue whose connection was lost.
-TRIES = (0.05, 0.2, 1.0, 3.0)
+ENQUEUE_PAUSES = (0.05, 0.2, 1.0, 3.0)
 #: What to do about an enqueue that may have happened.
 SAFE = "to enqueue it again with the same id or key is safe, and makes no second job"
 
@@ -60,7 +60,7 @@ def send(seam: ClientSeam, wanted: list[NewJob], what: Together | None = None) -
     """Write completed jobs on a connection of the client's, again where one was lost on the way."""
     lost = False
     last = time.monotonic() + seam.answered_within
-    atomic = len(wanted) > jobs.BATCH or (seam.secured and len({job.org_id for job in wanted}) > 1)
+    atomic = len(wanted) > jobs.ENQUEUE_BATCH or (seam.secured and len({job.org_id for job in wanted}) > 1)
     for dialogue, pause in _tries(seam, wanted) if what is None else _tries_together(seam, what, wanted):
         try:
             return seam.tell_created(wanted, (yield from seam.ask(dialogue, atomic=atomic)))
@@ -82,10 +82,10 @@ def _joined(
 def _tries(seam: ClientSeam, wanted: Sequence[NewJob]) -> Iterator[tuple[Dialogue[list[Enqueued]], float | None]]:
     """An enqueue and its repetitions after the connection was lost, each with the pause that follows, if any."""
     if len(wanted) == 1 and not seam.secured:  # there, nobody but the verbs writes to tables
-        yield jobs.enqueue_one(seam.sql, wanted[0]), TRIES[0]
+        yield jobs.enqueue_one(seam.sql, wanted[0]), ENQUEUE_PAUSES[0]
     else:
-        yield jobs.enqueue_many(seam.sql, wanted, by_org=seam.secured), TRIES[0]
-    for pause in (*TRIES[1:], None):
+        yield jobs.enqueue_many(seam.sql, wanted, by_org=seam.secured), ENQUEUE_PAUSES[0]
+    for pause in (*ENQUEUE_PAUSES[1:], None):
         yield jobs.enqueue_again(seam.sql, wanted, by_org=seam.secured), pause
 
 
@@ -94,9 +94,9 @@ def _tries_together(
 ) -> Iterator[tuple[Dialogue[list[Enqueued]], float | None]]:
     """The same for a batch or a flow."""
     org = batches.org_of(wanted, seam.org())
-    yield batches.enqueue(seam.sql, what, wanted, org, portion=jobs.BATCH), TRIES[0]
-    for pause in (*TRIES[1:], None):
-        yield batches.enqueue_again(seam.sql, what, wanted, org, jobs.BATCH), pause
+    yield batches.enqueue(seam.sql, what, wanted, org, portion=jobs.ENQUEUE_BATCH), ENQUEUE_PAUSES[0]
+    for pause in (*ENQUEUE_PAUSES[1:], None):
+        yield batches.enqueue_again(seam.sql, what, wanted, org, jobs.ENQUEUE_BATCH), pause
 
 
 def _is_final(error: DatabaseUnavailable | JobExists, pause: float | None, lost: bool) -> bool:

@@ -27,7 +27,7 @@ from mainspring.config import ANSWERED_WITHIN, DEFAULT_SCHEMA
 from mainspring.db.adopt import adopt
 from mainspring.db.batches import Together
 from mainspring.db.bound import bound_door
-from mainspring.db.connect import PATIENCE, pool, why_not
+from mainspring.db.connect import CONNECT_PATIENCE_S, pool, why_not
 from mainspring.db.run import psycopg_door, run
 from mainspring.db.statement import Dialogue
 from mainspring.db.translate import is_read_only, unavailable
@@ -58,7 +58,7 @@ class Client(JobVerbs, EnqueueVerbs, Sync):
         schema: str = DEFAULT_SCHEMA,
         caller: Caller = NOBODY,
         pool_size: int = 4,
-        timeout: float = PATIENCE,
+        timeout: float = CONNECT_PATIENCE_S,
         answered_within: float = ANSWERED_WITHIN,
         secured: bool = False,
         observers: Sequence[Observer] = (),

@@ -14,7 +14,7 @@ from mainspring.errors import ValidationError
 DECIMALS: Final = dict.fromkeys(
     ("BIF", "CLP", "DJF", "GNF", "JPY", "KMF", "KRW", "MGA", "PYG", "RWF", "VND", "VUV", "XAF", "XOF", "XPF"), 0
 ) | dict.fromkeys(("BHD", "JOD", "KWD", "OMR", "TND"), 3)
-LARGEST: Final = 2**63 - 1  # what a bigint holds
+LARGEST_AMOUNT: Final = 2**63 - 1  # what a bigint holds
 _EXACT: Final = Context(traps=[InvalidOperation, Inexact])  # the usual one rounds what has many digits
 
 
@@ -39,7 +39,7 @@ class Money(msgspec.Struct, frozen=True):
             raise ValidationError(
                 f"minor: is a {type(self.minor).__name__}; money is a whole number of minor units", field="minor"
             )
-        if abs(self.minor) > LARGEST:
+        if abs(self.minor) > LARGEST_AMOUNT:
             raise ValidationError("minor: is larger than a bigint holds", field="minor")
         code = self.currency
         if not (isinstance(code, str) and len(code) == 3 and code.isascii() and code.isalpha()):
@@ -58,7 +58,7 @@ class Money(msgspec.Struct, frozen=True):
         unit = cls(1, currency)
         try:
             minor = Decimal(amount).scaleb(unit.decimals, _EXACT)
-            exact = minor.is_finite() and abs(minor) <= LARGEST and minor == int(minor)
+            exact = minor.is_finite() and abs(minor) <= LARGEST_AMOUNT and minor == int(minor)
         except (DecimalException, ValueError):
             exact = False
         if not exact:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import LiteralString
 
-from mainspring.db.schema import DEFAULT_SCHEMA, named, render
+from mainspring.config import DEFAULT_SCHEMA
+from mainspring.db.schema import named, render
 from mainspring.errors import DeclarationError
 
 

@@ -12,7 +12,7 @@ from mainspring.db.schema import Sql
 from mainspring.db.statement import Dialogue, Row, Statement, ask, scalar
 from mainspring.events import Alert
 from mainspring.health.alert import RUNBOOK, AlertRow, Severity, Wrong, check_name, check_subject
-from mainspring.health.watch import BROKEN
+from mainspring.health.watch import BROKEN_WATCH_ALERT
 from mainspring.job import DEFAULT_ORG
 from mainspring.text.texts import MAX_NAME
 from mainspring.uuid7 import uuid7
@@ -117,7 +117,9 @@ def event_of(row: AlertRow, *, firing: bool | None = None) -> Alert:
     firing = row.is_open if firing is None else firing
     text = row.text or row.name
     about: dict[str, Any] = {"subject": row.subject, "org_id": row.org_id}
-    runbook = f"{RUNBOOK}#{BROKEN}" if row.name == BROKEN else ""  # of its own alerts the application knows
+    runbook = (
+        f"{RUNBOOK}#{BROKEN_WATCH_ALERT}" if row.name == BROKEN_WATCH_ALERT else ""
+    )  # of its own alerts the application knows
     return Alert(row.name, row.severity, text if firing else f"over: {text}", runbook, firing, **about)
 
 

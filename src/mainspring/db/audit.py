@@ -19,9 +19,9 @@ from mainspring.job import DEFAULT_ORG, SYSTEM
 from mainspring.text.texts import MAX_NAME
 
 #: So many rows go into one seal.
-BATCH = 1000
+SEAL_ROWS = 1000
 #: So many seals are checked by one statement.
-PAGE = 50
+SEALS_PAGE = 50
 
 VerifyProgress = Callable[[str, int, int], None]  # organisation, seals and rows so far
 
@@ -125,8 +125,8 @@ def seal(sql: Sql, org: str | None = None) -> Dialogue[int]:
     check_texts(MAX_NAME, org=org)
     total = 0
     for one in [org] if org else (yield from unsealed(sql)):
-        rows = BATCH
-        while rows == BATCH:
+        rows = SEAL_ROWS
+        while rows == SEAL_ROWS:
             rows = yield from seal_some(sql, one)
             total += rows
     return total
@@ -134,7 +134,7 @@ def seal(sql: Sql, org: str | None = None) -> Dialogue[int]:
 
 def seal_some(sql: Sql, org: str) -> Dialogue[int]:
     """One seal, in a transaction of its own; answers how many rows it covers."""
-    rows: int = yield from ask(Statement(sql["seal"], {"org": org, "limit": BATCH}, scalar, alone=True, long=True))
+    rows: int = yield from ask(Statement(sql["seal"], {"org": org, "limit": SEAL_ROWS}, scalar, alone=True, long=True))
     return rows
 
 
@@ -175,7 +175,7 @@ def _verify_one(sql: Sql, org: str, head: str | None, progress: VerifyProgress) 
     number, rows, floor, has_head = 0, 0, 0, False
     last: str | None = None
     while True:
-        params: dict[str, str | int | None] = {"org": org, "after": number, "limit": PAGE}
+        params: dict[str, str | int | None] = {"org": org, "after": number, "limit": SEALS_PAGE}
         page: list[_Checked] = yield from ask(Statement(sql["verify_seals"], params, _checked, long=True))
         for seal in page:
             missing = range(number + 1, seal.number)
@@ -191,7 +191,7 @@ def _verify_one(sql: Sql, org: str, head: str | None, progress: VerifyProgress) 
             number, rows, last, floor = seal.number, rows + seal.rows, seal.hash, seal.floor
             has_head = has_head or seal.hash == head
         progress(org, number, rows)
-        if len(page) < PAGE:
+        if len(page) < SEALS_PAGE:
             break
     (unnamed,) = yield from ask(Statement(sql["verify_rows"], {"org": org, "floor": floor}, _unnamed, long=True))
     findings += [AuditFinding(org_id=org, problem="added", id=id_) for id_ in unnamed.added]

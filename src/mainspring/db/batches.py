@@ -24,7 +24,7 @@ from mainspring.together.flow import Flow
 
 #: What is enqueued in one piece.
 Together: TypeAlias = NewBatch | Flow
-STATES = ("open", "running", "stopping", "finished")
+BATCH_STATES = ("open", "running", "stopping", "finished")
 _decode = msgspec.json.Decoder(Batch).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -122,8 +122,8 @@ def listing(
 ) -> Dialogue[list[Batch]]:
     """Batches, newest first; `before` continues after the last one seen."""
     check_limit(limit, 1000)
-    if state is not None and state not in STATES:
-        raise ValidationError(f"state: is not one of {', '.join(STATES)}", field="state")
+    if state is not None and state not in BATCH_STATES:
+        raise ValidationError(f"state: is not one of {', '.join(BATCH_STATES)}", field="state")
     params: dict[str, str | int | None] = {"org": who.org_id, "state": state, "limit": limit}
     params["before"] = None if before is None else str(check_id(before, "before"))
     return (yield from ask(Statement(sql["list_batches"], params, lambda rows: [_decode(row[0]) for row in rows])))

@@ -21,7 +21,7 @@ from mainspring.errors import ValidationError
 from mainspring.uuid7 import uuid7
 
 #: So many are replayed or discarded in one transaction.
-BATCH = 500
+DECISION_BATCH = 500
 #: Replays a second.
 SLOWEST, FASTEST = 0.001, 10_000
 
@@ -78,7 +78,7 @@ def act(
     seen = moved = 0
     for state in [wanted["state"]] if wanted["state"] else OPEN:  # one at a time: the index goes by state and instant
         last = {"last_at": "-infinity", "last_id": str(UUID(int=0))}
-        while room := BATCH if limit is None else min(BATCH, limit - moved):
+        while room := DECISION_BATCH if limit is None else min(DECISION_BATCH, limit - moved):
             place = wanted | last | {"state": state, "start": start, "limit": room}
             found = yield from ask(Statement(sql["batch_dead"], place, list, long=True))
             if not found:

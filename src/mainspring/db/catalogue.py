@@ -8,8 +8,9 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
+from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.rights import ROLES
-from mainspring.db.schema import DEFAULT_SCHEMA, render
+from mainspring.db.schema import render
 from mainspring.errors import ConfigurationError, SchemaMissing
 
 

@@ -30,8 +30,8 @@ T = TypeVar("T")
 #: How long a key is remembered, and so how long an erased one may still be used, in seconds.
 LIFE: Final = 30.0
 #: A key that is not known is asked for again, but no sooner than this.
-AGAIN: Final = 1.0
-MOST: Final = 10_000  # organisations remembered at once
+KEY_ASKED_AGAIN_S: Final = 1.0
+MOST_KEYRINGS: Final = 10_000  # organisations remembered at once
 
 
 class Keyring:
@@ -60,7 +60,7 @@ class Keyring:
         """The keys of an organisation, if they are in memory; with `key_id`, if that one is among them."""
         at, keys = self._keys.get(org, (0.0, None))
         age = time.monotonic() - at
-        if keys is None or age > LIFE or (key_id is not None and key_id not in keys and age > AGAIN):
+        if keys is None or age > LIFE or (key_id is not None and key_id not in keys and age > KEY_ASKED_AGAIN_S):
             return None
         return keys
 
@@ -117,7 +117,7 @@ class Keyring:
     def _load(self, org: str, rows: list[Row]) -> OrgKeys:
         secrets = {row[0]: self._unwrapped(org, row) for row in rows}
         keys = OrgKeys(org, secrets, next((row[0] for row in rows if row[2]), None))
-        if len(self._keys) >= MOST:
+        if len(self._keys) >= MOST_KEYRINGS:
             self._keys.clear()
         self._keys[org] = time.monotonic(), keys
         return keys

@@ -12,15 +12,15 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from mainspring.config import ANSWERED_WITHIN
 from mainspring.db.answer import ASIDE, Answered, AsyncAnswered, Silent
-from mainspring.db.fence import FENCE, TRIES, Destination, Route, ServerIdentity, ServerRefused
+from mainspring.db.fence import FENCE, FENCE_TRIES, Destination, Route, ServerIdentity, ServerRefused
 from mainspring.db.schema import Sql
 from mainspring.db.translate import is_transient
 from mainspring.errors import ConfigurationError
 
 #: How long a caller waits for a connection: long enough for a database to restart.
-PATIENCE = 10.0
+CONNECT_PATIENCE_S = 10.0
 #: Unless the DSN says otherwise.
-OPTIONS: dict[str, Any] = {
+CONNECT_OPTIONS: dict[str, Any] = {
     "connect_timeout": 5,
     "tcp_user_timeout": 10_000,
     "keepalives_idle": 5,
@@ -32,7 +32,7 @@ OPTIONS: dict[str, Any] = {
 def options(dsn: str, name: str, *, prepare: bool = True) -> dict[str, Any]:
     """Connection arguments for a DSN; what it states itself wins. Autocommit: a statement is a transaction."""
     given = _read(dsn)
-    wanted = OPTIONS | {"application_name": name}
+    wanted = CONNECT_OPTIONS | {"application_name": name}
     if "," in str(given.get("host", "")) + str(given.get("hostaddr", "")):
         wanted["target_session_attrs"] = "read-write"
     chosen = {key: value for key, value in wanted.items() if key not in given}
@@ -146,7 +146,7 @@ async def _ask_async(conn: psycopg.AsyncConnection[Any]) -> ServerIdentity:
 
 def _ask_other(dsn: str) -> None:
     """Learn the timeline of another host, if somebody is there; one that is lost meanwhile is asked again."""
-    for _ in range(TRIES):
+    for _ in range(FENCE_TRIES):
         try:
             with Answered.connect(dsn, answered_within=ASIDE, autocommit=True) as other:
                 _ask(other)
@@ -159,7 +159,7 @@ def _ask_other(dsn: str) -> None:
 
 
 async def _ask_other_async(dsn: str) -> None:
-    for _ in range(TRIES):
+    for _ in range(FENCE_TRIES):
         try:
             async with await AsyncAnswered.connect(dsn, answered_within=ASIDE, autocommit=True) as other:
                 await _ask_async(other)
@@ -193,7 +193,7 @@ def pool(
     size: int,
     name: str,
     prepare: bool = True,
-    timeout: float = PATIENCE,
+    timeout: float = CONNECT_PATIENCE_S,
     answered_within: float | None = ANSWERED_WITHIN,
 ) -> ConnectionPool[psycopg.Connection[Any]]:
     """A small pool that opens on first use."""
@@ -207,7 +207,7 @@ def async_pool(
     size: int,
     name: str,
     prepare: bool = True,
-    timeout: float = PATIENCE,
+    timeout: float = CONNECT_PATIENCE_S,
     answered_within: float | None = ANSWERED_WITHIN,
 ) -> AsyncConnectionPool[AsyncConnection]:
     """The same for asyncio."""

@@ -21,7 +21,7 @@ from mainspring.text.texts import MAX_NAME, MAX_QUEUE
 
 #: The states of a dead letter.
 OPEN = (State.FAILED, State.DEAD)
-OLDEST = timedelta(days=36525)
+OLDEST_DEAD_LETTER = timedelta(days=36525)
 
 
 class Only(TypedDict, total=False):
@@ -166,7 +166,7 @@ def filters(who: Who, only: Only) -> dict[str, str | int | None]:
         raise ValidationError(f"state: is not one of {', '.join(OPEN)}", field="state")
     for name in ("older_than", "newer_than"):
         if said[name] is not None:
-            if not isinstance(said[name], timedelta) or not timedelta(0) <= said[name] <= OLDEST:
+            if not isinstance(said[name], timedelta) or not timedelta(0) <= said[name] <= OLDEST_DEAD_LETTER:
                 raise ValidationError(f"{name}: is not a time span from 0 to 100 years", field=name)
             said[name] = f"{said[name].total_seconds()} s"
     return {"org": who.org_id, **said}

@@ -21,7 +21,7 @@ from mainspring.health.doctor.facts import Engine, Facts, ServerFacts, Tickets
 from mainspring.uuid7 import uuid7
 
 SAMPLE = 1000  # so many of the newest tickets are looked at, unless all are asked for
-PATIENCE = 2.0  # seconds to wait for a notification
+NOTIFICATION_PATIENCE_S = 2.0  # seconds to wait for a notification
 
 
 class _Told(ServerFacts, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ def _listen(dsn: str, given: dict[str, Any], sender: psycopg.Connection[Any]) ->
             conn.execute(SQL("listen {}").format(Identifier(channel)))
             began = time.perf_counter()
             sender.execute("select pg_notify(%s, '')", [channel])
-            for _ in conn.notifies(timeout=PATIENCE, stop_after=1):
+            for _ in conn.notifies(timeout=NOTIFICATION_PATIENCE_S, stop_after=1):
                 return (time.perf_counter() - began) * 1000, None
     except psycopg.Error as error:
         return None, str(error).partition("\n")[0]

@@ -21,7 +21,7 @@ SILENT = 30.0
 #: For questions to them, which decide nothing if nobody answers.
 ASKING: dict[str, Any] = {"target_session_attrs": "any", "connect_timeout": 2}
 #: One that answers and is lost meanwhile is asked again, so often.
-TRIES = 3
+FENCE_TRIES = 3
 
 
 class ServerRefused(psycopg.OperationalError):

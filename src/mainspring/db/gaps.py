@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mainspring.db.catalogue import Catalogue, role_names
-from mainspring.db.rights import POLICIES, ROLES, SEQUENCES, TABLES, VERBS, VIEWS, rights
+from mainspring.db.rights import POLICIES, ROLES, SEQUENCES, TABLE_RIGHTS, VERB_RIGHTS, VIEWS, rights
 
 
 def gaps(schema: Catalogue) -> list[str]:
@@ -22,7 +22,7 @@ def gaps(schema: Catalogue) -> list[str]:
     ):
         if not forced or not set(POLICIES) <= set(policies):
             found.append(f"table {name} has no row-level security for everybody")
-        more = sorted(set(policies) - set(POLICIES)) if name in TABLES else []
+        more = sorted(set(policies) - set(POLICIES)) if name in TABLE_RIGHTS else []
         found += [f"table {name} has a policy {policy}, which admits more than ours: drop it" for policy in more]
     for name, definer, public, pinned in schema.rows(
         """
@@ -34,16 +34,16 @@ def gaps(schema: Catalogue) -> list[str]:
     ):
         if public:
             found.append(f"function {name} may be called by everybody")
-        elif definer is not (name in VERBS):
+        elif definer is not (name in VERB_RIGHTS):
             found.append(f"function {name} runs by the rights of the wrong role")
-        elif name in VERBS and not pinned:
+        elif name in VERB_RIGHTS and not pinned:
             found.append(f"function {name} takes names from who calls it")
     return found + _bad_rights(schema) + _bad_roles(schema) + schema.bad_owners()
 
 
 def _bad_rights(schema: Catalogue) -> list[str]:
     """What our roles, or everybody, may do with the engine's own besides what is theirs."""
-    known = TABLES | SEQUENCES | dict.fromkeys(VIEWS, ("select", "select", "select"))
+    known = TABLE_RIGHTS | SEQUENCES | dict.fromkeys(VIEWS, ("select", "select", "select"))
     rows = schema.rows(
         """
         select c.relname, coalesce(r.rolname, 'public'), lower(a.privilege_type)

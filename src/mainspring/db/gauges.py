@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 import psycopg
 
+from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.connect import Connection, options
 from mainspring.db.queues import GONE_AFTER
 from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import DEFAULT_SCHEMA, Sql
+from mainspring.db.schema import Sql
 from mainspring.db.statement import Dialogue, Statement, ask, nothing, scalar
 from mainspring.errors import MainspringError
 from mainspring.health.trouble import Trouble

@@ -82,11 +82,11 @@ def check_texts(limit: int, **texts: str | None) -> None:
 
 
 #: So many jobs go into one statement; more gain nothing.
-BATCH = 1000
+ENQUEUE_BATCH = 1000
 
 
 def enqueue_many(
-    sql: Sql, jobs: Sequence[NewJob], *, batch: int = BATCH, by_org: bool = False
+    sql: Sql, jobs: Sequence[NewJob], *, batch: int = ENQUEUE_BATCH, by_org: bool = False
 ) -> Dialogue[list[Enqueued]]:
     """Insert completed and checked jobs; all or none when the dialogue runs in one transaction, or is one batch."""
     answers: list[Enqueued] = []

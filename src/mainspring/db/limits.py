@@ -12,11 +12,11 @@ from mainspring.db.jobs import Who, why
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Dialogue, Statement, ask, nothing, scalar
 from mainspring.errors import UnknownName, ValidationError
-from mainspring.limit import MOST, DeclaredLimit, Fair, Limit, check_queue
+from mainspring.limit import MOST_LIMIT, DeclaredLimit, Fair, Limit, check_queue
 from mainspring.text.texts import did_you_mean, text_problem
 
 #: What waits because of a limit is counted up to here.
-COUNTED = 10_000
+MOST_WAITING_COUNTED = 10_000
 
 
 class LimitRow(Limit, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ def limit_depth(sql: Sql, queue: str, most: int | None, who: Who, reason: str | 
     """Refuse best-effort jobs of a queue while so many are ready; None: take them all."""
     check_queue(queue)
     if most is not None:
-        check_number("most", most, 1, MOST)
+        check_number("most", most, 1, MOST_LIMIT)
     yield from ask(Statement(sql["set_depth"], _acting(who, reason) | {"queue": queue, "most": _text(most)}, nothing))
 
 

@@ -17,7 +17,7 @@ from importlib.resources.abc import Traversable
 from mainspring.db.verb import Verb, read_verbs, whole
 from mainspring.errors import DeclarationError
 
-ENGINE = "mainspring"
+ENGINE_LINE = "mainspring"
 #: Of the engine's verbs: one more with every version whose verbs differ from those of the version before.
 EDITION = 1
 
@@ -89,4 +89,4 @@ class Line:
 @cache
 def engine_line() -> Line:
     """The engine's own."""
-    return Line.read(ENGINE, files("mainspring.db"), edition=EDITION)
+    return Line.read(ENGINE_LINE, files("mainspring.db"), edition=EDITION)

@@ -12,16 +12,17 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
+from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.connect import Connection, options
-from mainspring.db.schema import DEFAULT_SCHEMA, bounded
+from mainspring.db.schema import bounded
 from mainspring.errors import MainspringError
-from mainspring.health.measure import MOST, Measure, Measured, series
+from mainspring.health.measure import MOST_SERIES, Measure, Measured, series
 from mainspring.health.trouble import Trouble
 from mainspring.text.sanitize import sanitize
 
 log = logging.getLogger("mainspring.metrics")
 
-GUARD = "set transaction read only; set local statement_timeout = '2 s'"
+MEASURE_GUARD = "set transaction read only; set local statement_timeout = '2 s'"
 
 
 class Measures:
@@ -60,9 +61,9 @@ class Measures:
     def _one(self, conn: psycopg.Connection[Any], measure: Measure) -> Measured:
         try:
             with conn.transaction():
-                conn.execute(GUARD)
+                conn.execute(MEASURE_GUARD)
                 cursor = psycopg.Cursor(conn, row_factory=tuple_row)
-                cursor.execute(bounded(measure.sql, self._schema, MOST))
+                cursor.execute(bounded(measure.sql, self._schema, MOST_SERIES))
                 rows, columns = cursor.fetchall(), [column.name for column in cursor.description or ()]
             found = series(measure, columns, rows)
         except (psycopg.Error, ValueError, TypeError) as error:

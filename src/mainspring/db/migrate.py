@@ -15,8 +15,9 @@ from typing import Any, Final
 import psycopg
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
+from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.line import Line, Migration, engine_line
-from mainspring.db.schema import DEFAULT_SCHEMA, render
+from mainspring.db.schema import render
 from mainspring.db.secure import is_secured, secure_new
 from mainspring.db.status import differing
 from mainspring.db.verb import Verb
@@ -26,11 +27,11 @@ CHANGED = "was applied in another form, before it was released: make a new datab
 
 #: So long a statement waits for a table: everybody who comes after it waits as long. Then a pause, and all again.
 LOCK_TIMEOUT: Final = "500 ms"
-PAUSE: Final = 0.25
-TRIES: Final = 60
+MIGRATE_PAUSE_S: Final = 0.25
+MIGRATE_TRIES: Final = 60
 
 # org_id as in every table: 'SYSTEM' is the engine's own.
-TABLES: Final = """
+MIGRATION_TABLES: Final = """
 create schema if not exists {schema};
 create table if not exists {schema}.migration (
   org_id     text not null default 'SYSTEM',
@@ -95,14 +96,14 @@ def migrate_all(
 def migrate(conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA, line: Line | None = None) -> Applied:
     """Apply what is missing of a line and replace what has changed; a second run changes nothing."""
     line = line or engine_line()
-    for tried in range(1, TRIES + 1):
+    for tried in range(1, MIGRATE_TRIES + 1):
         try:
             with conn.transaction():
                 return _migrate(conn, schema, line)
         except (LockNotAvailable, DeadlockDetected) as error:
-            if tried == TRIES:
+            if tried == MIGRATE_TRIES:
                 raise SchemaBusy(f"{line.name} was not migrated, and nothing has changed: {_first(error)}") from error
-            time.sleep(PAUSE)
+            time.sleep(MIGRATE_PAUSE_S)
     raise AssertionError
 
 
@@ -112,7 +113,7 @@ def _migrate(conn: psycopg.Connection[Any], schema: str, line: Line) -> Applied:
     conn.execute("set local client_min_messages = warning")  # "already exists, skipping" is no news
     conn.execute("set local check_function_bodies = off")  # functions may name what comes later
     secured = is_secured(conn, schema=schema)
-    conn.execute(render(TABLES, schema))
+    conn.execute(render(MIGRATION_TABLES, schema))
     tables = [migration.number for migration in _missing(conn, schema, line) if _apply(conn, schema, line, migration)]
     edition, verbs = differing(conn, schema, line)
     newer = edition if edition > line.edition else None

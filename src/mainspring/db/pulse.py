@@ -14,7 +14,7 @@ from mainspring.db.statement import Dialogue, Statement, ask, scalar
 #: What is younger may not have committed yet.
 LAG = timedelta(milliseconds=200)
 #: What waits is counted up to here.
-MOST = 10_000
+MOST_COUNTED = 10_000
 
 
 class Pulse(msgspec.Struct, frozen=True, kw_only=True):

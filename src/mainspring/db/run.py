@@ -18,7 +18,7 @@ from mainspring.db.statement import Dialogue, Row, Statement
 from mainspring.db.translate import translate
 
 T = TypeVar("T")
-NOTHING = nullcontext()
+NO_TRANSACTION = nullcontext()
 Door: TypeAlias = Callable[[Statement[Any]], Sequence[Row]]
 AsyncDoor: TypeAlias = Callable[[Statement[Any]], Awaitable[Sequence[Row]]]
 
@@ -61,7 +61,7 @@ def psycopg_door(conn: psycopg.Connection[Any]) -> Door:
     """A door to a psycopg connection; by a cursor of our own: the caller's kinds of rows and cursors are not ours."""
 
     def execute(statement: Statement[Any]) -> Sequence[Row]:
-        how = taking_long(conn) if statement.long else NOTHING
+        how = taking_long(conn) if statement.long else NO_TRANSACTION
         with how, psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
             cursor.execute(statement.sql, statement.params)
             return cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else ()
@@ -74,7 +74,7 @@ def async_psycopg_door(conn: psycopg.AsyncConnection[Any]) -> AsyncDoor:
     cursor = psycopg.AsyncCursor(conn, row_factory=tuple_row)
 
     async def execute(statement: Statement[Any]) -> Sequence[Row]:
-        with taking_long(conn) if statement.long else NOTHING:
+        with taking_long(conn) if statement.long else NO_TRANSACTION:
             await cursor.execute(statement.sql, statement.params)
         return await cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else ()
 

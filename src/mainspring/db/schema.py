@@ -12,9 +12,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import LiteralString
 
+from mainspring.config import DEFAULT_SCHEMA
 from mainspring.errors import ConfigurationError
-
-DEFAULT_SCHEMA = "mainspring"
 
 
 def render(text: str, schema: str) -> LiteralString:

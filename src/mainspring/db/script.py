@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.line import Line, engine_line
-from mainspring.db.migrate import RECORD_TABLE, RECORD_VERB, TABLES
-from mainspring.db.schema import DEFAULT_SCHEMA, render
+from mainspring.db.migrate import MIGRATION_TABLES, RECORD_TABLE, RECORD_VERB
+from mainspring.db.schema import render
 
 
 def script(schema: str = DEFAULT_SCHEMA, line: Line | None = None) -> str:
     """All tables and verbs of a line, and the rows that record them, in one transaction."""
     line = line or engine_line()
-    parts = ["begin;", "set local check_function_bodies = off;", render(TABLES, schema)]
+    parts = ["begin;", "set local check_function_bodies = off;", render(MIGRATION_TABLES, schema)]
     for m in line.tables:
         parts += [
             render(m.text, schema),

@@ -23,17 +23,30 @@ from psycopg.errors import (
 )
 from psycopg.rows import tuple_row
 
+from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.catalogue import Catalogue, role_names
 from mainspring.db.gaps import gaps
-from mainspring.db.rights import CALLS, PARTS, POLICIES, ROLES, SEQUENCES, SHARED, TABLES, VERBS, VIEWS, WRITTEN, rights
-from mainspring.db.schema import DEFAULT_SCHEMA, render
+from mainspring.db.rights import (
+    CALLS,
+    PARTS,
+    POLICIES,
+    ROLES,
+    SEQUENCES,
+    SHARED,
+    TABLE_RIGHTS,
+    VERB_RIGHTS,
+    VIEWS,
+    WRITTEN,
+    rights,
+)
+from mainspring.db.schema import render
 from mainspring.errors import ConfigurationError
 
 T = TypeVar("T")
 
 #: The organisation that the transaction is bound to, or null: evaluated once a statement.
 ORG: LiteralString = "(select nullif(current_setting('mainspring.org', true), ''))"
-TRIES = 5
+SECURE_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +103,7 @@ def is_secured(conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA) -
 
 def _again(act: Callable[[], T]) -> T:
     """Do it once more where another database dropped a role meanwhile, or a worker's locks were in the way."""
-    for _ in range(TRIES - 1):
+    for _ in range(SECURE_TRIES - 1):
         try:
             return act()
         except (UndefinedObject, DeadlockDetected):
@@ -120,7 +133,7 @@ class _Schema(Catalogue):
             tables, functions = self.tables(), self.functions()
             for table in self.bare() if only_new else tables:
                 self._cover_table(table, owner)
-            self._grant("table", TABLES, tables)
+            self._grant("table", TABLE_RIGHTS, tables)
             self._grant("sequence", SEQUENCES, self.sequences())
             for view in VIEWS:
                 self.do("revoke all on {schema}.{name} from public", name=sql.Identifier(view))
@@ -137,7 +150,7 @@ class _Schema(Catalogue):
             for table in self.tables():
                 self._uncover_table(table)
             for name, signature in self.functions():
-                if name in VERBS:
+                if name in VERB_RIGHTS:
                     self.do("alter function {f} security invoker", f=signature)
                     self.do("alter function {f} reset search_path", f=signature)
                 self.do("grant execute on function {f} to public", f=signature)
@@ -188,11 +201,13 @@ class _Schema(Catalogue):
 
     def _cover_function(self, name: str, signature: sql.SQL) -> None:
         self.do("revoke all on function {f} from public", f=signature)
-        if name in VERBS:  # a verb runs as the owner: nothing of the caller's may come before the system's own names
+        if (
+            name in VERB_RIGHTS
+        ):  # a verb runs as the owner: nothing of the caller's may come before the system's own names
             self.do("alter function {f} security definer set search_path = pg_catalog, pg_temp", f=signature)
-        if name not in VERBS and name not in CALLS and name not in PARTS:
+        if name not in VERB_RIGHTS and name not in CALLS and name not in PARTS:
             return  # an application's own
-        may = VERBS.get(name, ()) + CALLS.get(name, ())
+        may = VERB_RIGHTS.get(name, ()) + CALLS.get(name, ())
         for role, identifier in self._roles.items():
             change = "grant execute on function {f} to {r}" if role in may else "revoke all on function {f} from {r}"
             self.do(change, f=signature, r=identifier)

@@ -7,8 +7,9 @@ from typing import Any
 
 import psycopg
 
+from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.line import Line, engine_line
-from mainspring.db.schema import DEFAULT_SCHEMA, render
+from mainspring.db.schema import render
 from mainspring.db.verb import Verb
 from mainspring.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
 

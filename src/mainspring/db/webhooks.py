@@ -20,7 +20,7 @@ from mainspring.text.texts import did_you_mean
 
 EndpointState = Literal["active", "paused", "disabled"]
 DeliveryStatus = Literal["pending", "delivered", "failed"]
-STATUSES: tuple[DeliveryStatus, ...] = ("pending", "delivered", "failed")
+DELIVERY_STATUSES: tuple[DeliveryStatus, ...] = ("pending", "delivered", "failed")
 LONGEST_OVERLAP = timedelta(days=30)
 _encode = msgspec.json.Encoder().encode
 
@@ -243,8 +243,8 @@ def deliveries(
     """Deliveries by endpoint, status and type of event, newest first; `before` continues after the last one seen."""
     check_limit(limit, 1000)
     check_texts(100, event=event)
-    if status is not None and status not in STATUSES:
-        known = f"is not one of {', '.join(STATUSES)}{did_you_mean(status, STATUSES)}"
+    if status is not None and status not in DELIVERY_STATUSES:
+        known = f"is not one of {', '.join(DELIVERY_STATUSES)}{did_you_mean(status, DELIVERY_STATUSES)}"
         raise ValidationError(f"status: {known}", field="status")
     params: Params = {"org": who.org_id, "status": status, "event": event, "limit": limit}
     params["endpoint"] = None if endpoint is None else str(check_id(endpoint, "endpoint"))

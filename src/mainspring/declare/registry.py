@@ -16,7 +16,7 @@ from mainspring.text.texts import did_you_mean
 from mainspring.when.rule import Rule
 from mainspring.when.rule import every as rule_every
 
-ENGINE = "mainspring"  # the registry of the engine's own tasks
+ENGINE_REGISTRY = "mainspring"  # the registry of the engine's own tasks
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,7 +45,7 @@ class Registry:
     """
 
     def __init__(self, name: str) -> None:
-        if name == ENGINE and type(self) is Registry:  # whose tasks nobody authorizes
+        if name == ENGINE_REGISTRY and type(self) is Registry:  # whose tasks nobody authorizes
             raise DeclarationError(f"registry {name}: this name is the engine's own")
         self.name = name
         self._tasks: dict[str, Task[Any, Any]] = {}  # by name and by alias

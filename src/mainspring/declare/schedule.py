@@ -18,7 +18,7 @@ from mainspring.errors import UnknownOption, ValidationError
 from mainspring.job import DEFAULT_ORG, SYSTEM, NewJob
 from mainspring.text.document import read_payload
 from mainspring.text.texts import MAX_NAME, MAX_QUEUE, did_you_mean, text_problem
-from mainspring.when.fire import MOST, ON_TIME, CatchUp, WhileRunning
+from mainspring.when.fire import FIRE_ON_TIME, MOST_CAUGHT_UP, CatchUp, WhileRunning
 from mainspring.when.rule import Rule
 from mainspring.when.zones import EPOCH
 
@@ -58,9 +58,9 @@ class ScheduleOptions(TypedDict, total=False):
     spread: timedelta  # 0; their jobs are due evenly over this window
 
 
-OPTIONS: Final = ScheduleOptions.__annotations__.keys()
+SCHEDULE_OPTIONS: Final = ScheduleOptions.__annotations__.keys()
 _SPANS: Final[dict[str, tuple[timedelta, timedelta, str]]] = {
-    "within": (ON_TIME, LONGEST_DELAY, "from 1 minute to 10 years"),
+    "within": (FIRE_ON_TIME, LONGEST_DELAY, "from 1 minute to 10 years"),
     "jitter": (timedelta(0), timedelta(days=1), "from 0 to 1 day"),
     "spread": (timedelta(0), timedelta(days=7), "from 0 to 7 days"),
 }
@@ -139,8 +139,10 @@ class Schedule:
     def _check(self, task: object, options: ScheduleOptions) -> None:
         if problem := text_problem(self.name, MAX_NAME):
             _refuse("name", problem)
-        for option in options.keys() - OPTIONS:
-            raise UnknownOption(f"schedule {self.name}: unknown option {option!r}{did_you_mean(option, OPTIONS)}")
+        for option in options.keys() - SCHEDULE_OPTIONS:
+            raise UnknownOption(
+                f"schedule {self.name}: unknown option {option!r}{did_you_mean(option, SCHEDULE_OPTIONS)}"
+            )
         if not isinstance(self.rule, Rule):
             _refuse("rule", "is not made by cron, every, daily, weekly or monthly")
         if isinstance(task, Task) and not task.schedulable:
@@ -158,7 +160,7 @@ class Schedule:
             span = values.get(field)
             if span is not None and (not isinstance(span, timedelta) or not least <= span <= longest):
                 _refuse(field, f"is not a time span {words}")
-        for field, most in (("page", LARGEST_PAGE), ("most", MOST)):
+        for field, most in (("page", LARGEST_PAGE), ("most", MOST_CAUGHT_UP)):
             if values.get(field) is not None:
                 check_number(field, values[field], 1, most)
         for field in ("zones", "entities"):

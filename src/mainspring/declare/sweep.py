@@ -20,10 +20,10 @@ from mainspring.errors import DeclarationError, ValidationError
 from mainspring.job import DEFAULT_ORG, SYSTEM, NewJob
 from mainspring.text.texts import MAX_NAME, text_problem
 
-LARGEST_PAGE: Final = 1000
+LARGEST_SWEEP_PAGE: Final = 1000
 
 #: Reads the rows after a bound: given the text of a page's query, or of the first one.
-PAGE: Final = "select * from ({query}) swept {bound} order by {by} limit %(limit)s"
+PAGE_QUERY: Final = "select * from ({query}) swept {bound} order by {by} limit %(limit)s"
 
 
 def sweeper(
@@ -33,8 +33,8 @@ def sweeper(
     _check(name, query, job, by, limit)
     quoted = '"{}"'.format(by.replace('"', '""').replace("%", "%%"))
     query = query.strip().rstrip(";")
-    first = PAGE.format(query=query, bound="", by=quoted)
-    later = PAGE.format(query=query, bound=f"where {quoted} > %(after)s", by=quoted)
+    first = PAGE_QUERY.format(query=query, bound="", by=quoted)
+    later = PAGE_QUERY.format(query=query, bound=f"where {quoted} > %(after)s", by=quoted)
 
     async def sweep(ctx: Context, *, after: Any = None) -> None:
         async with ctx.transaction() as conn:
@@ -62,7 +62,7 @@ def _check(name: str, query: object, job: object, by: object, limit: object) -> 
     if not isinstance(by, str) or text_problem(by, 63):
         raise DeclarationError(f"sweep {name}: by: is not the name of a column")
     try:
-        check_number("limit", limit, 1, LARGEST_PAGE)
+        check_number("limit", limit, 1, LARGEST_SWEEP_PAGE)
     except ValidationError as error:
         raise DeclarationError(f"sweep {name}: {error}") from None
 

@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 RunsIn = Literal["async", "thread", "process"]
 
-TIMEOUT: Final = timedelta(minutes=5)
+TASK_TIMEOUT: Final = timedelta(minutes=5)
 SNOOZE_LIMIT: Final = timedelta(days=7)
 
 
@@ -63,7 +63,7 @@ class TaskOptions(TypedDict, total=False):
     aliases: tuple[str, ...]  # former names, so that jobs enqueued under them still run
 
 
-OPTIONS: Final = TaskOptions.__annotations__.keys()
+TASK_OPTIONS: Final = TaskOptions.__annotations__.keys()
 
 
 class Task(Generic[P, R]):
@@ -89,7 +89,7 @@ class Task(Generic[P, R]):
         self.strand = options.get("strand")
         self.key_ttl = options.get("key_ttl", self.category.key_ttl)
         self.needs = tuple(map(Need.read, options.get("needs", ())))
-        self.timeout = options.get("timeout", TIMEOUT)
+        self.timeout = options.get("timeout", TASK_TIMEOUT)
         self.limit = self.timeout.total_seconds()
         self.snooze_limit = options.get("snooze_limit", SNOOZE_LIMIT)
         self.cancellable = options.get("cancellable", True)
@@ -221,8 +221,8 @@ class Task(Generic[P, R]):
         yields = inspect.isgeneratorfunction(self.fn) or inspect.isasyncgenfunction(self.fn)
         if yields or not (inspect.isfunction(self.fn) or inspect.ismethod(self.fn)):  # a block's are its methods
             raise self._wrong("a handler is a function or an async function")
-        for option in options.keys() - OPTIONS:
-            raise UnknownOption(f"task {self.name}: unknown option {option!r}{did_you_mean(option, OPTIONS)}")
+        for option in options.keys() - TASK_OPTIONS:
+            raise UnknownOption(f"task {self.name}: unknown option {option!r}{did_you_mean(option, TASK_OPTIONS)}")
         try:
             options = msgspec.convert(options, TaskOptions)
         except msgspec.ValidationError as error:
@@ -241,7 +241,7 @@ class Task(Generic[P, R]):
             raise self._wrong(f"queue {DEAD_LETTER} holds dead jobs; no task runs there")
         if not 0 <= options.get("priority", DEFAULT_PRIORITY) <= LOWEST_PRIORITY:
             raise self._wrong(f"priority is not between 0 and {LOWEST_PRIORITY}")
-        if options.get("timeout", TIMEOUT) <= timedelta(0):
+        if options.get("timeout", TASK_TIMEOUT) <= timedelta(0):
             raise self._wrong("timeout is not positive")
         return options
 

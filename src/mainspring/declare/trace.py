@@ -8,7 +8,7 @@ from typing import Any
 
 from mainspring.job import NewJob
 
-SYSTEM = "mainspring"  # messaging.system
+MESSAGING_SYSTEM = "mainspring"  # messaging.system
 
 
 def ambient(jobs: Sequence[NewJob]) -> str | None:
@@ -32,7 +32,7 @@ def _creation(api: Any, jobs: Sequence[NewJob]) -> Any:
     """A span that says which jobs were made; it ends at once, whether or not they are committed later."""
     tasks = list(dict.fromkeys(job.task for job in jobs))
     attributes: dict[str, Any] = {
-        "messaging.system": SYSTEM,
+        "messaging.system": MESSAGING_SYSTEM,
         "messaging.operation.type": "create",
         "messaging.operation.name": "enqueue",
         "messaging.destination.name": jobs[0].queue,

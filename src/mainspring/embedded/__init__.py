@@ -2,6 +2,6 @@
 
 from mainspring.embedded.binaries import find_binaries
 from mainspring.embedded.cluster import ROLE, SUPERUSER, Cluster, StopMode
-from mainspring.embedded.settings import DEFAULTS, VOLATILE
+from mainspring.embedded.settings import SERVER_DEFAULTS, VOLATILE
 
-__all__ = ["DEFAULTS", "ROLE", "SUPERUSER", "VOLATILE", "Cluster", "StopMode", "find_binaries"]
+__all__ = ["ROLE", "SERVER_DEFAULTS", "SUPERUSER", "VOLATILE", "Cluster", "StopMode", "find_binaries"]

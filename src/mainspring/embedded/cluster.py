@@ -29,7 +29,7 @@ from mainspring.embedded.account import account, call, can
 from mainspring.embedded.binaries import HINT, copy_binaries, find_binaries
 from mainspring.embedded.directory import make_socket_dir, prepare, remove_stale_locks
 from mainspring.embedded.process import belongs, processes, send, wait
-from mainspring.embedded.settings import DEFAULTS
+from mainspring.embedded.settings import SERVER_DEFAULTS
 from mainspring.errors import ConfigurationError, DatabaseUnavailable
 
 ROLE: Final = "mainspring"
@@ -58,7 +58,7 @@ class Cluster:
     ) -> None:
         self.path = path.resolve()
         self.version = version
-        self.settings = {**DEFAULTS, **settings}
+        self.settings = {**SERVER_DEFAULTS, **settings}
         self.log = self.path / "server.log"
         self._bin_dir = bin_dir
         self._launched = False
@@ -114,7 +114,7 @@ class Cluster:
         with suppress(DatabaseUnavailable):
             self.stop("immediate", timeout=5)  # unlike a killed server, it gives its shared memory back
         self.kill()
-        moved = self.data.parent if self.data.parent.parent == places.SHARED.resolve() else self.data
+        moved = self.data.parent if self.data.parent.parent == places.SHARED_FOLDER.resolve() else self.data
         for place in (self.socket_dir, moved, self.path):
             shutil.rmtree(place, ignore_errors=True)
 

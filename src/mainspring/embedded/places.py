@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-SHARED = Path("/var/lib/mainspring")
+SHARED_FOLDER = Path("/var/lib/mainspring")
 
 
 def shared() -> Path:
     """The directory, made where it is missing."""
-    SHARED.mkdir(parents=True, exist_ok=True)
-    SHARED.chmod(0o755)
-    return SHARED
+    SHARED_FOLDER.mkdir(parents=True, exist_ok=True)
+    SHARED_FOLDER.chmod(0o755)
+    return SHARED_FOLDER
 
 
 def digest(*parts: object) -> str:

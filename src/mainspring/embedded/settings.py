@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-DEFAULTS: Final[Mapping[str, str]] = {
+SERVER_DEFAULTS: Final[Mapping[str, str]] = {
     "listen_addresses": "",
     "port": "5432",
     "unix_socket_permissions": "0700",

@@ -19,7 +19,7 @@ from mainspring.declare.block import Block
 SANDBOX = "MAINSPRING_SANDBOX"
 CUSTOMERS = range(1, 21)
 #: One card in ten is refused.
-CARDS = ["pm_card_visa"] * 9 + ["pm_card_chargeDeclinedInsufficientFunds"]
+SHOP_CARDS = ["pm_card_visa"] * 9 + ["pm_card_chargeDeclinedInsufficientFunds"]
 TEMPLATES = (
     Template("receipt", "Your receipt", "Order {{ order_id }}: {{ total }}.", channels=("email", "in_app")),
     Template(
@@ -89,7 +89,7 @@ class Till:
     def payment(self, order_id: int) -> ms.NewJob:
         """What a customer does at the till."""
         cents, customer = dice.randrange(500, 20_000), dice.choice(CUSTOMERS)
-        return self.take_payment.job(order_id=order_id, customer=customer, cents=cents, card=dice.choice(CARDS))
+        return self.take_payment.job(order_id=order_id, customer=customer, cents=cents, card=dice.choice(SHOP_CARDS))
 
 
 def open_till(env: Mapping[str, str] = os.environ) -> Till | None:

@@ -21,7 +21,7 @@ SEVERITIES: Final[tuple[str, ...]] = get_args(Severity)
 #: What to do about each alert of the engine.
 RUNBOOK: Final = "docs/operations/alerts.md"
 MAX_ALERT: Final = 100  # characters of a name
-MAX_TEXT: Final = 2000  # bytes
+MAX_ALERT_TEXT: Final = 2000  # bytes
 _NAME: Final = re.compile(r"[a-z][a-z0-9._-]*")
 
 
@@ -75,7 +75,7 @@ def wrong(
         raise ValidationError("severity: is not critical or warning", field="severity")
     written = written_detail(detail or {})
     return Wrong(
-        name=check_name(name), subject=check_subject(subject), text=sanitize(text, MAX_TEXT),
+        name=check_name(name), subject=check_subject(subject), text=sanitize(text, MAX_ALERT_TEXT),
         severity=severity, detail=written,  # type: ignore[arg-type]  # it is one of the two
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from mainspring.errors import DeclarationError
 
 MeasureKind: TypeAlias = Literal["gauge", "counter"]
 #: So many series may one measure have: more would be a label without bounds.
-MOST: Final = 1000
+MOST_SERIES: Final = 1000
 #: The engine's names that do not begin with `mainspring_`.
 ENGINES: Final = frozenset({
     "jobs_enqueued", "jobs_started", "jobs_succeeded", "jobs_failed", "deadletter", "jobs_duration_seconds",
@@ -92,8 +92,8 @@ def series(measure: Measure, columns: Sequence[str], rows: Sequence[Sequence[obj
             raise ValueError(f"column {label}: is not the name of a label: letters, digits and underscores")
     if len(set(labels)) < len(labels):
         raise ValueError("two labels have the same name")
-    if len(rows) > MOST:
-        raise ValueError(f"has more than {MOST} series: its labels have too many values")
+    if len(rows) > MOST_SERIES:
+        raise ValueError(f"has more than {MOST_SERIES} series: its labels have too many values")
     found: dict[tuple[str, ...], float] = {}
     for row in rows:
         *values, value = row

@@ -7,8 +7,8 @@ import re
 import time
 from collections.abc import Callable
 
-AGAIN = 60.0  # seconds until it is told that it lasts
-REASONS = 3  # of one trouble, so many are told: more would only alternate
+TROUBLE_TOLD_AGAIN_S = 60.0  # seconds until it is told that it lasts
+MOST_REASONS = 3  # of one trouble, so many are told: more would only alternate
 
 
 class Trouble:
@@ -50,7 +50,7 @@ class Trouble:
         if bug is None and not self._told and now - self._since < self._after:
             return
         kind = re.sub(r'\d+|"[^"]*"', "", text)  # without ports, numbers of processes and names
-        if (kind in self._told or len(self._told) >= REASONS) and now < self._told_at + AGAIN:
+        if (kind in self._told or len(self._told) >= MOST_REASONS) and now < self._told_at + TROUBLE_TOLD_AGAIN_S:
             return
         lasts = f", for {now - self._since:.0f} s now" if self._told else ""
         log = self._log if self._told else self._edges

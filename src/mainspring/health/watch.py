@@ -10,7 +10,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mainspring.errors import DeclarationError, ValidationError
-from mainspring.health.alert import MAX_TEXT, SEVERITIES, Severity, check_name
+from mainspring.health.alert import MAX_ALERT_TEXT, SEVERITIES, Severity, check_name
 from mainspring.text.texts import MAX_NAME, MAX_QUEUE, text_problem
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from mainspring.declare.task import Task
 
 #: So many rows of a condition are looked at; while there are more, nothing is closed.
-MOST: Final = 1000
+MOST_WATCH_ROWS: Final = 1000
 #: An alert of this name says that a watch could not be asked; its subject is the watch's name.
-BROKEN: Final = "watch-broken"
-SHORTEST: Final = timedelta(seconds=1)
-LONGEST: Final = timedelta(days=1)
+BROKEN_WATCH_ALERT: Final = "watch-broken"
+SHORTEST_WATCH_INTERVAL: Final = timedelta(seconds=1)
+LONGEST_WATCH_INTERVAL: Final = timedelta(days=1)
 
 #: (subject, text) or (subject, text, organisation) for each thing that is wrong now; a text may be None.
 WatchRow: TypeAlias = Sequence[Any]
@@ -71,8 +71,8 @@ def watch(
         check_name(name)
     except ValidationError as error:
         raise DeclarationError(f"watch: {error}") from None
-    if name == BROKEN:
-        raise DeclarationError(f"watch: name: {BROKEN} is the engine's own")
+    if name == BROKEN_WATCH_ALERT:
+        raise DeclarationError(f"watch: name: {BROKEN_WATCH_ALERT} is the engine's own")
     if isinstance(condition, str):
         if not condition.strip():
             raise DeclarationError(f"watch {name}: condition: is not a query")
@@ -80,9 +80,13 @@ def watch(
         raise DeclarationError(f"watch {name}: condition: is neither a query nor an async function of a connection")
     if severity not in SEVERITIES:
         raise DeclarationError(f"watch {name}: severity: is not critical or warning")
-    if not isinstance(text, str) or len(text) > MAX_TEXT:
-        raise DeclarationError(f"watch {name}: text: is not a text of at most {MAX_TEXT} characters")
-    if not isinstance(every, timedelta) or not SHORTEST <= every <= LONGEST or every.microseconds:
+    if not isinstance(text, str) or len(text) > MAX_ALERT_TEXT:
+        raise DeclarationError(f"watch {name}: text: is not a text of at most {MAX_ALERT_TEXT} characters")
+    if (
+        not isinstance(every, timedelta)
+        or not SHORTEST_WATCH_INTERVAL <= every <= LONGEST_WATCH_INTERVAL
+        or every.microseconds
+    ):
         raise DeclarationError(f"watch {name}: every: is not whole seconds, from 1 second to 1 day")
     return Watch(name, condition, severity, text, every, close)
 

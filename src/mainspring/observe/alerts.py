@@ -132,7 +132,7 @@ RULES: tuple[AlertRule, ...] = (
         "mainspring_database_up == 0 or mainspring_gauges_up == 0", wait="1m",
     ),
 )  # fmt: skip
-BY_NAME = {rule.name: rule for rule in RULES}
+RULES_BY_NAME = {rule.name: rule for rule in RULES}
 INTERESTING = {JobDeadlettered, JobLeaseExpired, WorkerStuck}
 STORM = 10  # rescues that one process makes at once
 
@@ -191,13 +191,13 @@ def wrong(gauges: Gauges) -> Iterable[tuple[tuple[str, str | None], str]]:
 
 def raised(name: str, text: str, job_id: UUID | None = None, queue: str | None = None) -> Alert:
     """An alert that begins."""
-    rule = BY_NAME[name]
+    rule = RULES_BY_NAME[name]
     return Alert(name, rule.severity, f"{rule.text}: {text}", rule.runbook, True, job_id, queue)
 
 
 def over(name: str, queue: str | None) -> Alert:
     """An alert that is over."""
-    rule = BY_NAME[name]
+    rule = RULES_BY_NAME[name]
     return Alert(name, rule.severity, f"over: {rule.text}", rule.runbook, False, None, queue)
 
 

@@ -44,7 +44,7 @@ LEVELS = {
     "database.away": "warning",
     "alert": "error",
 }
-MOST_IDS = 20  # job ids in one line
+MOST_LINE_IDS = 20  # job ids in one line
 _encode_lines = msgspec.json.Encoder().encode_lines
 _camel: dict[str, str] = {}
 
@@ -143,7 +143,7 @@ class Log:
             "org_id": first.org_id,
             "project_id": first.project_id,
             "count": len(group),
-            "job_ids": [event.job_id for event in group[:MOST_IDS]],
+            "job_ids": [event.job_id for event in group[:MOST_LINE_IDS]],
         }
         if len(group) == 1:
             line |= {"job_id": first.job_id, "job_type": first.task}

@@ -46,11 +46,11 @@ from mainspring.observe.measures import measured
 
 OTHER = "other"
 MOST_QUEUES = 50  # that callers invent; more are counted as one
-SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+SECONDS_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 FEW = 10
-ATTEMPTS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0)
+ATTEMPT_BUCKETS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0)
 #: What a worker says of itself when somebody scrapes.
-STATE = {
+WORKER_GAUGES = {
     "mainspring_worker_running": "Jobs that this worker holds",
     "mainspring_worker_outbox": "Outcomes that this worker has not written yet",
     "mainspring_loop_still_seconds": "For how long this worker's event loop has stood still",
@@ -110,7 +110,7 @@ class TaskCounts:
         self.attempts = attempts
         self.counts: Counter[type[Event]] = Counter()
         self.failed: Counter[str] = Counter()
-        self.duration, self.lateness = Histogram(SECONDS), Histogram(SECONDS)
+        self.duration, self.lateness = Histogram(SECONDS_BUCKETS), Histogram(SECONDS_BUCKETS)
 
 
 #: Event → the counter that it raises, by (job_type, queue).
@@ -198,7 +198,7 @@ class Metrics(Collector):
         yield from self._counted()
         for name, value in self.state().items() if self.state is not None else ():
             family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-            yield family(name, STATE[name], value=value)
+            yield family(name, WORKER_GAUGES[name], value=value)
         if self.gauges is not None:
             found = self.gauges()
             text = "Whether the state of the database could be read"
@@ -255,7 +255,7 @@ class Metrics(Collector):
         if queue not in self._queues and len(self._queues) < self._known + MOST_QUEUES:
             self._queues.add(queue)
         labels = task if known and len(self._cells) < 10_000 else OTHER, queue if queue in self._queues else OTHER
-        attempts = self._attempts.get(labels[0]) or self._attempts.setdefault(labels[0], Histogram(ATTEMPTS))
+        attempts = self._attempts.get(labels[0]) or self._attempts.setdefault(labels[0], Histogram(ATTEMPT_BUCKETS))
         cell = self._shared.get(labels) or self._shared.setdefault(labels, TaskCounts(*labels, attempts))
         if labels == (task, queue):
             self._cells[labels] = cell

@@ -13,11 +13,11 @@ from opentelemetry import context as contexts
 from opentelemetry import trace as api
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from mainspring.declare.trace import SYSTEM
+from mainspring.declare.trace import MESSAGING_SYSTEM
 from mainspring.job import Claim
 from mainspring.outcome import Error
 
-EMPTY = contexts.Context()
+EMPTY_CONTEXT = contexts.Context()
 CONSUMER = SpanKind.CONSUMER
 
 
@@ -35,9 +35,9 @@ class Spans:
 
     def begin(self, claim: Claim) -> Span | None:
         """Start a span, in the context of the attempt: that context ends with it, so nothing is put back."""
-        parent, links = EMPTY, None
+        parent, links = EMPTY_CONTEXT, None
         if claim.traceparent is not None and (creation := parsed(claim.traceparent)) is not None:
-            parent = api.set_span_in_context(NonRecordingSpan(creation), EMPTY)
+            parent = api.set_span_in_context(NonRecordingSpan(creation), EMPTY_CONTEXT)
             if self._follows and not creation.trace_flags.sampled:  # no span would come of it, so none is asked for
                 contexts.attach(parent)
                 return None
@@ -63,7 +63,7 @@ class Spans:
 def attributes(claim: Claim) -> dict[str, Any]:
     """What a span says of its job."""
     said: dict[str, Any] = {
-        "messaging.system": SYSTEM,
+        "messaging.system": MESSAGING_SYSTEM,
         "messaging.operation.type": "process",
         "messaging.operation.name": "run",
         "messaging.destination.name": claim.queue,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DELAY: Final = timedelta(seconds=2)  # as with Stripe itself: later than the answer to the charge
 INBOUND: Final = "/v1/inbound/"
-PLACE: Final = f"http://127.0.0.1{INBOUND}stripe"  # nothing listens there, nor is anything sent
+COURIER_URL: Final = f"http://127.0.0.1{INBOUND}stripe"  # nothing listens there, nor is anything sent
 
 
 class Courier:
@@ -51,7 +51,7 @@ class Courier:
         sandbox.closing.append(self.close)
         known = sandbox.ledger.find("stripe.webhook_endpoint", deleted=None)
         if not known and any(source.name == "stripe" for source in self._sources):
-            stripe.register(PLACE, secret=secret)
+            stripe.register(COURIER_URL, secret=secret)
 
     def later(self, id: str, seconds: float) -> None:
         """Take a delivery from the post, to be carried so much later."""

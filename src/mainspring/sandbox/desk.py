@@ -17,7 +17,7 @@ from mainspring.sandbox.world import World
 OUTBOX = ("mail", "sms", "push", "charge", "decline", "transfer", "reversal", "refund", "webhook", "invoice")
 #: What may have faults.
 FAULTY = (*PROVIDERS, "smtp", "smtp.connect", "smtp.data")
-MOST = 1000
+MOST_LEDGER_ENTRIES = 1000
 
 
 def shown(entry: LedgerEntry) -> dict[str, object]:
@@ -37,7 +37,9 @@ def routes(world: World) -> list[BaseRoute]:
         for name, value in (("limit", limit), ("before", before)):
             if value is not None and not (value.isascii() and value.isdecimal() and len(value) < 16):
                 return JSONResponse({"error": f"{name} is a number"}, 422)
-        found = world.ledger.find(*kinds, limit=min(int(limit), MOST), before=int(before) if before else None)
+        found = world.ledger.find(
+            *kinds, limit=min(int(limit), MOST_LEDGER_ENTRIES), before=int(before) if before else None
+        )
         return JSONResponse([shown(entry) for entry in found])
 
     async def one(request: Request) -> Response:

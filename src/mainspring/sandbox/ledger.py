@@ -14,7 +14,7 @@ from typing import Any
 
 LedgerClock = Callable[[], datetime]
 
-TABLES = """
+LEDGER_TABLES = """
 create table if not exists entry (
   serial   integer primary key,
   kind     text not null,
@@ -68,7 +68,7 @@ class Ledger:
 
     def __init__(self, path: Path | None = None, clock: LedgerClock = real_time) -> None:
         self._db = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
-        self._db.executescript(TABLES)
+        self._db.executescript(LEDGER_TABLES)
         if path is not None:
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = normal")

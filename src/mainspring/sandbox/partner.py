@@ -8,14 +8,16 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.sandbox.world import World
 
-KEPT = ("webhook-id", "webhook-timestamp", "webhook-signature", "content-type", "user-agent")
+KEPT_HEADERS = ("webhook-id", "webhook-timestamp", "webhook-signature", "content-type", "user-agent")
 
 
 def routes(world: World) -> list[BaseRoute]:
     """Where webhooks are sent: any path below."""
 
     async def receive(request: Request) -> Response:
-        headers = {name: value for name, value in request.headers.items() if name in KEPT or name.startswith("x-")}
+        headers = {
+            name: value for name, value in request.headers.items() if name in KEPT_HEADERS or name.startswith("x-")
+        }
         kind = next((value for name, value in headers.items() if name.endswith("-event-type")), None)
         text = (await request.body()).decode(errors="replace")
         told = {"to": str(request.url), "type": kind, "headers": headers, "body": text}

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from mainspring.sandbox.world import World
 
-REMEMBERED: Final = timedelta(days=1)
+REPLAY_LIFE: Final = timedelta(days=1)
 
 
 def replayed(
@@ -23,7 +23,7 @@ def replayed(
     """
     asked = json.dumps(request, sort_keys=True)
     known = world.ledger.answer(provider, key) if key else None
-    if known is not None and world.now() - known.at < REMEMBERED:
+    if known is not None and world.now() - known.at < REPLAY_LIFE:
         if known.request != asked:
             return "mismatch"
         return Response(known.body, known.status, media_type="application/json")

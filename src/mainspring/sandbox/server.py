@@ -30,8 +30,8 @@ from mainspring.sandbox.world import World
 
 T = TypeVar("T")
 
-HOST = "127.0.0.1"
-ENDLESS = 3600.0  # how long `timeout` stays silent; whoever waits gives up sooner
+SANDBOX_HOST = "127.0.0.1"
+SILENT_ANSWER_S = 3600.0  # how long `timeout` stays silent; whoever waits gives up sooner
 
 
 class Faulty:
@@ -63,7 +63,7 @@ class Faulty:
 
 def _listening(port: int) -> socket.socket:
     """A socket that says it is TCP's: on others asyncio lets the second part of an answer wait, 40 ms."""
-    with socket.create_server((HOST, port)) as made:
+    with socket.create_server((SANDBOX_HOST, port)) as made:
         return socket.socket(made.family, made.type, socket.IPPROTO_TCP, made.detach())
 
 
@@ -89,7 +89,7 @@ async def _break(receive: Receive) -> None:
 async def _silence(receive: Receive) -> None:
     """Say nothing until the caller hangs up."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(ENDLESS):
+        async with asyncio.timeout(SILENT_ANSWER_S):
             while (await receive())["type"] != "http.disconnect":
                 pass
 
@@ -112,7 +112,7 @@ def application(world: World) -> Starlette:
     return Starlette(
         routes=[Mount("/sandbox", routes=desk.routes(world)), *mounts],
         # A name that leads to loopback is not enough: pages of others in a browser could use one.
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[SANDBOX_HOST, "localhost"])],
         exception_handlers={Exception: _defect},
     )
 
@@ -230,7 +230,7 @@ class Sandbox:
         server = uvicorn.Server(uvicorn.Config(application(self.world), log_level="critical", lifespan="off"))
         async with self._mailbox(), self._post():
             with _listening(self._ports[0]) as listening:
-                self.world.url = f"http://{HOST}:{listening.getsockname()[1]}"
+                self.world.url = f"http://{SANDBOX_HOST}:{listening.getsockname()[1]}"
                 task, loop = asyncio.create_task(server.serve(sockets=[listening])), asyncio.get_running_loop()
                 while not server.started and not task.done():  # noqa: ASYNC110 (uvicorn has no event for it)
                     await asyncio.sleep(0.005)
@@ -247,7 +247,7 @@ class Sandbox:
 
     @contextlib.asynccontextmanager
     async def _mailbox(self) -> AsyncIterator[None]:
-        mailbox: Any = await smtp_server(self.world, HOST, self._ports[1])
+        mailbox: Any = await smtp_server(self.world, SANDBOX_HOST, self._ports[1])
         self.smtp_port = mailbox.sockets[0].getsockname()[1]
         try:
             yield

@@ -19,9 +19,9 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 from mainspring.sandbox.faults import Fault
 from mainspring.sandbox.world import World
 
-ENDLESS: Final = 3600.0  # how long silence lasts; whoever waits gives up sooner
+SILENT_SMTP_S: Final = 3600.0  # how long silence lasts; whoever waits gives up sooner
 #: What a fault may answer with; any other status means trouble that passes.
-STATUSES: Final = frozenset({421, 450, 451, 452, 454, 530, 535, 550, 551, 552, 553, 554})
+SMTP_STATUSES: Final = frozenset({421, 450, 451, 452, 454, 530, 535, 550, 551, 552, 553, 554})
 PASSING: Final = 451
 
 
@@ -154,7 +154,7 @@ class SmtpHandler:
         if fault.kind == "drop":
             assert isinstance(server.transport, asyncio.Transport)
             server.transport.abort()
-        await asyncio.sleep(ENDLESS)  # ends with the line
+        await asyncio.sleep(SILENT_SMTP_S)  # ends with the line
         return ""
 
     def _store(self, envelope: Envelope) -> str:
@@ -197,4 +197,4 @@ def _login(server: SMTP, session: Session, envelope: Envelope, mechanism: str, l
 
 
 def _status(fault: Fault) -> str:
-    return f"{fault.status if fault.status in STATUSES else PASSING} a fault of the sandbox"
+    return f"{fault.status if fault.status in SMTP_STATUSES else PASSING} a fault of the sandbox"

@@ -34,8 +34,8 @@ FROM: Final[dict[str, Refusal]] = {
     "+15005550001": (400, 21212, "The 'From' number is not a valid phone number."),
     "+15005550007": (400, 21606, "The 'From' number is not one of the account's."),
 }
-LONGEST: Final = 1600
-MOST: Final = 1000  # on one page
+LONGEST_SMS: Final = 1600
+MOST_PAGE_MESSAGES: Final = 1000  # on one page
 _NUMBER: Final = re.compile(r"\+[1-9][0-9]{6,14}")
 
 
@@ -81,7 +81,7 @@ def _listed(world: World, request: Request) -> dict[str, Any]:
     size, since = asked.get("PageSize", ""), asked.get("DateSent>", "")
     fields: dict[str, Any] = {"account_sid": request.path_params["sid"]}
     fields |= {"to": asked["To"]} if "To" in asked else {}
-    found = world.ledger.find("sms", limit=min(int(size), MOST) if size.isdigit() else 50, **fields)
+    found = world.ledger.find("sms", limit=min(int(size), MOST_PAGE_MESSAGES) if size.isdigit() else 50, **fields)
     return {"messages": [_shown(one) for one in found if one.at.isoformat() >= since], "next_page_uri": None}
 
 
@@ -106,8 +106,8 @@ def _wrong(form: dict[str, str]) -> Refusal | None:
         return 400, 21603, "A 'From' number is required."
     if not text:
         return 400, 21602, "Message body is required."
-    if len(text) > LONGEST:
-        return 400, 21617, f"The message is longer than {LONGEST} characters."
+    if len(text) > LONGEST_SMS:
+        return 400, 21617, f"The message is longer than {LONGEST_SMS} characters."
     return FROM.get(sender)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from mainspring.cipher import SEALED
 from mainspring.db.run import AsyncDoor
 from mainspring.db.schema import render
-from mainspring.declare.registry import ENGINE
+from mainspring.declare.registry import ENGINE_REGISTRY
 from mainspring.declare.schedule import Schedule
 from mainspring.errors import MainspringError
 from mainspring.events import subject_of
@@ -20,15 +20,15 @@ from mainspring.outcome import Move
 from mainspring.simulate.chance import Chance
 from mainspring.simulate.messages import Messages
 from mainspring.simulate.providers import SimulatedClock
-from mainspring.simulate.scratch import MOVE, TIDY
+from mainspring.simulate.scratch import MOVE, TIDY_SCRATCH
 from mainspring.simulate.timeline import Fired, SimulatedAttempt, TimelineEntry, ids_of
 from mainspring.states import WORDS
 from mainspring.virtual.ran import Crash
-from mainspring.virtual.runner import WORKER, Runner
+from mainspring.virtual.runner import VIRTUAL_WORKER, Runner
 from mainspring.worker.bounds import BEGINNING
 from mainspring.worker.outbox import settle_row
 from mainspring.worker.schedules.fan_out import FanOut
-from mainspring.worker.schedules.firing import BATCH, Conn, Firing
+from mainspring.worker.schedules.firing import FIRING_BATCH, Conn, Firing
 from mainspring.worker.schedules.planning import FirePlan, rule_of
 
 #: So many jobs are claimed at once: they run one after another, in the order in which they were claimed.
@@ -37,9 +37,9 @@ CLAIM: Final = 200
 TIDY_EVERY: Final = 500
 LEASE: Final = timedelta(minutes=1)
 #: More at one instant are probably jobs that enqueue each other.
-MOST: Final = 100_000
+MOST_AT_ONE_INSTANT: Final = 100_000
 #: How often the zones in use are asked for while nothing happens that could change them.
-ZONES_EVERY: Final = timedelta(hours=1)
+SIMULATED_ZONES_EVERY: Final = timedelta(hours=1)
 #: Statements that are asked with the same parameters at every instant.
 SAME: Final = ("claim", "take_schedules", "next_simulated")
 
@@ -65,7 +65,7 @@ class Clockwork(Runner):
         self._busy = True  # something happened at it; else what seems due still is somebody else's
         self._moves = 0
         self._crashed = False  # some attempt has; rescued jobs are looked for only then
-        self._move, self._tidy = render(MOVE, self._sql.schema), render(TIDY, self._sql.schema)
+        self._move, self._tidy = render(MOVE, self._sql.schema), render(TIDY_SCRATCH, self._sql.schema)
         self._causes: dict[str, tuple[str | None, str]] = {}  # by what began it: schedule, and zone
         self._begins = {schedule.name: schedule.task for schedule in self._firing.schedules()}
         self._executor.failing = lambda claim: chance.shake(claim.id, claim.attempt, "failed")
@@ -99,7 +99,7 @@ class Clockwork(Runner):
         if (visit := self.visitors.next_at()) is not None:
             known.append(visit)
         if self._zoned:
-            known.append(self._zones_at + ZONES_EVERY)
+            known.append(self._zones_at + SIMULATED_ZONES_EVERY)
         if not known:
             return None
         at = max(self._now, min(known))
@@ -128,7 +128,7 @@ class Clockwork(Runner):
         fired = await self._fire() if self._due else []
         ran = await self._work()
         self._due = self._expiring = self._probing = False
-        asks = self._zoned and (ran or self._now >= self._zones_at + ZONES_EVERY)
+        asks = self._zoned and (ran or self._now >= self._zones_at + SIMULATED_ZONES_EVERY)
         if asks:
             self._zones_at = self._now
             await self._fan_out.zones(self._own, timedelta(0))
@@ -141,16 +141,18 @@ class Clockwork(Runner):
         if at is None or at > self._now:
             return False
         self._visits += 1
-        if self._visits > MOST:
-            raise MainspringError(f"more than {MOST} visits at {self._now}: a visitor wants to come again at once")
+        if self._visits > MOST_AT_ONE_INSTANT:
+            raise MainspringError(
+                f"more than {MOST_AT_ONE_INSTANT} visits at {self._now}: a visitor wants to come again at once"
+            )
         self._messages.send()  # they see what is so now
         self._chance.shake("visit", self._now, self._visits)
         self._busy = await self.visitors.visit()
         return self._busy
 
     async def _fire(self) -> list[Fired]:
-        looked = BATCH
-        while looked == BATCH:
+        looked = FIRING_BATCH
+        while looked == FIRING_BATCH:
             looked = await self._firing.fire(self._view)
         if self._paged:
             self._messages.send()
@@ -172,8 +174,10 @@ class Clockwork(Runner):
         ran: list[SimulatedAttempt] = []
         claims = await self._claim()
         self._claimed = self._claimed + len(claims) if claims else 0
-        if self._claimed > MOST:
-            raise MainspringError(f"more than {MOST} jobs at {self._now}: do they enqueue each other without end?")
+        if self._claimed > MOST_AT_ONE_INSTANT:
+            raise MainspringError(
+                f"more than {MOST_AT_ONE_INSTANT} jobs at {self._now}: do they enqueue each other without end?"
+            )
         for self._asked, claim in enumerate(claims):
             self._chance.shake(claim.id, claim.attempt)
             ran.append(self._ran(claim, *await self.attempt(claim)))
@@ -185,10 +189,12 @@ class Clockwork(Runner):
         low, share = [BEGINNING] * len(queues), [CLAIM] * len(queues)
         scope = [queues, share, low, low, low, low, self._tasks["tasks"], False]
         rescued = CLAIM if self._crashed else 0
-        cursor = await self._view.execute(self._sql["claim"], [WORKER, LEASE, CLAIM, *scope, rescued, False, None])
+        cursor = await self._view.execute(
+            self._sql["claim"], [VIRTUAL_WORKER, LEASE, CLAIM, *scope, rescued, False, None]
+        )
         found = await cursor.fetchall()
         if not found and self._crashed:  # what crashed twice runs alone
-            cursor = await self._view.execute(self._sql["claim"], [WORKER, LEASE, 1, *scope, 0, True, None])
+            cursor = await self._view.execute(self._sql["claim"], [VIRTUAL_WORKER, LEASE, 1, *scope, 0, True, None])
             found = await cursor.fetchall()
         return [Claim(*row) for row in found]
 
@@ -196,15 +202,19 @@ class Clockwork(Runner):
         """Put how attempts ended into the next message."""
         outcomes = self._outbox.take()
         if len(outcomes.done) == 1:  # which costs half
-            self._messages.add(self._sql["complete_one"], [WORKER, outcomes.done[0].claim.epoch, None])
+            self._messages.add(self._sql["complete_one"], [VIRTUAL_WORKER, outcomes.done[0].claim.epoch, None])
         elif outcomes.done:
-            self._messages.add(self._sql["complete"], [WORKER, [attempt.claim.epoch for attempt in outcomes.done]])
+            self._messages.add(
+                self._sql["complete"], [VIRTUAL_WORKER, [attempt.claim.epoch for attempt in outcomes.done]]
+            )
         if outcomes.results:
             epochs = [attempt.claim.epoch for attempt, _ in outcomes.results]
-            self._messages.add(self._sql["complete_with"], [WORKER, epochs, [text for _, text in outcomes.results]])
+            self._messages.add(
+                self._sql["complete_with"], [VIRTUAL_WORKER, epochs, [text for _, text in outcomes.results]]
+            )
         if outcomes.moves:
             moves = msgspec.json.encode([settle_row(attempt, move) for attempt, move in outcomes.moves]).decode()
-            self._messages.add(self._sql["settle"], [WORKER, moves])
+            self._messages.add(self._sql["settle"], [VIRTUAL_WORKER, moves])
 
     def _ran(self, claim: Claim, error: BaseException | None, move: Move | None) -> SimulatedAttempt:
         sealed = claim.payload.startswith(SEALED)
@@ -242,7 +252,7 @@ class Clockwork(Runner):
         if not self._asked:  # asked before its handler begins, and nobody else has run since the claim
             self._asked = 1
             return False
-        self._messages.add(self._sql["cancelled"], [WORKER], answer := self._messages.cursor())
+        self._messages.add(self._sql["cancelled"], [VIRTUAL_WORKER], answer := self._messages.cursor())
         self._messages.send()
         return (epoch,) in (answer.rows or [])
 
@@ -259,7 +269,7 @@ class _SimulatedFiring(Firing):
     def schedules(self) -> list[Schedule]:
         """Where the built-in schedules rest, watches do: they would fill the time line."""
         found = super().schedules()
-        return [one for one in found if self._housekeeping or self._registry.get(one.task).app != ENGINE]
+        return [one for one in found if self._housekeeping or self._registry.get(one.task).app != ENGINE_REGISTRY]
 
     async def bind(self, conn: Any, org: str) -> None:
         if not isinstance(conn, Messages):  # where others' code runs; a scratch database is not secured

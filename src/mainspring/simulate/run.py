@@ -29,14 +29,14 @@ from mainspring.virtual.runner import running
 from mainspring.virtual.tasks import DeclaredTasks
 from mainspring.virtual.visitor import Visitors
 
-NAME = "mainspring simulate"
-MOMENT = timedelta(microseconds=1)
-NOTHING = (
+SIMULATION_NAME = "mainspring simulate"
+SIMULATED_MOMENT = timedelta(microseconds=1)
+NOTHING_HAPPENS = (
     "app: nothing will happen: it declares no schedules, and its prepare enqueues no jobs. Declare one, or let "
     "App(prepare=[...]) enqueue what your customers would"
 )
 #: What a worker logs of each job and each schedule stands in the time line already.
-TOLD = ("mainspring.job", "mainspring.worker")
+SILENCED_LOGS = ("mainspring.job", "mainspring.worker")
 
 #: Takes what happened at one instant, in order.
 Tell = Callable[[Sequence[TimelineEntry]], object]
@@ -104,14 +104,14 @@ async def _move(
     tasks, tally = DeclaredTasks.by(app), Tally()
     sql = Sql(tasks.schema)
     ring = Keyring(tasks.cipher, database.dsn, sql)
-    given = options(database.dsn, NAME) | {"answered_within": None}  # nobody else is here
+    given = options(database.dsn, SIMULATION_NAME) | {"answered_within": None}  # nobody else is here
     with Connection.connect(database.dsn, **given) as plain:
         conn, own = Messages(plain, {sql[name] for name in SAME}), await AsyncConnection.connect(database.dsn, **given)
         visitors = Visitors(others.visitors, others.watch, threads)
         work = running(Clockwork, database.dsn, tasks, conn, ring, threads, visitors=visitors)
         async with own, work as clockwork:
             # Schedules are declared a moment before time begins, so that an instant exactly then is one of theirs.
-            clockwork.begin(chance, others.watch, own, start - MOMENT, zone=zone, maintenance=maintenance)
+            clockwork.begin(chance, others.watch, own, start - SIMULATED_MOMENT, zone=zone, maintenance=maintenance)
             await clockwork.sync()
             at: datetime | None = start
             while at is not None and at < end:
@@ -121,7 +121,7 @@ async def _move(
                     tell(entries)
                 at = await clockwork.next()
                 if at is None and not tally:
-                    raise ConfigurationError(NOTHING)
+                    raise ConfigurationError(NOTHING_HAPPENS)
             ((waiting,),) = await (await conn.execute(sql["left_waiting"])).fetchall()
             ring.close()
             return tally.totals(end, waiting, others.asked())
@@ -138,7 +138,7 @@ def _quiet() -> Iterator[None]:
         said.add(text)
         return new
 
-    loggers = [logging.getLogger(name) for name in TOLD]
+    loggers = [logging.getLogger(name) for name in SILENCED_LOGS]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

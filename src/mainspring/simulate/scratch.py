@@ -32,7 +32,7 @@ begin
 end $$
 """
 MOVE: Final = "update {schema}.clock set at = %s returning set_config('mainspring.now', at::text, false)"
-TIDY: Final = "vacuum {schema}.clock, {schema}.waiting, {schema}.running, {schema}.schedule_zone"
+TIDY_SCRATCH: Final = "vacuum {schema}.clock, {schema}.waiting, {schema}.running, {schema}.schedule_zone"
 
 #: Where programs look for their database: an application that is imported inside the block finds the scratch one.
 VARIABLES = ("MAINSPRING_DSN", "DATABASE_URL")

@@ -15,7 +15,7 @@ from mainspring.events import subject_of
 from mainspring.job import DEFAULT_ORG, SYSTEM
 from mainspring.when.fire import FireKind
 
-MOST_IDS = 2  # who else is in a payload is no news
+MOST_PAYLOAD_IDS = 2  # who else is in a payload is no news
 WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")  # whatever language an application sets
 
 
@@ -150,7 +150,7 @@ def ids_of(payload: str, field: str | None) -> dict[str, Any] | None:
     except (msgspec.MsgspecError, RecursionError):  # put in by hand: its own attempt says what is wrong
         return found or None
     numbers = {name: id_ for name, id_ in sorted(known.items()) if name.endswith("_id") and type(id_) is int}
-    return dict(list((found | numbers).items())[:MOST_IDS]) or None
+    return dict(list((found | numbers).items())[:MOST_PAYLOAD_IDS]) or None
 
 
 def merged(entries: Iterable[TimelineEntry], *, own: bool = False) -> Iterator[TimelineEntry]:

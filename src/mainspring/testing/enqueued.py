@@ -21,7 +21,7 @@ from mainspring.virtual.tasks import shown
 
 T = TypeVar("T")
 #: The states of jobs that are to run.
-WAITING = ("scheduled", "ready", "retrying")
+WAITING_STATES = ("scheduled", "ready", "retrying")
 SHOWN = 5  # candidates
 
 
@@ -49,7 +49,7 @@ class Expected:
             )
             if wanted is not None and wanted != is_
         ]
-        if job.state not in WAITING:
+        if job.state not in WAITING_STATES:
             found.append(f"is {job.state}, and does not wait")
         if self.payload is not None:
             found += _differences("payload", plain(self.payload), job.payload)

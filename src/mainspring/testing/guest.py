@@ -15,7 +15,7 @@ from mainspring.testing.enqueued import EnqueuedVerbs
 from mainspring.virtual.here import run_here
 from mainspring.virtual.joined import AsyncView, Joined, View, join, join_async, refresh
 from mainspring.virtual.ran import Drained
-from mainspring.virtual.runner import LIMIT, Runner
+from mainspring.virtual.runner import MOST_DRAINED, Runner
 from mainspring.virtual.tasks import DeclaredTasks, Tasks
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class Guest(EnqueuedVerbs):
         dsn = app.dsn if isinstance(app, App) and app.cipher is not None else ""  # the keys are not the test's to undo
         self._ring = Keyring(self._tasks.cipher, dsn, self._sql)
 
-    def drain(self, *, queue: str | None = None, raise_errors: bool = True, limit: int = LIMIT) -> Drained:
+    def drain(self, *, queue: str | None = None, raise_errors: bool = True, limit: int = MOST_DRAINED) -> Drained:
         """Run everything that is due, inside of the transaction; see `drain`."""
         pgconn = join(self._conn)
         try:
@@ -49,7 +49,9 @@ class Guest(EnqueuedVerbs):
         finally:
             refresh(self._conn)
 
-    async def adrain(self, *, queue: str | None = None, raise_errors: bool = True, limit: int = LIMIT) -> Drained:
+    async def adrain(
+        self, *, queue: str | None = None, raise_errors: bool = True, limit: int = MOST_DRAINED
+    ) -> Drained:
         """`drain`, in the test's own loop; the connection may be an async one."""
         pgconn = await join_async(self._conn)
         try:
@@ -73,7 +75,9 @@ class Guest(EnqueuedVerbs):
         return run(psycopg_door(View(join(self._conn))), dialogue)
 
 
-def drain(conn: Any, app: Tasks, *, queue: str | None = None, raise_errors: bool = True, limit: int = LIMIT) -> Drained:
+def drain(
+    conn: Any, app: Tasks, *, queue: str | None = None, raise_errors: bool = True, limit: int = MOST_DRAINED
+) -> Drained:
     """Run the due jobs of an App or Registry inside of a test's own open transaction, on its own connection.
 
     Nothing commits: handlers' transactions are savepoints, and everything goes when the test rolls back. A handler that
@@ -83,7 +87,7 @@ def drain(conn: Any, app: Tasks, *, queue: str | None = None, raise_errors: bool
 
 
 async def adrain(
-    conn: Any, app: Tasks, *, queue: str | None = None, raise_errors: bool = True, limit: int = LIMIT
+    conn: Any, app: Tasks, *, queue: str | None = None, raise_errors: bool = True, limit: int = MOST_DRAINED
 ) -> Drained:
     """`drain` for async tests: in their own loop, on a sync or async connection."""
     return await Guest(conn, app).adrain(queue=queue, raise_errors=raise_errors, limit=limit)

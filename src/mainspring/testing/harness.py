@@ -17,9 +17,10 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
 from mainspring.client import Client
+from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.cipher import Keyring
 from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import DEFAULT_SCHEMA, Sql
+from mainspring.db.schema import Sql
 from mainspring.db.statement import Dialogue
 from mainspring.declare.registry import Registry
 from mainspring.declare.task import Task
@@ -33,7 +34,7 @@ from mainspring.virtual.clock import Clock
 from mainspring.virtual.here import run_here
 from mainspring.virtual.joined import AsyncView
 from mainspring.virtual.ran import Drained, Ran
-from mainspring.virtual.runner import LIMIT, Runner, running
+from mainspring.virtual.runner import MOST_DRAINED, Runner, running
 from mainspring.virtual.tasks import DeclaredTasks, Tasks
 from mainspring.virtual.visitor import Visitor, Visitors
 
@@ -101,7 +102,7 @@ class Harness(EnqueuedVerbs):
         *,
         to: datetime | None = None,
         raise_errors: bool = True,
-        limit: int = LIMIT,
+        limit: int = MOST_DRAINED,
         **units: float,
     ) -> Drained:
         """Let time pass, `advance(hours=4)`, and run what becomes due on the way, each job at its exact instant.
@@ -118,7 +119,7 @@ class Harness(EnqueuedVerbs):
         *,
         to: datetime | None = None,
         raise_errors: bool = True,
-        limit: int = LIMIT,
+        limit: int = MOST_DRAINED,
         **units: float,
     ) -> Drained:
         """`advance`, in the test's own loop."""
@@ -152,7 +153,7 @@ class Harness(EnqueuedVerbs):
         *,
         within: timedelta = YEAR,
         raise_errors: bool = True,
-        limit: int = LIMIT,
+        limit: int = MOST_DRAINED,
     ) -> Drained:
         """Let time pass up to an instant, or until something is so, `run_until(lambda: status(conn, 9) == "verified")`.
 
@@ -174,7 +175,7 @@ class Harness(EnqueuedVerbs):
         *,
         within: timedelta = YEAR,
         raise_errors: bool = True,
-        limit: int = LIMIT,
+        limit: int = MOST_DRAINED,
     ) -> Drained:
         """`run_until`, in the test's own loop; the condition may be async."""
         if isinstance(until, datetime):
@@ -223,7 +224,7 @@ class Harness(EnqueuedVerbs):
 
     # -- running ------------------------------------------------------------------------------------------------
 
-    def drain(self, *, queue: str | None = None, raise_errors: bool = True, limit: int = LIMIT) -> Drained:
+    def drain(self, *, queue: str | None = None, raise_errors: bool = True, limit: int = MOST_DRAINED) -> Drained:
         """Run everything that is due now, and what becomes due by it, one job after another.
 
         A handler that raises fails the test with its traceback; its attempt is recorded all the same. Where failing is
@@ -231,7 +232,9 @@ class Harness(EnqueuedVerbs):
         """
         return self._in_thread(lambda runner: runner.drain(raise_errors=raise_errors, limit=limit), queue)
 
-    async def adrain(self, *, queue: str | None = None, raise_errors: bool = True, limit: int = LIMIT) -> Drained:
+    async def adrain(
+        self, *, queue: str | None = None, raise_errors: bool = True, limit: int = MOST_DRAINED
+    ) -> Drained:
         """`drain`, in the test's own loop."""
         return await self._in_loop(lambda runner: runner.drain(raise_errors=raise_errors, limit=limit), queue)
 

@@ -30,8 +30,8 @@ READ: Final = (
     "code", "error_class", "after", "longest", "need", "gate", "counts", "sent",
 )  # fmt: skip
 #: What the text of a built-in exception is made of, beside its arguments.
-STATE: Final = ("filename", "filename2", "strerror", "msg")
-UNSAID: Final = "its text could not be read in time"
+EXCEPTION_STATE: Final = ("filename", "filename2", "strerror", "msg")
+UNSAID_TEXT: Final = "its text could not be read in time"
 
 _name = type.__dict__["__name__"].__get__  # whatever a metaclass says
 _mro = type.__dict__["__mro__"].__get__
@@ -120,7 +120,7 @@ def plain(error: BaseException, name: str) -> Any:
 def said(error: BaseException, ask: Ask = read) -> str:
     """What it says of itself, or else the texts that it was made of."""
     if ask is quiet and not _tame(error):
-        return UNSAID
+        return UNSAID_TEXT
     try:
         return str.__str__(str(error))
     except BaseException as problem:
@@ -167,7 +167,7 @@ def _tame(error: BaseException) -> bool:
     if own and any(type(dict.get(own, name)) not in PLAIN and name != "orig" for name in READ):
         return False
     stateful = issubclass(type(error), OSError | SyntaxError | ImportError)
-    if stateful and any(type(getattr(error, name, None)) not in PLAIN for name in STATE):
+    if stateful and any(type(getattr(error, name, None)) not in PLAIN for name in EXCEPTION_STATE):
         return False
     return _short(_args(error))
 

@@ -11,8 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-LIMIT: Final = 8192  # bytes
-MARGIN: Final = 4096  # characters beyond what is kept that are looked through: as long as a secret in quotes may be
+MOST_TEXT_BYTES: Final = 8192  # bytes
+SECRET_MARGIN: Final = (
+    4096  # characters beyond what is kept that are looked through: as long as a secret in quotes may be
+)
 MASK: Final = "***"
 
 _WORDS: Final = (
@@ -96,20 +98,20 @@ def names_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-def sanitize(text: str, limit: int = LIMIT) -> str:
+def sanitize(text: str, limit: int = MOST_TEXT_BYTES) -> str:
     """The text with secrets and addresses masked, at most `limit` bytes long.
 
     >>> sanitize("could not log in with password=hunter2 as jane@example.com")
     'could not log in with password=*** as j***@example.com'
     """
-    if len(text) <= limit + 2 * MARGIN:
+    if len(text) <= limit + 2 * SECRET_MARGIN:
         return _cut(_masked(text), limit)
     # Looking through a huge text costs time, and only its ends are kept. What is cut here may be cut in the middle of a
     # secret, which is then not seen as one: so a margin is looked through with each end, and left out.
-    part = limit // 2 + MARGIN
+    part = limit // 2 + SECRET_MARGIN
     head, tail = text[:part], text[-part:]
     tail = tail[_RUN.match(tail).end() :]  # type: ignore[union-attr]  # it matches nothing, too
-    head, tail = _masked(head)[:-MARGIN], _masked(tail)[MARGIN:]
+    head, tail = _masked(head)[:-SECRET_MARGIN], _masked(tail)[SECRET_MARGIN:]
     return _joined(head.encode(), tail.encode(), len(text.encode("utf-8", "surrogatepass")), limit)
 
 

@@ -12,7 +12,7 @@ from mainspring.outcome import Failed, Move, Outcome
 
 T = TypeVar("T")
 #: What `ctx.each` saves as a checkpoint: so many items are done.
-EACH: Final = "each"
+EACH_CHECKPOINT: Final = "each"
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _items: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode: Final = msgspec.json.Encoder().encode

@@ -10,7 +10,7 @@ from mainspring.errors import ValidationError
 from mainspring.job import NewJob
 
 #: So many times may one job of a flow wait for another.
-MOST = 100_000
+MOST_FLOW_LINKS = 100_000
 
 
 class FlowLink(msgspec.Struct, frozen=True):
@@ -77,8 +77,9 @@ def _after(before: Flow, part: Flow, anyway: bool) -> Flow:
     start, tails = len(before.jobs), before.tails
     links = [FlowLink(start + head, tails, anyway) for head in part.heads] if tails else []
     flow = Flow(before.jobs + part.jobs, (*before.links, *_moved(part.links, start), *links))
-    if sum(len(link.parents) for link in flow.links) > MOST:
-        text = f"flow: its jobs wait for each other more than {MOST} times: put one job between two large groups"
+    if sum(len(link.parents) for link in flow.links) > MOST_FLOW_LINKS:
+        times = f"more than {MOST_FLOW_LINKS} times"
+        text = f"flow: its jobs wait for each other {times}: put one job between two large groups"
         raise ValidationError(text, field="flow")
     return flow
 

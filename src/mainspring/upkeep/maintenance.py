@@ -19,7 +19,7 @@ from mainspring.db.maintenance import SWEEPS, Sweep, alone, begin, end
 from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.schema import Sql
 from mainspring.declare.context import Context
-from mainspring.declare.registry import ENGINE, Registry
+from mainspring.declare.registry import ENGINE_REGISTRY, Registry
 from mainspring.declare.task import Task
 from mainspring.events import Alert, Observer, tell
 from mainspring.job import SYSTEM
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from mainspring.observe.alerts import Alerts
 
 #: Between two batches, so that others get a turn.
-PAUSE: Final = timedelta(seconds=1)
+MAINTENANCE_PAUSE: Final = timedelta(seconds=1)
 HEARTBEAT: Final = "mainspring.heartbeat"
-EVERY: Final[dict[str, Rule]] = {
+MAINTENANCE_RULES: Final[dict[str, Rule]] = {
     "prune_jobs": every(minutes=15),
     "prune_keys": every(hours=1),
     "prune_fires": every(hours=6),
@@ -59,9 +59,9 @@ def maintenance(
 
     `told` hear of the alerts that were opened and closed in transactions of others.
     """
-    tasks, sql, keep = Housekeeping(ENGINE), Sql(schema), keep or Retention()
+    tasks, sql, keep = Housekeeping(ENGINE_REGISTRY), Sql(schema), keep or Retention()
     for name, sweep in SWEEPS.items():
-        _schedule(tasks, EVERY[name], _sweeper(tasks, name, sweep, sql, keep))
+        _schedule(tasks, MAINTENANCE_RULES[name], _sweeper(tasks, name, sweep, sql, keep))
 
     @tasks.task(name=HEARTBEAT, category="maintenance", encrypt=False)
     async def heartbeat() -> None:
@@ -107,7 +107,7 @@ def _sweeper(tasks: Registry, name: str, sweep: Sweep, sql: Sql, keep: Retention
             flow = alone(sql, task.name, ctx.job.org_id, sweep(sql, keep))
             removed = await run_async(async_psycopg_door(conn), flow)
             if removed >= keep.batch:
-                await ctx.enqueue(task.job().for_org(SYSTEM).with_key(task.name).after(PAUSE))
+                await ctx.enqueue(task.job().for_org(SYSTEM).with_key(task.name).after(MAINTENANCE_PAUSE))
             ctx.result = {"removed": removed}
 
     run.__doc__ = sweep.__doc__

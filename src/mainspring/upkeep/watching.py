@@ -19,19 +19,19 @@ from mainspring.db.maintenance import begin, end
 from mainspring.db.run import async_psycopg_door, run_async
 from mainspring.db.schema import Sql, bounded
 from mainspring.declare.context import Context
-from mainspring.declare.registry import ENGINE, Registry
+from mainspring.declare.registry import ENGINE_REGISTRY, Registry
 from mainspring.declare.task import Task
 from mainspring.events import Event, Observer, tell
-from mainspring.health.alert import MAX_TEXT, AlertRow, check_subject
-from mainspring.health.watch import BROKEN, MOST, Watch, WatchRow
+from mainspring.health.alert import MAX_ALERT_TEXT, AlertRow, check_subject
+from mainspring.health.watch import BROKEN_WATCH_ALERT, MOST_WATCH_ROWS, Watch, WatchRow
 from mainspring.job import SYSTEM
 from mainspring.text.sanitize import sanitize
 from mainspring.when.rule import every as rule_every
 
 #: A condition only reads, and must answer soon: its alerts and those of the others wait for it.
-GUARD = "set local transaction_read_only = on; set local statement_timeout = '10 s'"
+WATCH_GUARD = "set local transaction_read_only = on; set local statement_timeout = '10 s'"
 #: A function that has not answered after so many seconds has failed.
-PATIENCE = 30.0
+WATCH_PATIENCE_S = 30.0
 
 
 class Watching(Registry):
@@ -45,7 +45,7 @@ class Watching(Registry):
         self._watches, self._sql, self._org, self._told = tuple(watches), sql, org, told
         # The engine's own in that nobody authorizes it, but the application's schedule: it fires in tests as well.
         watch: Task[..., Any] = Task(
-            self._watch, app=ENGINE, name=f"{name}.watch", category="maintenance", encrypt=False
+            self._watch, app=ENGINE_REGISTRY, name=f"{name}.watch", category="maintenance", encrypt=False
         )
         self._add([watch])
         for seconds in sorted({one.every.total_seconds() for one in watches}):
@@ -72,13 +72,13 @@ class Watching(Registry):
         door, changed = async_psycopg_door(conn), list[AlertRow]()
         names = [one.name for one in due]
         broken, asked = await self._ask(ctx, conn, due)
-        open_now = await run_async(door, alerts.names_open(self._sql, [*names, BROKEN]))
+        open_now = await run_async(door, alerts.names_open(self._sql, [*names, BROKEN_WATCH_ALERT]))
         for one, found, whole in asked:
             if found or one.name in open_now:
                 flow = alerts.keep_watch(self._sql, one.name, found, close=one.close and whole)
                 changed += await run_async(door, flow)
-        if broken or BROKEN in open_now:
-            flow = alerts.keep_watch(self._sql, BROKEN, broken, close=True, among=names)
+        if broken or BROKEN_WATCH_ALERT in open_now:
+            flow = alerts.keep_watch(self._sql, BROKEN_WATCH_ALERT, broken, close=True, among=names)
             changed += await run_async(door, flow)
         return changed
 
@@ -88,16 +88,16 @@ class Watching(Registry):
         """Which cannot be asked, and what the others find, each with whether that is all. What they do is undone."""
         broken, asked = list[Found](), list[tuple[Watch, list[Found], bool]]()
         async with conn.transaction(force_rollback=True):
-            await conn.execute(GUARD)
+            await conn.execute(WATCH_GUARD)
             for one in due:
                 try:
                     async with conn.transaction():
                         rows = await _rows(conn, one, self._sql.schema)
-                    asked.append((one, _found(one, rows[:MOST], self._org), len(rows) <= MOST))
+                    asked.append((one, _found(one, rows[:MOST_WATCH_ROWS], self._org), len(rows) <= MOST_WATCH_ROWS))
                 except Exception as error:  # whatever the application asked: the other watches go on
                     if conn.closed:
                         raise
-                    problem = sanitize(f"{type(error).__name__}: {error}", MAX_TEXT)
+                    problem = sanitize(f"{type(error).__name__}: {error}", MAX_ALERT_TEXT)
                     ctx.log.warning("watch %s cannot be asked: %s", one.name, problem)
                     broken.append(Found(self._org, one.name, problem, one.severity))
         return broken, asked
@@ -105,9 +105,9 @@ class Watching(Registry):
 
 async def _rows(conn: AsyncConnection[Any], one: Watch, schema: str) -> list[WatchRow]:
     if isinstance(one.condition, str):
-        cursor = await AsyncCursor(conn, row_factory=tuple_row).execute(bounded(one.condition, schema, MOST))
+        cursor = await AsyncCursor(conn, row_factory=tuple_row).execute(bounded(one.condition, schema, MOST_WATCH_ROWS))
         return list(await cursor.fetchall())
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WATCH_PATIENCE_S):
         return list(await one.condition(conn))
 
 
@@ -120,6 +120,6 @@ def _found(one: Watch, rows: Iterable[WatchRow], org: str) -> list[Found]:
         subject, text, place = (*row, None, None)[:3]
         where = org if place is None else str(place)
         about = check_subject("" if subject is None else str(subject))
-        said = sanitize(one.text if text is None else str(text), MAX_TEXT)
+        said = sanitize(one.text if text is None else str(text), MAX_ALERT_TEXT)
         found.setdefault((where, about), Found(where, about, said, one.severity))
     return list(found.values())

@@ -13,7 +13,8 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
-from mainspring.db.schema import DEFAULT_SCHEMA, render
+from mainspring.config import DEFAULT_SCHEMA
+from mainspring.db.schema import render
 from mainspring.db.secure import is_secured
 from mainspring.errors import ConfigurationError
 from mainspring.virtual.joined import View, join

@@ -23,9 +23,9 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 
+from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.line import Line
 from mainspring.db.migrate import migrate
-from mainspring.db.schema import DEFAULT_SCHEMA
 from mainspring.embedded import ROLE, SUPERUSER, Cluster
 from mainspring.virtual import clock
 from mainspring.virtual.blank import Blank, Unfit
@@ -35,7 +35,7 @@ from mainspring.virtual.joined import below
 Preparation: TypeAlias = "Line | str | Callable[[psycopg.Connection[Any]], object]"
 
 #: How many databases this process has made and made blank again, and why not.
-COUNTS: Counter[str] = Counter()
+DATABASE_COUNTS: Counter[str] = Counter()
 _RUN = re.compile(r"mainspring_(?:test|template)_([0-9a-f]{7})_")
 _LOCKS = 0x6D61  # the class of advisory locks by which processes of a run say that they live
 
@@ -150,7 +150,7 @@ class DatabaseServer:
         with self._connect() as conn:
             self._create(conn, name, template)
             ((oid,),) = conn.execute("select oid from pg_database where datname = %s", [name]).fetchall()
-        COUNTS["made"] += 1
+        DATABASE_COUNTS["made"] += 1
         return MadeDatabase(name, oid)
 
     def _remove(self, name: str) -> None:
@@ -175,10 +175,10 @@ class DatabaseServer:
             made = replace(made, name=name)
             counted = blank.restore(make_conninfo(self.admin, dbname=name), made.oid, made.counted)
         except (Unfit, psycopg.Error) as why:
-            COUNTS[str(why).partition("\n")[0]] += 1
+            DATABASE_COUNTS[str(why).partition("\n")[0]] += 1
             self._remove(made.name)
             return None
-        COUNTS["reused"] += 1
+        DATABASE_COUNTS["reused"] += 1
         return replace(made, counted=counted)
 
     def template(self, schema: str = DEFAULT_SCHEMA, prepare: Sequence[Preparation] = ()) -> str:

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mainspring.embedded import Cluster
 
-PREFIX = "mainspring-tests-"
+RUN_PREFIX = "mainspring-tests-"
 MEMORY = Path("/dev/shm")  # noqa: S108 - a place in memory; the directory made there has a name that nobody can guess
-ROOM = 2 * 2**30  # so much must be free there
+FREE_MEMORY = 2 * 2**30  # so much must be free there
 
 
 class RunClusters:
@@ -36,8 +36,8 @@ class RunClusters:
     @classmethod
     def join(cls, name: str) -> RunClusters:
         """Become one of the processes of a run, and remove what killed runs left."""
-        path = Path(tempfile.gettempdir()) / f"{PREFIX}{name}"
-        for other in path.parent.glob(f"{PREFIX}*"):
+        path = Path(tempfile.gettempdir()) / f"{RUN_PREFIX}{name}"
+        for other in path.parent.glob(f"{RUN_PREFIX}*"):
             with suppress(OSError):  # another process removes it just now, or it is somebody else's
                 # Not where a link leads: anybody may put one there, and everything below it would be removed.
                 if other != path and other.lstat().st_uid == os.geteuid() and (lock := _lock(other, fcntl.LOCK_EX)):
@@ -85,8 +85,8 @@ def _make(path: Path) -> int | None:
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
         (new / "disk").mkdir()
-        if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
-            memory.symlink_to(tempfile.mkdtemp(prefix=PREFIX, dir=MEMORY))
+        if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > FREE_MEMORY:
+            memory.symlink_to(tempfile.mkdtemp(prefix=RUN_PREFIX, dir=MEMORY))
         else:
             memory.mkdir()
         for place in (new, memory):

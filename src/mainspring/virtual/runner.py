@@ -28,7 +28,7 @@ from mainspring.virtual.joined import AsyncView, View
 from mainspring.virtual.ran import Crash, Drained, Ran
 from mainspring.virtual.tasks import DeclaredTasks, shown
 from mainspring.virtual.visitor import Visitors
-from mainspring.worker.attempt import NEVER, LiveAttempt
+from mainspring.worker.attempt import NO_DEADLINE, LiveAttempt
 from mainspring.worker.breakers import BreakerService
 from mainspring.worker.crew import Crew
 from mainspring.worker.executor import Executor
@@ -47,8 +47,8 @@ from mainspring.worker.transactions import Transactions
 
 R = TypeVar("R", bound="Runner")
 
-WORKER = "mainspring.testing"
-LIMIT = 1000  # so many jobs in one go are probably one that enqueues itself
+VIRTUAL_WORKER = "mainspring.testing"
+MOST_DRAINED = 1000  # so many jobs in one go are probably one that enqueues itself
 _CONFIG = WorkerConfig(prepare=False, wakeups=False)
 
 
@@ -73,13 +73,13 @@ class Runner:
         self._sql = sql = Sql(tasks.schema)
         self._queues = [queue] if queue else tasks.serves()
         names = tasks.registry.names()
-        self._statements = ExchangeStatements(sql, WORKER, _CONFIG, self._queues, names)
+        self._statements = ExchangeStatements(sql, VIRTUAL_WORKER, _CONFIG, self._queues, names)
         self.threads, self._pool, self._ring, bus = threads, pool, ring, Bus(tasks.observers)
-        self._state = WorkerState(WORKER, _CONFIG, Signal(), Outbox(), Rates())
+        self._state = WorkerState(VIRTUAL_WORKER, _CONFIG, Signal(), Outbox(), Rates())
         self._outbox = self._state.outbox
         rules, serves = declared(tasks.breakers, tasks.registry), (self._queues, names)
         self._breakers = BreakerService(self._use, sql, rules, serves, bus, lambda: None)
-        resources = Resources(sql, WORKER, transactions, pool, self._breakers, ring, Reports())
+        resources = Resources(sql, VIRTUAL_WORKER, transactions, pool, self._breakers, ring, Reports())
         handlers = Handlers(resources, threads, _Inside(threads), self._state.rates)
         self._executor = _VirtualExecutor(self._state, handlers, tasks.authorize)
         self._firing = Firing(sql, tasks.registry, ring, bus, housekeeping=False)
@@ -87,7 +87,7 @@ class Runner:
         self._fires, self._synced = fires, False
         self.visitors = visitors or Visitors()
 
-    async def drain(self, *, raise_errors: bool = True, limit: int = LIMIT) -> Drained:
+    async def drain(self, *, raise_errors: bool = True, limit: int = MOST_DRAINED) -> Drained:
         """Run everything that is due, and what becomes due by it."""
         runs: list[Ran] = []
         visits = 0
@@ -121,7 +121,7 @@ class Runner:
         """Write how the last attempts ended and take due jobs, in one turn as a worker does."""
         names = [task] if task else self._registry.names()
         crew = self._crew(names, want, [queue] if queue else self._queues)
-        statements = ExchangeStatements(self._sql, WORKER, _CONFIG, crew.weights.names, names)
+        statements = ExchangeStatements(self._sql, VIRTUAL_WORKER, _CONFIG, crew.weights.names, names)
         suspects = {crew: want}  # here they cannot harm each other
         reply = await statements.send(self._view, ExchangeRequest(self._outbox.take(), [(crew, want)], suspects))
         if not reply.found[0].jobs and await statements.alone_due(self._view):
@@ -147,7 +147,7 @@ class Runner:
         """Run one attempt, whose end waits to be written: what its handler raised, and its end if not a success."""
         loop = asyncio.get_running_loop()
         await self._breakers.tick()
-        attempt = _Asking(claim, self._registry.get(claim.task), loop.time(), NEVER)
+        attempt = _Asking(claim, self._registry.get(claim.task), loop.time(), NO_DEADLINE)
         attempt.ask, attempt.crew = self._cancelled, self._crew([], 1, [])
         self._state.attempts[claim.epoch] = attempt
         self._executor.raised = None
@@ -197,7 +197,7 @@ class Runner:
     def _cancelled(self, epoch: int) -> bool:
         """Ask whether a running job is to stop: a worker would have been told meanwhile."""
         view = View(self._view.pgconn, autocommit=self._view.autocommit)
-        return (epoch,) in view.execute(self._sql["cancelled"], [WORKER]).fetchall()
+        return (epoch,) in view.execute(self._sql["cancelled"], [VIRTUAL_WORKER]).fetchall()
 
 
 def _problem(ran: Ran, move: Move | None) -> Exception | None:
@@ -238,8 +238,8 @@ async def running(
     visitors: Visitors | None = None,
 ) -> AsyncIterator[R]:
     """A runner whose handlers have transactions of their own, as in production."""
-    transactions = Transactions(dsn, WORKER, size=4, prepare=False)
-    own = pool(dsn, size=4, name=WORKER, prepare=False, answered_within=None)
+    transactions = Transactions(dsn, VIRTUAL_WORKER, size=4, prepare=False)
+    own = pool(dsn, size=4, name=VIRTUAL_WORKER, prepare=False, answered_within=None)
     try:
         yield kind(
             tasks, view, ring, transactions=transactions, pool=own, threads=threads, queue=queue, fires=True,

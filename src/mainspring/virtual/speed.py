@@ -15,7 +15,8 @@ import psycopg
 from psycopg.rows import tuple_row
 from psycopg.sql import SQL, Identifier, Literal
 
-from mainspring.db.schema import DEFAULT_SCHEMA, render
+from mainspring.config import DEFAULT_SCHEMA
+from mainspring.db.schema import render
 from mainspring.errors import ConfigurationError
 from mainspring.virtual.clock import refuse_in_use
 

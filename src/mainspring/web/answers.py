@@ -28,7 +28,7 @@ from mainspring.errors import (
 )
 
 #: The first class that fits decides. A text of ours stands in for what a database says: it may name hosts and tables.
-STATUSES: tuple[tuple[type[MainspringError], int, str | None], ...] = (
+ERROR_STATUSES: tuple[tuple[type[MainspringError], int, str | None], ...] = (
     (SignatureRefused, 400, None),
     (PayloadTooLarge, 413, None),
     (UnknownName, 404, None),
@@ -72,7 +72,7 @@ def broken() -> Response:
 
 def answer_to(error: MainspringError) -> Response | None:
     """The answer to an error of ours; None for what only a mistake in the program can raise."""
-    for kind, status, text in STATUSES:
+    for kind, status, text in ERROR_STATUSES:
         if isinstance(error, kind):
             return refusal(status, error.code, text or str(error))
     return None

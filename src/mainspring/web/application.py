@@ -16,7 +16,7 @@ from mainspring.errors import ConfigurationError, MainspringError
 from mainspring.web.answers import failed, refused
 from mainspring.web.guard import Guard
 from mainspring.web.health import Ready, live
-from mainspring.web.inbound import LARGEST, InboundReceiver
+from mainspring.web.inbound import LARGEST_INBOUND_BODY, InboundReceiver
 from mainspring.web.metrics import Scrape
 from mainspring.web.runs import Run, RunsUnderWay
 from mainspring.web.secret import known_secret
@@ -25,7 +25,9 @@ from mainspring.web.surface import Surface
 GRACE = timedelta(seconds=30)
 
 
-def create(app: App, *, secret: str | None = None, largest: int = LARGEST, grace: timedelta = GRACE) -> Starlette:
+def create(
+    app: App, *, secret: str | None = None, largest: int = LARGEST_INBOUND_BODY, grace: timedelta = GRACE
+) -> Starlette:
     """The HTTP surface of an application, mountable under any prefix.
 
     ::

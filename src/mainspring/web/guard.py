@@ -23,12 +23,12 @@ log = logging.getLogger("mainspring.web")
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 LONGEST_PATH, LONGEST_QUERY = 2048, 8192
-MOST_HEADERS, LONGEST_HEADERS = 100, 32 * 1024
-GONE = 499  # the caller hung up before it could be answered; only in the log
+MOST_REQUEST_HEADERS, LONGEST_HEADERS = 100, 32 * 1024
+HTTP_HUNG_UP = 499  # the caller hung up before it could be answered; only in the log
 #: Asked every few seconds by machines: said when it is not well.
-QUIET = frozenset({"/v1/health/live", "/v1/health/ready", "/metrics"})
+QUIET_PATHS = frozenset({"/v1/health/live", "/v1/health/ready", "/metrics"})
 #: On every answer, unless a route says otherwise.
-HEADERS = {
+ANSWER_HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -78,7 +78,7 @@ class _Passage:
                 return await odd(self._scope, self._receive, self._answer)
             return await app(self._scope, self._limited, self._answer)
         except ClientDisconnect:
-            self._status = self._status or GONE
+            self._status = self._status or HTTP_HUNG_UP
         except Exception as error:
             if self._status:  # half an answer is out: the server must break it off
                 raise
@@ -105,7 +105,7 @@ class _Passage:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             headers = MutableHeaders(raw=list(message.get("headers", ())))
-            for name, value in HEADERS.items():
+            for name, value in ANSWER_HEADERS.items():
                 headers.setdefault(name, value)
             if self._scope.get("scheme") == "https":
                 headers.setdefault("strict-transport-security", HSTS)
@@ -119,7 +119,13 @@ class _Passage:
         own = None if route is outer else getattr(route, "path", None)
         path = self._scope["path"][:200] if own is None else f"{self._scope.get('root_path', '')}{own}"
         well = 0 < self._status < 400
-        level = logging.DEBUG if well and own in QUIET else logging.ERROR if self._status in (0, 500) else logging.INFO
+        level = (
+            logging.DEBUG
+            if well and own in QUIET_PATHS
+            else logging.ERROR
+            if self._status in (0, 500)
+            else logging.INFO
+        )
         fields = {"action": "request", "method": method, "path": path, "status": self._status}
         fields["duration_ms"] = round(seconds * 1000)
         log.log(level, "%s %s %d", method[:20], path, self._status, extra=fields)
@@ -145,7 +151,10 @@ def oddity(scope: Scope, headers: Headers, largest: int) -> Response | None:
         return refusal(405, "METHOD_NOT_ALLOWED", "Method Not Allowed.", {"allow": "GET, POST"})
     if len(path) > LONGEST_PATH or len(scope.get("query_string", b"")) > LONGEST_QUERY:
         return refusal(414, "URI_TOO_LONG", "The address is too long.")
-    if len(headers.raw) > MOST_HEADERS or sum(len(name) + len(value) for name, value in headers.raw) > LONGEST_HEADERS:
+    if (
+        len(headers.raw) > MOST_REQUEST_HEADERS
+        or sum(len(name) + len(value) for name, value in headers.raw) > LONGEST_HEADERS
+    ):
         return refusal(431, "REQUEST_HEADER_FIELDS_TOO_LARGE", "There are too many headers.")
     if not {"..", "."}.isdisjoint(re.split(r"[/\\]", path)) or _CONTROL.search(path):
         return refusal(404, "NOT_FOUND", "Not Found.")

@@ -22,7 +22,7 @@ from mainspring.web.answers import RETRY_AFTER, Json
 
 log = logging.getLogger("mainspring.web")
 
-PATIENCE = 2.0  # seconds for a probe
+PROBE_PATIENCE_S = 2.0  # seconds for a probe
 KEEP = 1.0  # seconds that an answer is good for: a flood of questions asks the database once
 
 HealthState = Literal["ok", "degraded", "unavailable"]
@@ -75,12 +75,12 @@ class Ready:
     async def _within(self, probe: Awaitable[Any]) -> BaseException | None:
         """What a probe raised; one that does not end in time is left behind, so that it delays nobody."""
         task = asyncio.ensure_future(probe)
-        await asyncio.wait([task], timeout=PATIENCE)
+        await asyncio.wait([task], timeout=PROBE_PATIENCE_S)
         if task.done():
             return asyncio.CancelledError() if task.cancelled() else task.exception()
         task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody is left to be told
         task.cancel()
-        return TimeoutError(f"no answer within {PATIENCE:g} s")
+        return TimeoutError(f"no answer within {PROBE_PATIENCE_S:g} s")
 
     def _state(self, name: str, error: BaseException | None, *, required: bool) -> HealthState:
         state: HealthState = "ok" if error is None else "unavailable" if required else "degraded"
@@ -111,7 +111,7 @@ class DatabaseProbe:
 
     def _ask(self) -> None:
         app = self._app
-        given = options(app.dsn, "mainspring ready") | {"connect_timeout": 2, "answered_within": PATIENCE}
+        given = options(app.dsn, "mainspring ready") | {"connect_timeout": 2, "answered_within": PROBE_PATIENCE_S}
         conn: psycopg.Connection[Any]
         with Connection.connect(app.dsn, **given) as conn:
             if conn.execute(Sql(app.schema)["writable"]).fetchone() != (True,):

@@ -27,7 +27,7 @@ from mainspring.web.surface import Surface
 
 log = logging.getLogger("mainspring.web")
 
-LARGEST = 1024 * 1024  # bytes of a body: what its table takes
+LARGEST_INBOUND_BODY = 1024 * 1024  # bytes of a body: what its table takes
 READING = 10.0  # seconds for a body to arrive
 
 
@@ -72,8 +72,8 @@ class InboundReceiver:
             async with asyncio.timeout(READING):
                 async for chunk in request.stream():
                     body += chunk
-                    if len(body) > LARGEST:
-                        raise HTTPException(413, f"The body is larger than {LARGEST} bytes")
+                    if len(body) > LARGEST_INBOUND_BODY:
+                        raise HTTPException(413, f"The body is larger than {LARGEST_INBOUND_BODY} bytes")
         except TimeoutError:
             raise HTTPException(408, "The body did not arrive in time") from None
         return bytes(body)

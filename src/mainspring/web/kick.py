@@ -17,7 +17,7 @@ from mainspring.web.target import CallResult, RunTarget
 
 log = logging.getLogger("mainspring.kick")
 
-LIMIT = 2.0  # seconds; the run goes on without us
+KICK_TIMEOUT_S = 2.0  # seconds; the run goes on without us
 
 
 class Kick(Block):
@@ -66,7 +66,7 @@ class Kick(Block):
     def _send(self) -> None:
         while True:
             try:
-                answer = asyncio.run(self._target.call(LIMIT))
+                answer = asyncio.run(self._target.call(KICK_TIMEOUT_S))
             except Exception as error:  # the next kick is sent all the same
                 answer = CallResult(type(error).__name__)
             failed = answer.problem is not None and not answer.late  # a run may well take longer

@@ -18,12 +18,12 @@ from mainspring.checks import check_number, check_span
 from mainspring.errors import ConfigurationError, MainspringError
 from mainspring.web.answers import Json, refusal, unauthorized
 from mainspring.web.surface import Surface
-from mainspring.worker.run_due import LIMIT, MOST, RunDue, Summary
+from mainspring.worker.run_due import MOST_RUN_DUE, RUN_DUE_JOBS, RunDue, Summary
 
 log = logging.getLogger("mainspring.web")
 
 AT_ONCE = 4  # runs; whoever else calls is told what remains
-LAST = 10.0  # seconds for jobs that were given back to be written
+GIVE_BACK_S = 10.0  # seconds for jobs that were given back to be written
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Run:
 
     path: str = "/v1/run"
     queues: Sequence[str] | None = None
-    limit: int = LIMIT
+    limit: int = RUN_DUE_JOBS
     budget: timedelta = BUDGET
     concurrency: int = 1
     token: bool = False
@@ -48,7 +48,7 @@ class Run:
         if not self.path.startswith("/") or "{" in self.path or self.path.endswith("/"):
             raise ConfigurationError("path: is not of the form /a/b")
         try:
-            check_number("limit", self.limit, 1, MOST)
+            check_number("limit", self.limit, 1, MOST_RUN_DUE)
             check_number("concurrency", self.concurrency, 1, 1000)
             check_span("budget", self.budget)
         except MainspringError as error:
@@ -112,7 +112,7 @@ class RunsUnderWay:
     async def close(self, grace: timedelta) -> None:
         """Claim nothing more; what runs may end, up to the grace period, and is given back after it."""
         self._closing = True
-        for seconds in (grace.total_seconds(), LAST):
+        for seconds in (grace.total_seconds(), GIVE_BACK_S):
             for due in self._under_way.values():
                 due.request_stop()
             if self._under_way:

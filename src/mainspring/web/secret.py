@@ -9,7 +9,7 @@ from mainspring.config import cron_secret
 from mainspring.contrib.secret import Secret
 from mainspring.errors import ConfigurationError
 
-SHORTEST = 16
+SHORTEST_SECRET = 16
 
 
 class CronSecret(Secret):
@@ -23,8 +23,8 @@ class CronSecret(Secret):
     __slots__ = ("_digest",)
 
     def __init__(self, value: str, name: str = "secret") -> None:
-        if len(value) < SHORTEST:
-            raise ConfigurationError(f"{name}: must have at least {SHORTEST} characters")
+        if len(value) < SHORTEST_SECRET:
+            raise ConfigurationError(f"{name}: must have at least {SHORTEST_SECRET} characters")
         if not value.isascii() or not value.isprintable() or value != value.strip():
             raise ConfigurationError(
                 f"{name}: must be printable ASCII without spaces around it: it travels in a header"

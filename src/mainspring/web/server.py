@@ -21,16 +21,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from mainspring.app import App
 from mainspring.errors import ConfigurationError
 from mainspring.web.application import GRACE, create
-from mainspring.web.inbound import LARGEST
+from mainspring.web.inbound import LARGEST_INBOUND_BODY
 from mainspring.web.secret import known_secret
 from mainspring.web.surface import is_loopback
 
 log = logging.getLogger("mainspring.web")
 
 HOST, PORT = "127.0.0.1", 8080
-MOST = 1000  # requests at once; whoever else comes is told to come back
+MOST_REQUESTS = 1000  # requests at once; whoever else comes is told to come back
 HEAD = 10.0  # seconds for the head of a request: who connects and says nothing would hold one of these places for ever
-LAST = 15  # seconds beyond the grace period for runs to be given back and answers to be sent
+SERVER_STOP_S = 15  # seconds beyond the grace period for runs to be given back and answers to be sent
 
 
 class Server:
@@ -53,7 +53,7 @@ class Server:
         port: int = PORT,
         secret: str | None = None,
         proxies: Sequence[str] = (),
-        largest: int = LARGEST,
+        largest: int = LARGEST_INBOUND_BODY,
         grace: timedelta = GRACE,
     ) -> None:
         if not 0 <= port <= 65535:
@@ -118,8 +118,8 @@ class Server:
             server_header=False,
             proxy_headers=bool(self._proxies),
             forwarded_allow_ips=self._proxies,
-            limit_concurrency=MOST,
-            timeout_graceful_shutdown=int(self._grace.total_seconds()) + LAST,
+            limit_concurrency=MOST_REQUESTS,
+            timeout_graceful_shutdown=int(self._grace.total_seconds()) + SERVER_STOP_S,
         )
 
 

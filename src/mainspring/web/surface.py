@@ -25,7 +25,7 @@ from mainspring.observe import Metrics
 from mainspring.web.secret import CronSecret
 
 SIZE = 4  # connections, for webhooks; what runs jobs has its own
-PATIENCE = 5.0  # seconds for a connection
+CONNECTION_PATIENCE_S = 5.0  # seconds for a connection
 ANSWER = 10.0  # seconds for what is then asked on it
 #: Who brings one of these came through a proxy, which may stand on this very machine.
 FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
@@ -61,7 +61,11 @@ class Surface:
         with unavailable():
             if self._pool is None:
                 self._pool = async_pool(
-                    self.app.dsn, size=SIZE, name="mainspring web", timeout=PATIENCE, answered_within=ANSWER
+                    self.app.dsn,
+                    size=SIZE,
+                    name="mainspring web",
+                    timeout=CONNECTION_PATIENCE_S,
+                    answered_within=ANSWER,
                 )
             pool = self._pool
             await pool.open()

@@ -13,7 +13,7 @@ import msgspec
 from mainspring.errors import ConfigurationError
 from mainspring.web.secret import CronSecret
 
-MOST = 64 * 1024  # bytes of an answer
+MOST_ANSWER_BYTES = 64 * 1024  # bytes of an answer
 
 
 class RunReply(msgspec.Struct, frozen=True):
@@ -80,6 +80,6 @@ class RunTarget:
         async with httpx2.AsyncClient(**about) as client, client.stream("POST", self.url, headers=headers) as response:
             async for chunk in response.aiter_raw():
                 body += chunk
-                if len(body) > MOST:
+                if len(body) > MOST_ANSWER_BYTES:
                     break
-        return response.status_code, bytes(body[:MOST])
+        return response.status_code, bytes(body[:MOST_ANSWER_BYTES])

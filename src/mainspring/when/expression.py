@@ -41,7 +41,7 @@ SPELLINGS: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-LAST: Final = CronSim.LAST
+LAST_DAY: Final = CronSim.LAST
 _NAMES: Final = ("minute", "hour", "day of month", "month", "day of week")
 _COUNTS: Final = (60, 24, 31, 12, 7)
 _MONTHS: Final = "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"
@@ -71,9 +71,9 @@ class Cron:
         self.minutes = sorted(parsed.minutes)
         self.hours = sorted(parsed.hours)
         self.months = sorted(parsed.months)
-        #: 1 to 31, and `LAST` for the last day.
+        #: 1 to 31, and `LAST_DAY` for the last day.
         self.monthdays = parsed.days
-        #: 0 to 7, or a pair: (weekday, n) for the n-th of a month, (weekday, `LAST`) for the last.
+        #: 0 to 7, or a pair: (weekday, n) for the n-th of a month, (weekday, `LAST_DAY`) for the last.
         self.weekdays = parsed.weekdays
         #: A day counts that matches the day of month or the day of week; else it has to match both.
         self.either = not parsed.day_and

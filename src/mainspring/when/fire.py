@@ -18,11 +18,11 @@ WhileRunning = Literal["allow", "skip"]
 FireKind = Literal["fired", "skipped", "missed", "run_now"]
 
 #: A fire up to so much after its instant is on time (ENG-13.03); whoever comes later was away, and catches up.
-ON_TIME: Final = timedelta(seconds=60)
+FIRE_ON_TIME: Final = timedelta(seconds=60)
 #: So many missed instants are counted.
-COUNTED: Final = 1000
+MOST_MISSED_COUNTED: Final = 1000
 #: So many may be caught up.
-MOST: Final = 1000
+MOST_CAUGHT_UP: Final = 1000
 
 _INSTANT: Final = timedelta(microseconds=1)
 _GOLDEN: Final = (5**0.5 - 1) / 2
@@ -35,7 +35,7 @@ class FirePolicy(msgspec.Struct, frozen=True, kw_only=True):
     within: timedelta | None = None
     most: int | None = None
     running: WhileRunning = "allow"
-    on_time: timedelta = ON_TIME
+    on_time: timedelta = FIRE_ON_TIME
 
 
 class Occurrence(NamedTuple):
@@ -68,7 +68,7 @@ def decide(rule: Rule, after: datetime, now: datetime, policy: FirePolicy, *, bu
     missed = rule.last(after, begin)
     passed: list[Occurrence] = []
     if missed is not None:
-        count = sum(1 for _ in islice(rule.ticks(after, begin), COUNTED))
+        count = sum(1 for _ in islice(rule.ticks(after, begin), MOST_MISSED_COUNTED))
         passed.append(Occurrence(missed, "missed", _why_missed(missed, now, policy, found), count))
     return [*passed, *_one_at_a_time(found, policy, busy)]
 
@@ -83,7 +83,7 @@ def _caught_up(rule: Rule, after: datetime, now: datetime, policy: FirePolicy) -
         after = max(after, now - policy.within - _INSTANT)
     if policy.catch_up == "latest":
         return [last] if last.at > after else []
-    return _latest(rule, after, now, policy.most or MOST)
+    return _latest(rule, after, now, policy.most or MOST_CAUGHT_UP)
 
 
 def _latest(rule: Rule, after: datetime, now: datetime, most: int) -> list[Tick]:

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from mainspring.errors import ValidationError
-from mainspring.when.expression import LAST, Cron
+from mainspring.when.expression import LAST_DAY, Cron
 
 # Not those of `calendar`, which speak the machine's language.
 _MONTHS: Final = (
@@ -104,10 +104,10 @@ def _day(cron: Cron) -> str:
 
 
 def _day_of_month(cron: Cron, months: str) -> str:
-    numbers = sorted(number for number in cron.monthdays if number != LAST)
+    numbers = sorted(number for number in cron.monthdays if number != LAST_DAY)
     if len(numbers) == 31:
         return ""
-    days = _rows(numbers, _ordinal) + (["last day"] if LAST in cron.monthdays else [])
+    days = _rows(numbers, _ordinal) + (["last day"] if LAST_DAY in cron.monthdays else [])
     return f"on the {_join(days)} of {months}"
 
 
@@ -120,7 +120,7 @@ def _day_of_week(cron: Cron, months: str, within: str) -> str:
         names = "weekday" if plain == [1, 2, 3, 4, 5] else _join(_rows(plain, _WEEKDAYS.__getitem__))
         parts.append(f"every {names}{within}")
     for day, which in sorted(pair for pair in cron.weekdays if not isinstance(pair, int)):
-        nth = "last" if which == LAST else _ordinal(which)
+        nth = "last" if which == LAST_DAY else _ordinal(which)
         parts.append(f"on the {nth} {_WEEKDAYS[day]} of {months}")
     return " and ".join(parts)
 

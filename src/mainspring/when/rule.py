@@ -44,7 +44,7 @@ SUN: Final = "SUN"
 
 #: Zone data says little about earlier times, and nothing recurs there.
 FIRST_YEAR: Final = 1900
-SHORTEST: Final = timedelta(seconds=1)
+SHORTEST_INTERVAL: Final = timedelta(seconds=1)
 
 _SECOND: Final = timedelta(seconds=1)
 _WEEK: Final = {
@@ -98,7 +98,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, eq=False, forbid_unknown_f
             parse(self._expression)
         else:
             _check_absent("expression", self.expression)
-            if not isinstance(self.interval, timedelta) or not SHORTEST <= self.interval <= LONGEST_DELAY:
+            if not isinstance(self.interval, timedelta) or not SHORTEST_INTERVAL <= self.interval <= LONGEST_DELAY:
                 _refuse("interval", "is not a time span from 1 second to 10 years")
             force_setattr(self, "anchor", _instant("anchor", EPOCH if self.anchor is None else self.anchor))
 

@@ -32,9 +32,9 @@ from mainspring.events import (
 )
 from mainspring.outcome import Move
 from mainspring.states import WORDS
-from mainspring.worker.attempt import NEVER, LiveAttempt
+from mainspring.worker.attempt import NO_DEADLINE, LiveAttempt
 
-ON_TIME = 60.0  # seconds after its due time that a start may come
+START_ON_TIME_S = 60.0  # seconds after its due time that a start may come
 
 #: What is told of a job: (job_id, task, queue, org_id, project_id, request_id, correlation_id, attempt, subject).
 JobFields = tuple[UUID, str, str, str, UUID | None, str, str, int, dict[str, Any] | None]
@@ -60,7 +60,7 @@ class Announcer:
         """The handler is about to be entered."""
         late = (attempt.claim.claimed_at - attempt.claim.due_at).total_seconds() + attempt.began - attempt.received_at
         self.bus.emit(JobStarted(*about(attempt), late))
-        if late > ON_TIME:
+        if late > START_ON_TIME_S:
             self.bus.emit(JobLate(*about(attempt), late))
 
     def succeeded(self, attempts: Iterable[LiveAttempt]) -> None:
@@ -129,6 +129,6 @@ def _ends(attempt: LiveAttempt, move: Move, verb: str) -> list[JobEvent]:
             events.append(JobDeferred(*job, delay))
         case "stop":
             events.append(JobCancelled(*job))
-        case "release" if attempt.deadline < NEVER:  # it had begun
+        case "release" if attempt.deadline < NO_DEADLINE:  # it had begun
             events.append(JobReleased(*job))
     return events

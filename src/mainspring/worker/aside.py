@@ -18,9 +18,9 @@ from mainspring.text.raised import Enough, name_of, tame
 from mainspring.worker.classify import classify, unreadable
 from mainspring.worker.service import log
 
-PATIENCE = 1.0  # seconds that an exception may take to say what it is, from when it is to be asked
-MOMENT = 0.05  # seconds in which a thread that loops has ended; only one that hangs takes them
-MOST = 4  # threads that hang, beyond which nothing is read aside until one of them ends
+ASIDE_PATIENCE_S = 1.0  # seconds that an exception may take to say what it is, from when it is to be asked
+ASIDE_GRACE_S = 0.05  # seconds in which a thread that loops has ended; only one that hangs takes them
+MOST_HANGING_THREADS = 4  # threads that hang, beyond which nothing is read aside until one of them ends
 
 #: How many exceptions were not read in time in this process.
 counts: Counter[str] = Counter()
@@ -34,7 +34,7 @@ async def judge(error: BaseException) -> Outcome:
         return classify(error)
     turn = _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(1))
     with suppress(TimeoutError, asyncio.CancelledError):  # the attempt has ended, whoever stops it now
-        async with asyncio.timeout(PATIENCE), turn:
+        async with asyncio.timeout(ASIDE_PATIENCE_S), turn:
             if not _full():
                 return await _aside(error)
     counts["unread"] += 1
@@ -59,20 +59,21 @@ async def _aside(error: BaseException) -> Outcome:
         return await found
     except asyncio.CancelledError:
         _end(thread)
-        thread.join(MOMENT)  # a loop ends now, before the next one is read
+        thread.join(ASIDE_GRACE_S)  # a loop ends now, before the next one is read
         before = len(_hanging)
         _hanging.add(thread)
-        if before < MOST and _full():
+        if before < MOST_HANGING_THREADS and _full():
             log.error(
                 "%d exceptions hang when they are asked for their text, the last a %s: until one of them ends, or the "
-                "process, exceptions with code of their own are kept without their text", MOST, name_of(error),
+                "process, exceptions with code of their own are kept without their text",
+                MOST_HANGING_THREADS, name_of(error),
             )  # fmt: skip
         raise
 
 
 def _full() -> bool:
     _hanging.difference_update([thread for thread in _hanging if not thread.is_alive()])
-    return len(_hanging) >= MOST
+    return len(_hanging) >= MOST_HANGING_THREADS
 
 
 def _end(thread: threading.Thread) -> None:

@@ -13,8 +13,8 @@ from mainspring.outcome import Error
 if TYPE_CHECKING:
     from mainspring.worker.crew import Crew
 
-NEVER = float("inf")
-NONE: list[Any] = []  # shared: whoever has follow-ups brings a list
+NO_DEADLINE = float("inf")
+NO_FOLLOW_UPS: list[Any] = []  # shared: whoever has follow-ups brings a list
 
 
 class Trace(Protocol):
@@ -70,10 +70,10 @@ class LiveAttempt:
         self.trusted_until = trusted_until  # after that the lease may be somebody else's
         self.began = now  # when the handler was entered
         self.ended = now  # and left
-        self.deadline = NEVER  # the task's time limit, from the start on
-        self.shares: list[Any] = NONE  # of rates, that count it when its handler is entered
+        self.deadline = NO_DEADLINE  # the task's time limit, from the start on
+        self.shares: list[Any] = NO_FOLLOW_UPS  # of rates, that count it when its handler is entered
         self.passing = False  # they let it through, and it is on its way there
-        self.start_by = NEVER  # after that they do not any more
+        self.start_by = NO_DEADLINE  # after that they do not any more
         self.entered = False  # its handler is, as far as rates are concerned
         self.alone = False  # nothing else is here while it runs
         self.handle: asyncio.Task[None] | None = None
@@ -81,9 +81,9 @@ class LiveAttempt:
         self.cancelled = False  # the cancellation token
         self.committing = False  # its own transaction is about to commit: the fence decides, nobody else
         self.settled = False  # its end is recorded or given up: nothing more is written for it
-        self.created: list[tuple[NewJob, str]] = NONE  # follow-ups of its own transaction, each with its state
+        self.created: list[tuple[NewJob, str]] = NO_FOLLOW_UPS  # follow-ups of its own transaction, each with its state
         self.seal: Seal | None = None  # of a job that is encrypted
-        self.passes: list[Any] = NONE  # what its breakers want to hear of
+        self.passes: list[Any] = NO_FOLLOW_UPS  # what its breakers want to hear of
         self.blamed: Any = None  # what one of them has heard of already
         self.failed: bool | None = None  # by what it called; None: that is not known
         self.span: Any = None  # of the trace, where there is one

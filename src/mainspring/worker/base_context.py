@@ -25,7 +25,7 @@ from mainspring.outcome import Cancelled
 from mainspring.text.document import MAX_BYTES
 from mainspring.text.sanitize import mask, masked
 from mainspring.text.texts import MAX_NAME, text_problem
-from mainspring.together.chunk import EACH
+from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.resources import Resources
 from mainspring.worker.steps import Memory, read, refuse_inside_step, written
@@ -36,7 +36,7 @@ EnqueueGroup = tuple[list[NewJob], Callable[[Sequence[NewJob]], Dialogue[list[En
 
 #: Pauses between tries to keep what is done: a connection that broke must not make it be done again.
 PAUSES = (0.1, 0.5, 2.0)
-MOST = 1e15  # that a job may count to
+MOST_PROGRESS = 1e15  # that a job may count to
 LAST_REPORT = 1.0  # seconds for the last report of an attempt
 
 #: Whether this context is inside a block of `ctx.db()`.
@@ -146,8 +146,8 @@ class BaseContext:
     def done_of(self, text: str | None) -> int:
         """How many items of its list a job has done, by its checkpoint."""
         match None if text is None else self._saved(text, None, None):
-            case dict() as saved if saved.keys() == {EACH}:
-                return int(saved[EACH])
+            case dict() as saved if saved.keys() == {EACH_CHECKPOINT}:
+                return int(saved[EACH_CHECKPOINT])
             case _:  # the handler's own
                 return 0
 
@@ -232,6 +232,6 @@ class BaseContext:
 
 
 def _number(field: str, value: object) -> float:
-    if not isinstance(value, int | float) or not -MOST <= value <= MOST:  # NaN is not either
-        raise ValidationError(f"{field}: is not a number up to {MOST:g}", field=field)
+    if not isinstance(value, int | float) or not -MOST_PROGRESS <= value <= MOST_PROGRESS:  # NaN is not either
+        raise ValidationError(f"{field}: is not a number up to {MOST_PROGRESS:g}", field=field)
     return value

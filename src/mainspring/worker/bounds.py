@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from mainspring.job import Claim
 
 BEGINNING = datetime(1, 1, 2, tzinfo=UTC)
-MARGIN = timedelta(milliseconds=50)
+BOUND_MARGIN = timedelta(milliseconds=50)
 RESCAN = 3.0  # seconds
 DUTY = 20  # a scan from the beginning may take one part in so many of the time
 
@@ -26,7 +26,7 @@ class Bounds:
     """The lower bounds that one worker keeps. Times are the loop's, except due times, which are the database's."""
 
     def __init__(self, speed: float = 1.0) -> None:
-        self.margin = MARGIN * speed  # of the database's time
+        self.margin = BOUND_MARGIN * speed  # of the database's time
         self._low: dict[
             tuple[str, int], datetime
         ] = {}  # of lanes that gave all they were asked for since the last scan

@@ -28,13 +28,13 @@ from mainspring.worker.classify import classify
 from mainspring.worker.local_breaker import BreakerId, LocalBreaker, Pass, whole
 from mainspring.worker.service import Service, job_log
 
-EVERY = 0.25  # seconds between looks
-SOON = 0.02  # seconds after a failure, so that many go out together; at once if it opens the breaker
+BREAKER_LOOK_S = 0.25  # seconds between looks
+FAILURE_TOLD_S = 0.02  # seconds after a failure, so that many go out together; at once if it opens the breaker
 SHARE = 20  # a look takes at most this part of the time, however many keys are open
-BATCH = 1000  # jobs that one statement lets go
+LET_GO_BATCH = 1000  # jobs that one statement lets go
 WALK = 5.0  # seconds between looks at all gates at which jobs wait
-TIDY = 60.0  # seconds between looks for what nobody calls any more
-PATIENCE = 30.0  # seconds that a thread waits for the event loop
+TIDY_BREAKERS_S = 60.0  # seconds between looks for what nobody calls any more
+LOOP_PATIENCE_S = 30.0  # seconds that a thread waits for the event loop
 
 Use: TypeAlias = Callable[[Callable[[psycopg.AsyncConnection[Any]], Awaitable[Any]]], Awaitable[Any]]
 
@@ -46,7 +46,7 @@ class BreakerService(Service):
         self, use: Use, sql: Sql, rules: Mapping[str, Breaker], serves: Serves, bus: Bus, woke: Callable[[], None],
         speed: float = 1.0,
     ) -> None:  # fmt: skip
-        super().__init__(EVERY if rules else WALK)
+        super().__init__(BREAKER_LOOK_S if rules else WALK)
         self._use, self._sql, self._rules, self._bus, self._woke = use, sql, rules, bus, woke
         self._serves = serves
         self._event_loop = asyncio.get_running_loop()
@@ -126,7 +126,7 @@ class BreakerService(Service):
         for call in passes:
             if call.local.leave(call, failed, now):
                 at_once = call.probe is not None or not call.local.closed
-                self._event_loop.call_later(0.0 if at_once else SOON, self.wake)
+                self._event_loop.call_later(0.0 if at_once else FAILURE_TOLD_S, self.wake)
 
     # -- around one call
 
@@ -148,7 +148,7 @@ class BreakerService(Service):
     def guard_in_thread(self, attempt: LiveAttempt, need: str) -> Iterator[None]:
         """Around one call of a plain handler: the event loop decides."""
         asked = asyncio.run_coroutine_threadsafe(self._let(attempt.claim, *_named(need)), self._event_loop)
-        passes = asked.result(PATIENCE)
+        passes = asked.result(LOOP_PATIENCE_S)
 
         failed: bool | None = None
         try:
@@ -194,9 +194,9 @@ class BreakerService(Service):
             raise
         self._told(changes)
         self._learn(await self._do(breakers.look(self._sql, list(self._rules))))
-        self.interval = max(EVERY, SHARE * (self._event_loop.time() - began))
+        self.interval = max(BREAKER_LOOK_S, SHARE * (self._event_loop.time() - began))
         if began >= self._tidy_at:
-            self._tidy_at = began + TIDY
+            self._tidy_at = began + TIDY_BREAKERS_S
             await self._tidy()
 
     async def stop(self) -> None:
@@ -221,7 +221,7 @@ class BreakerService(Service):
         stopped, self._stopped = self._stopped, {}
         for name, tasks in stopped.items():
             serves = self._serves[0], list(tasks)
-            while await self._do(breakers.park(self._sql, name, serves, BATCH)) == BATCH:
+            while await self._do(breakers.park(self._sql, name, serves, LET_GO_BATCH)) == LET_GO_BATCH:
                 pass
 
     async def _release(self) -> None:
@@ -234,9 +234,9 @@ class BreakerService(Service):
         walks = began >= self._walk_at
         half_open = [local.id.gate for local in self._locals.values() if local.half_open(now)]
         gates = None if walks else [*self._closed, *half_open]
-        count = BATCH
-        while count >= BATCH and gates != []:
-            count = await self._do(breakers.release(self._sql, gates, self._serves, BATCH))
+        count = LET_GO_BATCH
+        while count >= LET_GO_BATCH and gates != []:
+            count = await self._do(breakers.release(self._sql, gates, self._serves, LET_GO_BATCH))
             if count:
                 self._woke()
         self._closed.clear()

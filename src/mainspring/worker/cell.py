@@ -17,7 +17,7 @@ from mainspring.worker.connection import SharedConnection
 from mainspring.worker.service import Service, backoff, log
 
 LATEST = 60.0  # seconds
-MARGIN = 5.0  # seconds beyond the grace period for the process to give its job back and end, before it is killed
+CELL_MARGIN_S = 5.0  # seconds beyond the grace period for the process to give its job back and end, before it is killed
 
 
 class Cell(Service):
@@ -71,7 +71,7 @@ class Cell(Service):
             sys.executable, "-m", "mainspring.cli", *arguments, start_new_session=True
         )
         if self._stopping:  # it was asked for while the process was made
-            self._end(process, self._grace + MARGIN)
+            self._end(process, self._grace + CELL_MARGIN_S)
         code = await process.wait()
         if code != 0:
             log.warning("process %d for jobs that run alone ended with exit code %d", process.pid, code)
@@ -90,7 +90,7 @@ class Cell(Service):
 
     def terminate(self) -> None:
         """This worker stops: so does the process, in good order; asked again, it ends its grace period."""
-        patience = MARGIN if self._stopping else self._grace + MARGIN
+        patience = CELL_MARGIN_S if self._stopping else self._grace + CELL_MARGIN_S
         self._stopping = True
         if self._process is not None:
             self._end(self._process, patience)

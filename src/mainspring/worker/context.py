@@ -27,7 +27,7 @@ from mainspring.job import SYSTEM, Job, NewJob
 from mainspring.outcome import Error
 from mainspring.text.document import MAX_BYTES
 from mainspring.together.batch import Batch
-from mainspring.together.chunk import EACH
+from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.base_context import LAST_REPORT, PAUSES, BaseContext, inside_db, refuse_inside_db
 from mainspring.worker.resources import Resources
@@ -117,7 +117,7 @@ class JobContext(BaseContext, Context):
             yield item
             self._report(done, len(items), None)
             if done % every == 0 or done == len(items):
-                await self.checkpoint({EACH: done})
+                await self.checkpoint({EACH_CHECKPOINT: done})
 
     async def done(self) -> tuple[int, bool]:
         """How many items of its list the job has done, and whether this attempt did some of them."""

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from mainspring.worker.attempt import NEVER, LiveAttempt
+from mainspring.worker.attempt import NO_DEADLINE, LiveAttempt
 from mainspring.worker.bounds import Bounds
 from mainspring.worker.rates import Rates
 from mainspring.worker.share import Share
@@ -23,7 +23,7 @@ from mainspring.worker.weights import Weights
 
 AHEAD = 0.05  # seconds
 SMOOTHING = 0.05
-PATIENCE = 1.0  # a job that was held so long without starting is given back
+START_PATIENCE_S = 1.0  # a job that was held so long without starting is given back
 
 
 class Crew:
@@ -115,7 +115,7 @@ class Crew:
             self.late()
         return stale + self.give_back_gated(held_before - self._rates.ahead)
 
-    def give_back_gated(self, held_before: float = NEVER, share: Share | None = None) -> list[LiveAttempt]:
+    def give_back_gated(self, held_before: float = NO_DEADLINE, share: Share | None = None) -> list[LiveAttempt]:
         """Let go of jobs that have waited for their rates since before then, or for this one."""
         stale = [
             attempt
@@ -146,7 +146,7 @@ class Crew:
         if self._timer is not None and self._timer.when() > instant:
             self._timer.cancel()
             self._timer = None
-        if self._timer is None and instant < NEVER:
+        if self._timer is None and instant < NO_DEADLINE:
             self._timer = self._rates.call_at(instant, self._ring)
 
     def _ring(self) -> None:
@@ -165,7 +165,7 @@ class Crew:
             self._opens, self._shut = 0.0, 0
             self._begin(first)
             return
-        opens, kept, shut = NEVER, list[LiveAttempt](), set[Share]()
+        opens, kept, shut = NO_DEADLINE, list[LiveAttempt](), set[Share]()
         for nth, attempt in enumerate(self._gated):
             if self.running >= self.size:
                 self._gated[:nth] = kept
@@ -197,7 +197,7 @@ class Crew:
 
     def late(self) -> None:
         """A job was held too long: handlers are slow now, so claim no more than there are slots."""
-        self._duration = max(self._duration, PATIENCE)
+        self._duration = max(self._duration, START_PATIENCE_S)
 
 
 def _order(attempt: LiveAttempt) -> tuple[int, datetime, int]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mainspring.cipher import SEALED, Seal, hidden, key_of
 from mainspring.codes import CODES
 from mainspring.declare.caller import running
-from mainspring.declare.registry import ENGINE
+from mainspring.declare.registry import ENGINE_REGISTRY
 from mainspring.errors import MainspringError
 from mainspring.job import Claim
 from mainspring.outcome import Cancelled, Complete, Error, Failed, Interrupted, Outcome, Permanent, decide
@@ -64,7 +64,7 @@ class Executor:
                 raise Late
             if self._observed:
                 self._tell(attempt)
-            if self._authorize is not None and task.app != ENGINE:
+            if self._authorize is not None and task.app != ENGINE_REGISTRY:
                 await self._authorise(attempt, self._authorize)
             result = await self._handlers.call(attempt)
             attempt.failed = False

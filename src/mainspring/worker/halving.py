@@ -8,7 +8,7 @@ from typing import Final
 from mainspring.db.translate import first_words
 from mainspring.outcome import Error, Failed, Move, Outcome, decide
 from mainspring.together.chunk import fails, halved
-from mainspring.worker.attempt import NEVER, LiveAttempt
+from mainspring.worker.attempt import NO_DEADLINE, LiveAttempt
 from mainspring.worker.context import JobContext
 from mainspring.worker.resources import Resources
 from mainspring.worker.service import job_log, log
@@ -22,7 +22,7 @@ async def halve(attempt: LiveAttempt, outcome: Outcome, resources: Resources) ->
     field, decision = attempt.task.halve, decide(attempt.claim, outcome, attempt.task.retry)
     if field is None or not isinstance(outcome, Failed) or not isinstance(decision, Move):
         return False
-    attempt.deadline = NEVER  # its time is over, ours is not
+    attempt.deadline = NO_DEADLINE  # its time is over, ours is not
     context = JobContext(attempt, resources)
     try:
         done, moved_on = await context.done()

@@ -12,9 +12,9 @@ from mainspring.db.breakers import BreakerView, CallTally
 from mainspring.job import SYSTEM
 from mainspring.outcome import BreakerOpen
 
-SHORTEST = 0.05  # seconds that a job waits at least, as we say
+SHORTEST_WAIT_S = 0.05  # seconds that a job waits at least, as we say
 ASK_AGAIN = 0.25  # seconds after a refusal
-MOMENT = 1.0  # seconds that a job waits to see how the first ones fare
+FIRST_CALLS_S = 1.0  # seconds that a job waits to see how the first ones fare
 
 
 class BreakerId(NamedTuple):
@@ -83,7 +83,7 @@ class LocalBreaker:
 
     async def see(self, clock: Callable[[], float]) -> None:
         """Let the first calls after a silence go ahead: the others wait a moment, to be spared if they fail."""
-        end = clock() + MOMENT
+        end = clock() + FIRST_CALLS_S
         while self.crowded(now := clock()) and now < end:
             self._verdict = self._verdict or asyncio.Event()
             waiting = asyncio.ensure_future(self._verdict.wait())
@@ -108,7 +108,7 @@ class LocalBreaker:
     def put_off(self, now: float, at: datetime) -> BreakerOpen:
         """A job waits: until the next probe at least."""
         wait = self._left(at) if now < self._until else 0.0
-        return BreakerOpen(self.id.need, timedelta(seconds=max(wait, SHORTEST)))
+        return BreakerOpen(self.id.need, timedelta(seconds=max(wait, SHORTEST_WAIT_S)))
 
     def half_open(self, now: float) -> bool:
         """Whether somebody may be let through to see."""

@@ -16,7 +16,7 @@ from mainspring.worker.statements import Claimed, NextDue
 
 SHORTEST_POLL = 0.05
 SOONEST_TIMER = 0.002  # timers closer together than this are claimed together
-ENDLESS = 2**62
+NO_BOUND = 2**62
 FLOOD = 20  # so many jobs in one poll are a flood: polls are enough
 
 
@@ -31,7 +31,7 @@ class Pace:
         self.poll_at = 0.0
         self.flooded = False  # the last poll found so much that hints are not needed
         self.solitude = solitude or Solitude()
-        self.room = ENDLESS  # so many more jobs may be claimed; bounded for `run_due` only
+        self.room = NO_BOUND  # so many more jobs may be claimed; bounded for `run_due` only
         self.idle = asyncio.Event()  # nothing is due, nothing is held
         self._looked: set[Crew] = set()  # who has looked from the beginning since something was found, in vain
 

@@ -17,10 +17,10 @@ import msgspec
 from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.share import NEVER, Share
 
-IDLE: Final = 0.5  # a share that finds nothing to do for so long is let go
+SHARE_IDLE_S: Final = 0.5  # a share that finds nothing to do for so long is let go
 SLACK: Final = 0.05  # seconds by which jobs are asked for before they are needed, beside two turns
 OFTEN: Final = 0.005  # between two asks for jobs of one rate
-TOLD: Final = 100  # shares that one claim speaks of
+MOST_SHARES_TOLD: Final = 100  # shares that one claim speaks of
 TRUST: Final = 0.98  # of the time that a share lasts: clocks do not run alike
 
 _json = msgspec.json.Encoder().encode
@@ -150,11 +150,11 @@ class Rates:
             self._changed[share.gate] = share
         self.leaving = False
         said, asks = [], {}
-        for share in list(self._changed.values())[:TOLD]:
+        for share in list(self._changed.values())[:MOST_SHARES_TOLD]:
             del self._changed[share.gate]
             if share.version < 0:
                 continue  # the answer says what it is
-            if share.unmet_since is not None and now > share.unmet_since + IDLE and not share.waiting:
+            if share.unmet_since is not None and now > share.unmet_since + SHARE_IDLE_S and not share.waiting:
                 share.n = 0
             hold = share.hold(now, self.ahead) if share.trusted > now else share.taken
             ages, counts = share.ages(now, self.speed)
@@ -255,7 +255,7 @@ class Rates:
             elif missing <= 0:
                 at = min(at, max(now + OFTEN, share.grows_at(now, self.ahead)))
             elif share.unmet_since is not None and not share.waiting:
-                at = min(at, share.unmet_since + IDLE + OFTEN)
+                at = min(at, share.unmet_since + SHARE_IDLE_S + OFTEN)
         elif not share.n and not share.waiting:
             at = max(now, share.last_entry + share.per) + SLACK + self.ahead
         self._at(share, at, now)

@@ -25,11 +25,11 @@ from mainspring.errors import ValidationError
 from mainspring.states import SETTLES, WORDS
 from mainspring.worker.worker import Worker
 
-LIMIT: Final = 10
-MOST: Final = 10_000  # jobs a call, and jobs that are counted as remaining
+RUN_DUE_JOBS: Final = 10
+MOST_RUN_DUE: Final = 10_000  # jobs a call, and jobs that are counted as remaining
 #: How far ahead of the database's clock a caller's time may be, where that clock is real.
-TOLERANCE: Final = timedelta(seconds=60)
-ENDLESS: Final = timedelta(days=1)  # what runs may end: its own time limit bounds it
+CALLER_TOLERANCE: Final = timedelta(seconds=60)
+RUN_DUE_GRACE: Final = timedelta(days=1)  # what runs may end: its own time limit bounds it
 POLL: Final = timedelta(milliseconds=50)
 
 #: The verbs that end an attempt, each counted under its word; a release is skipped.
@@ -65,14 +65,14 @@ class RunDue(Worker):
         dsn: str,
         registry: Registry,
         *,
-        limit: int = LIMIT,
+        limit: int = RUN_DUE_JOBS,
         concurrency: int = 1,
         queues: Sequence[str] | None = None,
         now: datetime | None = None,
         config: WorkerConfig | None = None,
         **about: Any,
     ) -> None:
-        check_number("limit", limit, 1, MOST)
+        check_number("limit", limit, 1, MOST_RUN_DUE)
         check_number("concurrency", concurrency, 1, 1000)
         if now is not None:
             check_instant("now", now)
@@ -96,7 +96,7 @@ class RunDue(Worker):
             try:
                 left = max(deadline - asyncio.get_running_loop().time(), 0)
                 await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-                grace = ENDLESS
+                grace = RUN_DUE_GRACE
             finally:
                 for end in ends:
                     end.cancel()
@@ -138,12 +138,12 @@ class RunDue(Worker):
             raise ValidationError("now: lies before the time that the test database shows", field="now")
         if movable:
             await conn.execute(self._sql["move_clock"], [now])
-        elif now > shown + TOLERANCE:
+        elif now > shown + CALLER_TOLERANCE:
             raise ValidationError("now: is more than 60 s ahead of the database's clock", field="now")
 
     async def remaining(self, conn: psycopg.AsyncConnection[Any]) -> tuple[datetime, int]:
         """What is ready or to be tried again in its queues and tasks, and when that was."""
-        scope = {"queues": list(self._queues()), "tasks": self._registry.names(), "cap": MOST}
+        scope = {"queues": list(self._queues()), "tasks": self._registry.names(), "cap": MOST_RUN_DUE}
         row = await (await conn.execute(self._sql["remaining"], scope)).fetchone()
         assert row is not None
         return row[0], row[1]

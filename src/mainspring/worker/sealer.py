@@ -43,7 +43,7 @@ class Sealer(Service):
         else:
             return
         for org in orgs:  # one by one: a renewal may want the line between them
-            while await self._do(audit.seal_some(self._sql, org)) == audit.BATCH:
+            while await self._do(audit.seal_some(self._sql, org)) == audit.SEAL_ROWS:
                 pass
         self._seen = top
 

@@ -14,14 +14,14 @@ log = logging.getLogger("mainspring.worker")
 job_log = logging.getLogger("mainspring.job")  # what observers tell as well; off where one writes the log
 
 #: After an error a service waits so long, doubling, with jitter.
-SHORTEST, LONGEST = 0.1, 5.0
+SHORTEST_BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 5.0
 #: What passes by itself is told when it lasts longer: a cut connection is back sooner, of a lost database others tell.
 LASTING = 10.0
 
 
 def backoff(failures: int) -> float:
     """Seconds to wait after so many failures in a row: bounded, and spread so that workers do not return together."""
-    return min(SHORTEST * 2.0 ** min(failures - 1, 10), LONGEST) * random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
+    return min(SHORTEST_BACKOFF_S * 2.0 ** min(failures - 1, 10), LONGEST_BACKOFF_S) * random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
 
 
 class Service:

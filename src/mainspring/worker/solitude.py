@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-SILENCE = 10.0  # seconds that a worker stops claiming at most, for what it runs to end
+SOLITUDE_SILENCE_S = 10.0  # seconds that a worker stops claiming at most, for what it runs to end
 WORK = 30.0  # and works on at least, where that was not enough
-AGAIN = 1.0  # and before it asks again, where none came
+SOLITUDE_AGAIN_S = 1.0  # and before it asks again, where none came
 
 
 class Solitude:
@@ -45,7 +45,7 @@ class Solitude:
 
     def silent(self, now: float) -> bool:
         """Whether nothing else may be claimed now."""
-        if self.due and now >= self._since + SILENCE:
+        if self.due and now >= self._since + SOLITUDE_SILENCE_S:
             self.due, self._not_before = False, now + WORK
         return self.only or self.running or self.due
 
@@ -57,7 +57,7 @@ class Solitude:
         """One was asked for. None came: somebody else has it, or a limit does not let it in."""
         self.running, self.due = got, False
         if not got:
-            self._not_before = now + AGAIN
+            self._not_before = now + SOLITUDE_AGAIN_S
 
     def ended(self, succeeded: str | None = None) -> None:
         """The one that ran has ended, a task's that is named where it succeeded."""
@@ -69,4 +69,4 @@ class Solitude:
 
     def wakes_at(self) -> float:
         """When it works on, if it cannot fall silent until then."""
-        return self._since + SILENCE if self.due else float("inf")
+        return self._since + SOLITUDE_SILENCE_S if self.due else float("inf")

@@ -26,7 +26,7 @@ from mainspring.errors import DatabaseUnavailable, MainspringError, ValidationEr
 from mainspring.job import SYSTEM, Job, NewJob
 from mainspring.text.document import MAX_BYTES
 from mainspring.together.batch import Batch
-from mainspring.together.chunk import EACH
+from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.base_context import PAUSES, BaseContext, inside_db, refuse_inside_db
 from mainspring.worker.resources import Resources
@@ -114,7 +114,7 @@ class ThreadContext(BaseContext, SyncContext):
             yield item
             self._report(done, len(items), None)
             if done % every == 0 or done == len(items):
-                self.checkpoint({EACH: done})
+                self.checkpoint({EACH_CHECKPOINT: done})
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """See Context."""

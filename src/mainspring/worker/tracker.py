@@ -14,7 +14,7 @@ from mainspring.errors import UnknownTask
 from mainspring.job import Claim
 from mainspring.outcome import Error, Move
 from mainspring.worker.attempt import LiveAttempt
-from mainspring.worker.crew import PATIENCE, Crew
+from mainspring.worker.crew import START_PATIENCE_S, Crew
 from mainspring.worker.executor import Executor
 from mainspring.worker.outbox import Outcomes
 from mainspring.worker.rates import gates_of
@@ -161,7 +161,7 @@ class Tracker:
     def give_back_late(self, now: float) -> None:
         """Give back what has waited too long for a slot or a rate."""
         for crew in self.crews.values():
-            for attempt in crew.give_back(now - PATIENCE):
+            for attempt in crew.give_back(now - START_PATIENCE_S):
                 if attempt.shares:
                     self._counts["late"] += 1
                     for share in self._rates.give_back(attempt, late=True):

@@ -15,9 +15,9 @@ from mainspring.db.connect import AsyncConnection, options, refuse_stale
 from mainspring.declare.block import Trigger
 from mainspring.worker.service import Service, log
 
-SILENCE = 10.0  # after so long the connection is asked whether it lives
-PATIENCE = 5.0  # and has so long to answer
-AGAIN = 1.0  # seconds until a trigger that has ended listens again
+LISTEN_SILENCE_S = 10.0  # after so long the connection is asked whether it lives
+LISTEN_PATIENCE_S = 5.0  # and has so long to answer
+LISTEN_AGAIN_S = 1.0  # seconds until a trigger that has ended listens again
 POOLED = 60.0  # how often to look whether the pooler is gone
 
 
@@ -43,7 +43,7 @@ class HintListener(Service):
     async def tick(self) -> None:
         """Listen until the connection is lost."""
         try:
-            given = options(self._dsn, self._name) | {"answered_within": PATIENCE}
+            given = options(self._dsn, self._name) | {"answered_within": LISTEN_PATIENCE_S}
             async with await AsyncConnection.connect(self._dsn, **given) as conn:
                 if conn.pooled:
                     return self._do_without()
@@ -57,7 +57,7 @@ class HintListener(Service):
                 self._heard("")  # what came while nobody listened
                 while True:
                     refuse_stale(conn)
-                    async for hint in conn.notifies(timeout=SILENCE):
+                    async for hint in conn.notifies(timeout=LISTEN_SILENCE_S):
                         self._alive()
                         self._heard(hint.payload)
                     await conn.execute("select 1")
@@ -83,7 +83,7 @@ class TriggerListener(Service):
     """Listens to a trigger as long as the worker works; a trigger that fails is begun anew, and harms nobody."""
 
     def __init__(self, trigger: Trigger, hint: Callable[[], None]) -> None:
-        super().__init__(AGAIN)
+        super().__init__(LISTEN_AGAIN_S)
         self._trigger, self._hint = trigger, hint
 
     async def tick(self) -> None:

@@ -33,7 +33,7 @@ LONGEST_BEAT: Final = 1.0  # seconds
 REPORTING: Final = 3.0  # seconds that the log and the observers may take: perhaps it is they who stand still
 HANDING_OVER: Final = 10.0  # and the database
 FRAMES: Final = 30
-STACK: Final = 6000  # bytes
+WATCHDOG_STACK: Final = 6000  # bytes
 
 
 class Watchdog:
@@ -145,7 +145,7 @@ class Watchdog:
 
     def _stack(self) -> str:
         frame = sys._current_frames().get(self._thread)  # the only way to another thread's
-        return sanitize("".join(traceback.format_stack(frame, FRAMES)), STACK) if frame is not None else ""
+        return sanitize("".join(traceback.format_stack(frame, FRAMES)), WATCHDOG_STACK) if frame is not None else ""
 
     def _report(self, still: float, culprit: LiveAttempt | None, stack: str) -> None:
         job = None if culprit is None else culprit.claim

@@ -26,7 +26,7 @@ app.command(booking)
 
 FLAG = Parameter(negative="", show_default=False)
 AHEAD = ("Scheduled", "Cancelled")
-SOON = 5  # shifts to come that are shown
+SHOWN_SHIFTS = 5  # shifts to come that are shown
 MANY = 3  # as many more of a kind are told together
 NUMBERED = re.compile(r"(?<=^shift )\d+")
 
@@ -55,7 +55,7 @@ def show_booking(
 
 @booking.command(name="list")
 def list_bookings(
-    *, after: int = 0, limit: int = show.PAGE, dsn: str | None = None, json: Annotated[bool, FLAG] = False
+    *, after: int = 0, limit: int = show.BOOKINGS_PAGE, dsn: str | None = None, json: Annotated[bool, FLAG] = False
 ) -> None:
     """Show bookings by number.
 
@@ -110,7 +110,7 @@ def lines(story: show.Story, *, whole: bool = False) -> Iterator[str]:
     yield from ("", "ESCROW", *table(("CHARGED", "HELD", "FROZEN", "RELEASED", "REFUNDED"), [money(story.ledger)]))
     yield from ("", "SHIFTS")
     begun = sum(s.status not in AHEAD or s.scheduled_start_time < story.now for s in story.shifts)
-    shown = story.shifts if whole else story.shifts[: begun + SOON]
+    shown = story.shifts if whole else story.shifts[: begun + SHOWN_SHIFTS]
     yield from table(("ID", "STATUS", "STARTS", "MONEY", "WHY"), [shift(s, b) for s in shown])
     if len(shown) < len(story.shifts):
         last = both(story.shifts[-1].scheduled_start_time, b.zone)

@@ -39,7 +39,7 @@ def look_at_policy(desk: Desk, ctx: ms.SyncContext, *, policy_id: int, instant: 
         elif threshold := rules.warning_due(policy.expiration_date, today):
             about = {"policy_id": policy.id, "expiration_date": policy.expiration_date, "threshold": threshold}
             if store.do(conn, "record_warning", **about):
-                _tell(desk, conn, policy, f"insurance_{threshold}", rules.WARNED, instant)
+                _tell(desk, conn, policy, f"insurance_{threshold}", rules.EXPIRY_WARNED, instant)
 
 
 tasks.schedule(

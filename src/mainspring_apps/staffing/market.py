@@ -57,8 +57,8 @@ class Market(ms.App):
         env = os.environ if env is None else env
         stripe = Stripe.from_env({"STRIPE_API_KEY": "sk_test_none", **env})
         notify = Notify(senders=senders(env), templates=TEMPLATES, recipients=recipients, retry=RETRY, spam=None)
-        stripe.on(*settle.EVENTS)(settle.payment_changed)
-        stripe.on(*movements.EVENTS)(movements.refund_changed)
+        stripe.on(*settle.PAYMENT_EVENTS)(settle.payment_changed)
+        stripe.on(*movements.REFUND_EVENTS)(movements.refund_changed)
         self.desk = desk = Desk(self, stripe, notify, settings or Settings())
         super().__init__(
             dsn,

@@ -14,22 +14,22 @@ tasks = Tasks[Desk]("staffing")
 WEEKLY_PAYMENTS: Final = "weekly-payments"
 TIMESHEET_NOTIFICATIONS: Final = "timesheet-notifications"
 TIMESHEET_AUTO_APPROVAL: Final = "timesheet-auto-approval"
-DISPUTE_TIMEOUT: Final = "dispute-timeout"
+DISPUTE_TIMEOUT_QUEUE: Final = "dispute-timeout"
 PAYMENT_RETRY: Final = "dispute-resolution-payment-retry"
 # Named by us.
 FINAL_WARNING: Final = "weekly-final-warning"
 HARD_CUTOFF: Final = "weekly-hard-cutoff"
 INSURANCE_MONITORING: Final = "insurance-monitoring"
 INSURANCE_HARD_STOP: Final = "insurance-hard-stop"
-INSTANT: Final = "saved-search-instant"
-DIGEST: Final = "saved-search-digest"
-REMINDERS: Final = "clock-out-reminders"
+INSTANT_QUEUE: Final = "saved-search-instant"
+DIGEST_QUEUE: Final = "saved-search-digest"
+REMINDERS_QUEUE: Final = "clock-out-reminders"
 MAGIC_LINKS: Final = "magic-link-cleanup"
 LENDER_TRANSFERS: Final = "lender-transfers"
 REFUNDS: Final = "refunds"
-RECONCILIATION: Final = "payment-reconciliation"
+RECONCILIATION_QUEUE: Final = "payment-reconciliation"
 NOTIFICATIONS: Final = "q:notifications"  # the engine's, where every message is delivered
-PAYMENT_EVENTS: Final = "payment-events"  # what the provider tells: it calls nobody, and waits behind no limit
+PAYMENT_EVENTS_QUEUE: Final = "payment-events"  # what the provider tells: it calls nobody, and waits behind no limit
 
 #: Every queue whose jobs call somebody outside has a rate and a limit of jobs at once (STAFF-0.03).
 LIMITS: Final = (
@@ -45,8 +45,8 @@ LIMITS: Final = (
     ms.concurrency(LENDER_TRANSFERS, 20),
     ms.rate(REFUNDS, 50, per="1s"),
     ms.concurrency(REFUNDS, 20),
-    ms.rate(RECONCILIATION, 10, per="1s"),
-    ms.concurrency(RECONCILIATION, 5),
+    ms.rate(RECONCILIATION_QUEUE, 10, per="1s"),
+    ms.concurrency(RECONCILIATION_QUEUE, 5),
     ms.rate(NOTIFICATIONS, 50, per="1s"),
     ms.concurrency(NOTIFICATIONS, 20),
 )

@@ -18,7 +18,7 @@ from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.texts import TEMPLATES
 
 MOST: Final = 1000  # moments of a story
-PAGE: Final = 100
+BOOKINGS_PAGE: Final = 100
 HORIZON: Final = timedelta(days=400)  # so far ahead what comes every week is looked for: a booking may begin in a year
 #: Rows as people call them.
 ENTITIES: Final = {"time_log": "shift"}
@@ -128,7 +128,7 @@ class BookingLine(msgspec.Struct, frozen=True, kw_only=True):
     funded_period_end: datetime | None
 
 
-def bookings(conn: Conn, *, after: int = 0, limit: int = PAGE) -> list[BookingLine]:
+def bookings(conn: Conn, *, after: int = 0, limit: int = BOOKINGS_PAGE) -> list[BookingLine]:
     """Bookings by id, those after one."""
     return store.many(conn, BookingLine, "list_bookings", after=after, limit=limit)
 
@@ -188,7 +188,7 @@ def _coming(desk: Desk, conn: Conn, booking: BookingView, now: datetime) -> list
     if booking.cutoff_at is not None and booking.cutoff_at > now:
         found.append(_moment(booking.cutoff_at, booking.zone, "cutoff of a late payment", f"booking {booking.id}"))
     for entity, id_ in _open(conn, booking.id):
-        for timer in (timers.DISPUTE_TIMEOUT,) if entity == "dispute" else timers.OF_SHIFT:
+        for timer in (timers.DISPUTE_TIMEOUT_TIMER,) if entity == "dispute" else timers.OF_SHIFT:
             known = desk.client.timers.get(timers.key(timer, id_), conn=conn)
             if known is not None and known.due_at is not None:
                 found.append(_moment(known.due_at, booking.zone, MEANT[timer], f"{ENTITIES.get(entity, entity)} {id_}"))

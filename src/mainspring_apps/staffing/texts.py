@@ -9,7 +9,7 @@ from mainspring.contrib.notify import Template
 BOTH: Final = ("sms", "email")
 RELEASE_REASON: Final = "Weekly Payment Hard Cutoff - Worker Released"
 
-DIGEST: Final = """{% for part in parts %}{{ part.name }}
+DIGEST_TEXT: Final = """{% for part in parts %}{{ part.name }}
 {% if part.workers %}{% for worker in part.workers %}- {{ worker.trade }}, {{ worker.zip_code }}: {{ worker.link }}
 {% endfor %}{% else %}No new workers match your saved search criteria
 {% endif %}
@@ -134,7 +134,7 @@ TEMPLATES: Final = (
         channels=BOTH,
         style="brackets",
     ),
-    Template("digest", "New workers for your saved searches", DIGEST, channels=("email",)),
+    Template("digest", "New workers for your saved searches", DIGEST_TEXT, channels=("email",)),
     Template(
         "search_deactivated",
         "Saved search switched off",

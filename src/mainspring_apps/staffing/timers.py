@@ -9,12 +9,12 @@ import mainspring as ms
 from mainspring_apps.staffing.desk import Desk, log
 from mainspring_apps.staffing.store import Conn
 
-REMINDERS: Final = ("reminder-5m", "reminder-30m")
-LADDER: Final = ("ladder-0", "ladder-60m", "ladder-3h")
-AUTO_APPROVAL: Final = "auto-approve"
-OF_SHIFT: Final = (*REMINDERS, *LADDER, AUTO_APPROVAL)
-DISPUTE_TIMEOUT: Final = "dispute-timeout"
-RECONCILIATION: Final = "reconcile_payment"  # the key of its task, so that a sweep leaves alone what has a timer
+REMINDER_TIMERS: Final = ("reminder-5m", "reminder-30m")
+LADDER_TIMERS: Final = ("ladder-0", "ladder-60m", "ladder-3h")
+AUTO_APPROVAL_TIMER: Final = "auto-approve"
+OF_SHIFT: Final = (*REMINDER_TIMERS, *LADDER_TIMERS, AUTO_APPROVAL_TIMER)
+DISPUTE_TIMEOUT_TIMER: Final = "dispute-timeout"
+RECONCILIATION_TIMER: Final = "reconcile_payment"  # the key of its task, so that a sweep leaves alone what has a timer
 
 
 def key(timer: str, row_id: int) -> str:

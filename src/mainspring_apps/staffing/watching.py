@@ -19,13 +19,13 @@ import mainspring as ms
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.registry import HARD_CUTOFF
 from mainspring_apps.staffing.rules import watching as rules
+from mainspring_apps.staffing.rules.quiet import HOUR
 from mainspring_apps.staffing.settings import NIGHT_IS_OVER, STANDSTILL, UNFUNDED_NOTICE
 from mainspring_apps.staffing.store import sql
 
 AsyncConn = psycopg.AsyncConnection[Any]
 Wrong = list[tuple[str, str]]
 
-HOUR: Final = timedelta(hours=1)
 SOON: Final = timedelta(minutes=5)
 
 

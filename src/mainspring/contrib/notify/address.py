@@ -15,7 +15,7 @@ from mainspring.contrib.notify.sender import Undeliverable
 from mainspring.errors import ConfigurationError
 from mainspring.outcome import Permanent
 
-LONGEST: Final = 254  # of an address, RFC 5321
+LONGEST_ADDRESS: Final = 254  # of an address, RFC 5321
 LONGEST_LOCAL: Final = 64
 _ATOM: Final = re.compile(r"[\w!#$%&'*+/=?^`{|}~-]+(?:\.[\w!#$%&'*+/=?^`{|}~-]+)*")
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")
@@ -35,8 +35,8 @@ def mail_address(text: str) -> str:
     wrong = "it has no @" if not at else _wrong_local(local)
     if not wrong:
         domain, wrong = _wire_domain(domain)
-    if not wrong and len(f"{local}@{domain}".encode()) > LONGEST:
-        wrong = f"it is longer than {LONGEST} bytes"
+    if not wrong and len(f"{local}@{domain}".encode()) > LONGEST_ADDRESS:
+        wrong = f"it is longer than {LONGEST_ADDRESS} bytes"
     if wrong:
         raise Undeliverable(f"to: is no mail address: {wrong}", code="EMAIL_ADDRESS_INVALID")
     return f"{local}@{domain}"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mainspring.breaker import Breaker
 
 T = TypeVar("T")
-TIMEOUT = 10.0  # seconds for one call of a provider (PLAN-3.12)
+NOTIFY_TIMEOUT_S = 10.0  # seconds for one call of a provider (PLAN-3.12)
 
 
 class Notify(Block):
@@ -58,7 +58,7 @@ class Notify(Block):
         recipients: Recipients | None = None,
         retry: Retry | None = None,
         breakers: Sequence[Breaker] = (),
-        timeout: float = TIMEOUT,
+        timeout: float = NOTIFY_TIMEOUT_S,
     ) -> None:
         if timeout <= 0:
             raise ConfigurationError("timeout: is not positive")

@@ -25,8 +25,8 @@ from mainspring.outcome import Failure, Permanent, RetryAfter
 if TYPE_CHECKING:
     import httpx2
 
-TIMEOUT: Final = 10.0  # seconds, for a whole call (PLAN-3.12)
-MOST: Final = 1024 * 1024  # bytes of an answer that are read
+HTTP_TIMEOUT_S: Final = 10.0  # seconds, for a whole call (PLAN-3.12)
+MOST_REPLY_BYTES: Final = 1024 * 1024  # bytes of an answer that are read
 _KEY: Final = re.compile(r"[!-~]{1,256}")
 
 
@@ -51,7 +51,7 @@ class Http:
         name: str,
         base: str,
         *,
-        timeout: float = TIMEOUT,
+        timeout: float = HTTP_TIMEOUT_S,
         login: tuple[str, Secret] | None = None,
     ) -> None:
         self.name, self.base, self.timeout = name, checked_base(base), timeout
@@ -171,7 +171,7 @@ async def _read(response: httpx2.Response) -> ProviderReply:
     raw = b""
     async for part in response.aiter_bytes():
         raw += part
-        if len(raw) > MOST:
+        if len(raw) > MOST_REPLY_BYTES:
             break
     try:
         body = msgspec.json.decode(raw)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from mainspring.contrib.notify.http import TIMEOUT, Http, checked_secret, header_key
+from mainspring.contrib.notify.http import HTTP_TIMEOUT_S, Http, checked_secret, header_key
 from mainspring.contrib.notify.sender import Outgoing, Receipt, Undeliverable
 from mainspring.contrib.secret import Secret
 from mainspring.db.recipients import Channel
@@ -33,7 +33,7 @@ class Push:
     name = "push"
     channel: Channel = "push"
 
-    def __init__(self, base: str, *, token: str | Secret, timeout: float = TIMEOUT) -> None:
+    def __init__(self, base: str, *, token: str | Secret, timeout: float = HTTP_TIMEOUT_S) -> None:
         self._token = checked_secret("token", token)
         self._http = Http(self.name, base, timeout=timeout)
 

@@ -7,13 +7,13 @@ from typing import Final
 
 from mainspring.contrib.codes import PROVIDER_CONFIGURATION
 from mainspring.contrib.notify.address import mail_address, one_line, sender_address
-from mainspring.contrib.notify.http import TIMEOUT, Http, ProviderReply, checked_secret, header_key
+from mainspring.contrib.notify.http import HTTP_TIMEOUT_S, Http, ProviderReply, checked_secret, header_key
 from mainspring.contrib.notify.sender import Outgoing, Receipt, Undeliverable
 from mainspring.contrib.secret import Secret
 from mainspring.db.recipients import Channel
 from mainspring.outcome import Failure, Permanent
 
-BASE: Final = "https://api.resend.com"
+RESEND_URL: Final = "https://api.resend.com"
 
 
 class Resend:
@@ -27,7 +27,9 @@ class Resend:
     name = "resend"
     channel: Channel = "email"
 
-    def __init__(self, api_key: str | Secret, *, sender: str, base: str = BASE, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self, api_key: str | Secret, *, sender: str, base: str = RESEND_URL, timeout: float = HTTP_TIMEOUT_S
+    ) -> None:
         sender_address(sender)
         self._sender, self._key = sender, checked_secret("api_key", api_key)
         self._http = Http(self.name, base, timeout=timeout)

@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from mainspring.contrib.notify.push import Push
-from mainspring.contrib.notify.resend import BASE as RESEND
-from mainspring.contrib.notify.resend import Resend
+from mainspring.contrib.notify.resend import RESEND_URL, Resend
 from mainspring.contrib.notify.sender import Sender
 from mainspring.contrib.notify.smtp import Smtp
-from mainspring.contrib.notify.twilio import BASE as TWILIO
-from mainspring.contrib.notify.twilio import Twilio
+from mainspring.contrib.notify.twilio import TWILIO_URL, Twilio
 from mainspring.errors import ConfigurationError
 
 
@@ -27,7 +25,7 @@ def senders(env: Mapping[str, str] | None = None) -> list[Sender]:
     if "RESEND_API_KEY" in given:
         key, sender = _together(given, "RESEND_API_KEY", "MAINSPRING_MAIL_FROM")
         with _named(sender="MAINSPRING_MAIL_FROM", base="MAINSPRING_RESEND_BASE"):
-            found.append(Resend(key, sender=sender, base=given.get("MAINSPRING_RESEND_BASE", RESEND)))
+            found.append(Resend(key, sender=sender, base=given.get("MAINSPRING_RESEND_BASE", RESEND_URL)))
     if "MAINSPRING_SMTP_URL" in given:
         url, sender = _together(given, "MAINSPRING_SMTP_URL", "MAINSPRING_MAIL_FROM")
         with _named(sender="MAINSPRING_MAIL_FROM", url="MAINSPRING_SMTP_URL", **_OF_URL):
@@ -35,7 +33,7 @@ def senders(env: Mapping[str, str] | None = None) -> list[Sender]:
     if "TWILIO_ACCOUNT_SID" in given:
         sid, token, sender = _together(given, "TWILIO_ACCOUNT_SID", "TWILIO_AUTH_TOKEN", "TWILIO_FROM")
         with _named(sender="TWILIO_FROM", base="MAINSPRING_TWILIO_BASE"):
-            found.append(Twilio(sid, token, sender=sender, base=given.get("MAINSPRING_TWILIO_BASE", TWILIO)))
+            found.append(Twilio(sid, token, sender=sender, base=given.get("MAINSPRING_TWILIO_BASE", TWILIO_URL)))
     if "MAINSPRING_PUSH_BASE" in given:
         base, token = _together(given, "MAINSPRING_PUSH_BASE", "MAINSPRING_PUSH_TOKEN")
         with _named(base="MAINSPRING_PUSH_BASE"):

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from mainspring.contrib.codes import PROVIDER_CONFIGURATION
 from mainspring.contrib.notify.address import sender_address
-from mainspring.contrib.notify.http import TIMEOUT, is_loopback, needs
+from mainspring.contrib.notify.http import HTTP_TIMEOUT_S, is_loopback, needs
 from mainspring.contrib.notify.loops import PerLoop
 from mainspring.contrib.notify.mail import Mail, mail
 from mainspring.contrib.notify.sender import Outgoing, Receipt, Undeliverable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Tls = Literal["starttls", "implicit", "none"]
 CONNECTIONS: Final = 10  # at once; servers count them, and may refuse more
-IDLE: Final = 30.0  # seconds; servers and firewalls forget older lines, some without a word
+SMTP_IDLE_S: Final = 30.0  # seconds; servers and firewalls forget older lines, some without a word
 AWAKE: Final = 2.0  # seconds in which a line that was kept must answer
 LOGIN: Final = frozenset({530, 534, 535, 538})  # who we are is refused, wherever it is said
 
@@ -59,7 +59,7 @@ class Smtp:
         password: str | Secret | None = None,
         tls: Tls = "starttls",
         sender: str,
-        timeout: float = TIMEOUT,
+        timeout: float = HTTP_TIMEOUT_S,
         context: ssl.SSLContext | None = None,
         connections: int = CONNECTIONS,
     ) -> None:
@@ -78,7 +78,7 @@ class Smtp:
         self._pool = PerLoop(lambda: _SmtpPool(self._connection, connections))
 
     @classmethod
-    def from_url(cls, url: str, *, sender: str, timeout: float = TIMEOUT) -> Self:
+    def from_url(cls, url: str, *, sender: str, timeout: float = HTTP_TIMEOUT_S) -> Self:
         """From `smtp://user:password@host:587`, `smtps://…` for implicit TLS, or `smtp://…?tls=none`.
 
         >>> Smtp.from_url("smtp://shop:secret@mail.example.com", sender="shop@example.com")
@@ -184,7 +184,7 @@ class _SmtpPool:
 
         while self._idle:
             since, line = self._idle.pop()
-            if time.monotonic() - since > IDLE:
+            if time.monotonic() - since > SMTP_IDLE_S:
                 line.close()
                 continue
             try:

@@ -28,7 +28,7 @@ Still = Callable[[Any, Notification], Awaitable[bool]]
 Fill = Callable[[Any, Notification], Awaitable[Mapping[str, Any]]]
 
 MAX_TITLE: Final = 500
-MAX_TEXT: Final = 256 * 1024
+MAX_TEMPLATE_TEXT: Final = 256 * 1024
 _BRACKETS: Final = re.compile(r"\[([^\[\]\r\n]{1,100})\]")
 
 
@@ -90,7 +90,11 @@ class Template:
         text = self._filled("sms" if short else "text", data)
         page = self._filled("html", data) if "html" in self._parts and channel == "email" else None
         link = self._filled("link", data) if "link" in self._parts and channel == "in_app" else None
-        for part, value, most in (("title", title, MAX_TITLE), ("text", text, MAX_TEXT), ("html", page, MAX_TEXT)):
+        for part, value, most in (
+            ("title", title, MAX_TITLE),
+            ("text", text, MAX_TEMPLATE_TEXT),
+            ("html", page, MAX_TEMPLATE_TEXT),
+        ):
             if value is not None and (not value.strip() or len(value.encode()) > most):
                 problem = "is empty" if not value.strip() else f"is longer than {most} bytes"
                 raise ValidationError(f"data: the {part} of {self.name} {problem}", field="data")

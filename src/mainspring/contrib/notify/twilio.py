@@ -15,22 +15,22 @@ import msgspec
 
 from mainspring.contrib.codes import PROVIDER_CONFIGURATION
 from mainspring.contrib.notify.address import phone_number
-from mainspring.contrib.notify.http import TIMEOUT, Http, ProviderReply, checked_secret
+from mainspring.contrib.notify.http import HTTP_TIMEOUT_S, Http, ProviderReply, checked_secret
 from mainspring.contrib.notify.sender import Outgoing, Receipt, Undeliverable
 from mainspring.contrib.secret import Secret
 from mainspring.db.recipients import Channel
 from mainspring.errors import ConfigurationError
 from mainspring.outcome import Failure, Permanent
 
-BASE: Final = "https://api.twilio.com"
+TWILIO_URL: Final = "https://api.twilio.com"
 #: The number is none, is no mobile, cannot be reached from ours, or has opted out.
 UNREACHABLE: Final = frozenset({21211, 21217, 21401, 21421, 21610, 21612, 21614})
 #: Ours: the sender's number or service, the regions we may send to, the login.
-OURS: Final = frozenset({20003, 20404, 21212, 21408, 21603, 21606, 21659, 21660, 21703, 21704})
+OWN_ERRORS: Final = frozenset({20003, 20404, 21212, 21408, 21603, 21606, 21659, 21660, 21703, 21704})
 #: Ends that reach nobody: a repeat is then no second message.
 FRUITLESS: Final = frozenset({"canceled", "failed", "undelivered"})
-SKEW: Final = timedelta(seconds=5)  # between the database's clock and Twilio's
-NEWEST: Final = 100
+TWILIO_SKEW: Final = timedelta(seconds=5)  # between the database's clock and Twilio's
+NEWEST_MESSAGES: Final = 100
 
 
 class _Listed(msgspec.Struct):
@@ -58,7 +58,13 @@ class Twilio:
     channel: Channel = "sms"
 
     def __init__(
-        self, account_sid: str, auth_token: str | Secret, *, sender: str, base: str = BASE, timeout: float = TIMEOUT
+        self,
+        account_sid: str,
+        auth_token: str | Secret,
+        *,
+        sender: str,
+        base: str = TWILIO_URL,
+        timeout: float = HTTP_TIMEOUT_S,
     ) -> None:
         for field, value in (("account_sid", account_sid), ("sender", sender)):
             if not value.strip():
@@ -85,14 +91,14 @@ class Twilio:
         Not asked for by `DateSent`: what still waits in Twilio's queue has none yet.
         """
         number = phone_number(message.to)
-        answer = await self._http.ask("GET", self._path, params={"To": number, "PageSize": NEWEST})
+        answer = await self._http.ask("GET", self._path, params={"To": number, "PageSize": NEWEST_MESSAGES})
         if not answer.fine:
             raise self._meaning(answer)
         try:
             listed = msgspec.convert(answer.body, _List).messages
             same = [one for one in listed if one.body == message.text and one.status not in FRUITLESS]
             same = [one for one in same if one.sid not in message.others]
-            found = [one.sid for one in same if parsedate_to_datetime(one.date_created) >= since - SKEW]
+            found = [one.sid for one in same if parsedate_to_datetime(one.date_created) >= since - TWILIO_SKEW]
         except (msgspec.ValidationError, ValueError, TypeError):  # not knowing, we must not send
             raise Failure("twilio: its list of messages is not readable", code="HttpException") from None
         return Receipt(provider=self.name, provider_id=found[0]) if found else None
@@ -105,6 +111,6 @@ class Twilio:
         code = answer.body.get("code")
         if code in UNREACHABLE:
             return Undeliverable(f"to: Twilio cannot deliver to the number ({code})", code="PHONE_NUMBER_INVALID")
-        if code in OURS:
+        if code in OWN_ERRORS:
             return Permanent(f"twilio: refuses our settings ({code})", code=PROVIDER_CONFIGURATION, counts=True)
         return self._http.refused(answer, str(code) if isinstance(code, int) else "")

@@ -12,7 +12,7 @@ from mainspring.contrib.rabbitmq.publisher import Publisher
 from mainspring.declare.block import Block, Check
 from mainspring.declare.registry import Registry
 
-FIRST = 1.5  # seconds that the first question waits for the connection; whoever asks waits for two
+FIRST_ANSWER_S = 1.5  # seconds that the first question waits for the connection; whoever asks waits for two
 
 
 class RabbitMQ(Block):
@@ -51,7 +51,7 @@ class RabbitMQ(Block):
     async def _probe(self) -> None:
         """Whether the connections of this process live; where there is none, one is opened, and kept."""
         links = self._links() or [self._publisher.link()]
-        deadline = time.monotonic() + FIRST
+        deadline = time.monotonic() + FIRST_ANSWER_S
         while not all(link.known for link in links) and time.monotonic() < deadline:  # noqa: ASYNC110 (threads say so)
             await asyncio.sleep(0.01)
         for link in links:

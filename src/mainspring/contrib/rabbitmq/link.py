@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("mainspring.rabbitmq")
 
 SETTLES = 1.0  # so many seconds after it was opened it is asked first: by then it has refused what it refuses
-SILENCE = 5.0  # every so many seconds the broker is asked whether it lives
-PATIENCE = 5.0  # and has so many to answer, this and everything else
+BROKER_SILENCE_S = 5.0  # every so many seconds the broker is asked whether it lives
+BROKER_PATIENCE_S = 5.0  # and has so many to answer, this and everything else
 CLOSING = 0.5  # and so many to say goodbye
-AGAIN = exponential(base=0.2, cap=10)  # pauses before the next try
+RECONNECT_PAUSES = exponential(base=0.2, cap=10)  # pauses before the next try
 
 _ours: ContextVar[bool] = ContextVar("mainspring_rabbitmq", default=False)
 
@@ -60,12 +60,14 @@ class BrokerLink:
                 async with self._open() as (channel, exchange):
                     await serve(channel, exchange)
             except Exception as error:
-                steady = time.monotonic() - begun > 2 * SILENCE  # else it may be refused what it does each time
+                steady = (
+                    time.monotonic() - begun > 2 * BROKER_SILENCE_S
+                )  # else it may be refused what it does each time
                 failures = 1 if steady else failures + 1
                 self._down(error)
             finally:
                 self.up = False
-            await asyncio.sleep(AGAIN.delay(failures).total_seconds())
+            await asyncio.sleep(RECONNECT_PAUSES.delay(failures).total_seconds())
 
     def opened(self) -> None:
         """Everything is in place: from here on it serves."""
@@ -81,7 +83,7 @@ class BrokerLink:
         """Wait for a ring, and raise when the connection is lost; now and then `ask` the broker whether it lives."""
         while True:
             if time.monotonic() >= self._ask_at:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(BROKER_PATIENCE_S):
                     await ask()
                 self._answered()
             with suppress(TimeoutError):
@@ -94,7 +96,7 @@ class BrokerLink:
 
     def check(self) -> None:
         """Return if it is well and was heard of just now."""
-        if not self.up or time.monotonic() - self._heard > SILENCE + 2 * PATIENCE:
+        if not self.up or time.monotonic() - self._heard > BROKER_SILENCE_S + 2 * BROKER_PATIENCE_S:
             raise BrokerUnavailable("The message broker does not answer.")
 
     @asynccontextmanager
@@ -106,10 +108,10 @@ class BrokerLink:
         self._closed = None
         url = URL(self._config.url)
         if "heartbeat" not in url.query:
-            url = url.update_query(heartbeat=int(2 * SILENCE))
+            url = url.update_query(heartbeat=int(2 * BROKER_SILENCE_S))
         connection = aio_pika.Connection(url, client_properties={"connection_name": f"mainspring {self._purpose}"})
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(BROKER_PATIENCE_S):
                 await connection.connect()
                 channel, exchange = await self._enter(connection)
             yield channel, exchange
@@ -141,7 +143,7 @@ class BrokerLink:
 
     def _answered(self) -> None:
         self._heard = time.monotonic()
-        self._ask_at = self._heard + SILENCE
+        self._ask_at = self._heard + BROKER_SILENCE_S
         if self._lost is not None:
             seconds, self._lost = self._opened - self._lost, None
             log.warning("the broker %s is back after %.1f s: %s", self._config.place, seconds, self._purpose)

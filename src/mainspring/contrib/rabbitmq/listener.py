@@ -14,14 +14,14 @@ from uuid import UUID
 import msgspec
 
 from mainspring.contrib.rabbitmq.config import QueueConfig
-from mainspring.contrib.rabbitmq.link import PATIENCE, BrokerLink, log
+from mainspring.contrib.rabbitmq.link import BROKER_PATIENCE_S, BrokerLink, log
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractChannel, AbstractExchange, AbstractIncomingMessage
 
-PAUSE = 0.01  # seconds between two rings at least; what comes meanwhile is one ring
+RING_PAUSE_S = 0.01  # seconds between two rings at least; what comes meanwhile is one ring
 SELDOM = 60.0  # seconds between two complaints
-LARGEST = 4096  # bytes of a message that is looked at
+LARGEST_MESSAGE = 4096  # bytes of a message that is looked at
 #: The broker keeps the last message only: a flood of them is one ring after the other.
 BELL: dict[str, Any] = {"x-queue-type": "classic", "x-max-length": 1}
 
@@ -59,7 +59,7 @@ class MessageListener:
             heard.append(message)
             link.ring()
 
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(BROKER_PATIENCE_S):
             await channel.set_qos(prefetch_count=1)
             queue = await channel.declare_queue(name, exclusive=True, auto_delete=True, arguments=BELL)
             await queue.bind(exchange, self._config.routing_key)
@@ -72,14 +72,14 @@ class MessageListener:
                 message = heard.popleft()
                 self._look(message.body)
                 woke()
-                await asyncio.sleep(PAUSE)
-                async with asyncio.timeout(PATIENCE):
+                await asyncio.sleep(RING_PAUSE_S)
+                async with asyncio.timeout(BROKER_PATIENCE_S):
                     await message.ack()
 
     def _look(self, body: bytes) -> None:
         """Complain about what is no hint, and seldom: whoever may publish could fill the log."""
         try:
-            msgspec.json.decode(body if len(body) <= LARGEST else b"", type=Hint)
+            msgspec.json.decode(body if len(body) <= LARGEST_MESSAGE else b"", type=Hint)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             if time.monotonic() >= self._complain_at:
                 self._complain_at = time.monotonic() + SELDOM

@@ -19,7 +19,7 @@ from weakref import WeakSet
 import msgspec
 
 from mainspring.contrib.rabbitmq.config import QueueConfig
-from mainspring.contrib.rabbitmq.link import CLOSING, PATIENCE, BrokerLink, log
+from mainspring.contrib.rabbitmq.link import BROKER_PATIENCE_S, CLOSING, BrokerLink, log
 from mainspring.contrib.rabbitmq.listener import Hint
 from mainspring.events import Event, JobEnqueued
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from aio_pika.abc import AbstractChannel, AbstractExchange
     from aiormq import Channel as Line
 
-ROOM = 1_000  # so many ids wait for the broker; past that the oldest make room: the last one rings as well
-PAUSE = 0.02  # seconds between two rounds
+PUBLISH_ROOM = 1_000  # so many ids wait for the broker; past that the oldest make room: the last one rings as well
+PUBLISH_PAUSE_S = 0.02  # seconds between two rounds
 BURST = 10  # so many go out in one: more would take time from those who enqueue, and wake nobody sooner
 FLUSH = 0.8  # seconds that a program which ends waits for what is left
 
@@ -47,7 +47,7 @@ class Publisher:
 
     def _anew(self) -> None:
         """Begin without a thread: at first, and in a process that was forked, where the thread is not."""
-        self._waiting: deque[UUID] = deque(maxlen=ROOM)
+        self._waiting: deque[UUID] = deque(maxlen=PUBLISH_ROOM)
         self._starting = threading.Lock()
         self._running: _PublisherThread | None = None
         self._looks = True  # whether it looks at what waits without being told
@@ -57,7 +57,7 @@ class Publisher:
         ids = [event.job_id for event in batch if isinstance(event, JobEnqueued)]
         if not ids:
             return
-        self.dropped += max(len(self._waiting) + len(ids) - ROOM, 0)
+        self.dropped += max(len(self._waiting) + len(ids) - PUBLISH_ROOM, 0)
         self._waiting.extend(ids)
         running = self._run()
         if not self._looks:
@@ -114,7 +114,7 @@ class Publisher:
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH):
                 while self._waiting and (link.up or not link.known):  # noqa: ASYNC110 (threads fill it)
-                    await asyncio.sleep(PAUSE)
+                    await asyncio.sleep(PUBLISH_PAUSE_S)
         keeping.cancel()
         await asyncio.wait([keeping])
 
@@ -124,7 +124,7 @@ class Publisher:
         try:
             while True:
                 await self._send(line)
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(PUBLISH_PAUSE_S)
                 self._looks = False
                 if self._waiting:
                     link.ring()
@@ -140,7 +140,7 @@ class Publisher:
         from pamqp.commands import Basic
 
         exchange, key = self._config.exchange, self._config.routing_key
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(BROKER_PATIENCE_S):
             for _ in range(min(len(self._waiting), BURST)):
                 job_id = self._waiting[0]
                 body = msgspec.json.encode(Hint(job_id))

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 #: The version of Stripe's API that this block was written for and is tested with, whatever the account's own is.
 API_VERSION: Final = "2026-10-28.endive"
-TIMEOUT: Final = 30.0  # seconds a call; what a bank takes to answer is less
+STRIPE_TIMEOUT_S: Final = 30.0  # seconds a call; what a bank takes to answer is less
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 

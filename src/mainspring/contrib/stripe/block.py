@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, ge
 from mainspring.breaker import Breaker, breaker
 from mainspring.contrib.by import AsyncHandlerSeam, SyncHandlerSeam
 from mainspring.contrib.stripe import reconcile, verbs
-from mainspring.contrib.stripe.api import API_VERSION, TIMEOUT, Api
+from mainspring.contrib.stripe.api import API_VERSION, STRIPE_TIMEOUT_S, Api
 from mainspring.contrib.stripe.inbound import StripeEvent, StripeInbound
 from mainspring.contrib.stripe.reconcile import Pending, StripeFinding
 from mainspring.contrib.stripe.verbs import Calls
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mainspring.app import App
     from mainspring.declare.block import Received
 
-NAME = "stripe"
+STRIPE_NAME = "stripe"
 P = ParamSpec("P")
 R = TypeVar("R")
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
@@ -97,15 +97,15 @@ class Stripe(Block):
         base: str | None = None,
         api_version: str = API_VERSION,
         webhook_secrets: Sequence[str] = (),
-        timeout: float = TIMEOUT,
+        timeout: float = STRIPE_TIMEOUT_S,
         connect_account: str | None = None,
         breaker: Breaker | None = None,
     ) -> None:
         self._api = Api(api_key, base=base, api_version=api_version, timeout=timeout, account=connect_account)
         self.sync = SyncStripe(self._api, Sql())
-        self.registry = Registry(NAME)
+        self.registry = Registry(STRIPE_NAME)
         self.breakers = (_checked_rule(breaker),)
-        self._inbound = StripeInbound(NAME, _checked_secrets(webhook_secrets))
+        self._inbound = StripeInbound(STRIPE_NAME, _checked_secrets(webhook_secrets))
         self.inbound = (self._inbound,) if webhook_secrets else ()
 
     @classmethod
@@ -168,7 +168,7 @@ class Stripe(Block):
     async def event(self, ctx: Context, event_id: str) -> StripeEvent:
         """The event that a job is about, as it was verified and recorded."""
         seam = AsyncHandlerSeam(ctx, self.sync._sql)
-        return _read(await seam.run(received(seam.sql, ctx.job.org_id, NAME, event_id)), event_id)
+        return _read(await seam.run(received(seam.sql, ctx.job.org_id, STRIPE_NAME, event_id)), event_id)
 
     async def aclose(self) -> None:
         """Hang up; the end of the event loop does it, too."""
@@ -202,7 +202,7 @@ class SyncStripe:
     def event(self, ctx: SyncContext, event_id: str) -> StripeEvent:
         """The event that a job is about."""
         seam = SyncHandlerSeam(ctx, self._sql)
-        return _read(seam.run(received(seam.sql, ctx.job.org_id, NAME, event_id)), event_id)
+        return _read(seam.run(received(seam.sql, ctx.job.org_id, STRIPE_NAME, event_id)), event_id)
 
     def close(self) -> None:
         """Hang up in this thread."""
@@ -217,9 +217,9 @@ def _read(found: Received | None, event_id: str) -> StripeEvent:
 
 def _checked_rule(rule: Breaker | None) -> Breaker:
     if rule is None:
-        return breaker(NAME, longest=timedelta(minutes=10))
-    if rule.name != NAME:
-        raise ConfigurationError(f"Stripe: the breaker is called {rule.name!r}, not {NAME!r}")
+        return breaker(STRIPE_NAME, longest=timedelta(minutes=10))
+    if rule.name != STRIPE_NAME:
+        raise ConfigurationError(f"Stripe: the breaker is called {rule.name!r}, not {STRIPE_NAME!r}")
     return rule
 
 

@@ -16,7 +16,7 @@ from mainspring.contrib.stripe.movement import ACTION, Charge
 from mainspring.outcome import Failure, Permanent, RetryAfter
 
 #: Seconds; Stripe says no time in most cases.
-SOON: Final = 1.0
+STRIPE_RETRY_S: Final = 1.0
 BALANCE: Final = timedelta(hours=1)  # until payments become available
 #: 4xx that say nothing about the request itself.
 _PASSING: Final = frozenset({408, 424, 425})
@@ -140,4 +140,4 @@ def _header(error: Exception, name: str) -> str | None:
 
 def _after(error: Exception) -> float:
     said = _header(error, "retry-after") or ""
-    return float(said) if re.fullmatch(r"\d{1,6}", said) else SOON
+    return float(said) if re.fullmatch(r"\d{1,6}", said) else STRIPE_RETRY_S

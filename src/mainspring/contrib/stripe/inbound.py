@@ -17,8 +17,8 @@ from mainspring.job import NewJob
 from mainspring.outcome import Snooze
 from mainspring.text.texts import text_problem
 
-LARGEST: Final = 1_048_576  # bytes of a body, as the table takes them
-LONGEST: Final = 255  # characters of an id and of a type
+LARGEST_STRIPE_BODY: Final = 1_048_576  # bytes of a body, as the table takes them
+LONGEST_EVENT_NAME: Final = 255  # characters of an id and of a type
 
 
 class _EventHead(msgspec.Struct):
@@ -76,7 +76,7 @@ class StripeInbound:
 
     def verify(self, headers: Mapping[str, str], body: bytes, now: datetime) -> Received:
         """The event, if Stripe sent it within five minutes of now; several secrets: one is just being replaced."""
-        if len(body) > LARGEST:
+        if len(body) > LARGEST_STRIPE_BODY:
             raise SignatureRefused("the body is larger than 1 MiB")
         signature.check(headers.get(signature.HEADER), body, self._secrets, now)
         try:
@@ -84,14 +84,14 @@ class StripeInbound:
             head = msgspec.json.decode(text, type=_EventHead)
         except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
             raise SignatureRefused("the body is not an event in JSON, with an id and a type") from None
-        if text_problem(head.id, LONGEST) or text_problem(head.type, LONGEST):
+        if text_problem(head.id, LONGEST_EVENT_NAME) or text_problem(head.type, LONGEST_EVENT_NAME):
             raise SignatureRefused("the event's id or type is empty, too long or not a text")
         return Received(head.id, head.type, text)
 
     def want(self, task: Task[..., Any], *types: str) -> None:
         """From here on the task gets the events of these types."""
         for type_ in types:
-            if text_problem(type_, LONGEST):
+            if text_problem(type_, LONGEST_EVENT_NAME):
                 raise DeclarationError(f"{self.name}: {type_!r} is no type of an event")
             if self._wanted.setdefault(type_, task) is not task:
                 raise DeclarationError(f"{self.name}: {type_} is wanted by {self._wanted[type_].name} already")

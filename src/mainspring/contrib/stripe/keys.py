@@ -11,9 +11,9 @@ from mainspring.errors import ValidationError
 from mainspring.job import Claim
 from mainspring.text.texts import text_problem
 
-LONGEST: Final = 255  # characters of a key, says Stripe
+LONGEST_STRIPE_KEY: Final = 255  # characters of a key, says Stripe
 #: Stripe forgets keys after 24 hours at the earliest; an hour less, for clocks and for the call itself.
-REMEMBERED: Final = timedelta(hours=23)
+STRIPE_KEY_LIFE: Final = timedelta(hours=23)
 #: Where the key stands for whoever looks for it after that.
 METADATA: Final = "mainspring_key"
 
@@ -26,7 +26,7 @@ def fit(key: str) -> str:
     """
     if not isinstance(key, str) or not key:
         raise ValidationError("key: is missing; ctx.idempotency_key is one", field="key")
-    if len(key) <= LONGEST and key.isascii() and text_problem(key, LONGEST) is None:
+    if len(key) <= LONGEST_STRIPE_KEY and key.isascii() and text_problem(key, LONGEST_STRIPE_KEY) is None:
         return key
     return "sha256:" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -50,4 +50,4 @@ def recall(key: str, since: datetime | None, job: Claim | None) -> Recall:
         return Recall(True, since)
     if since is None and key.startswith(str(job.id)):
         since = job.created_at  # not when it was due: somebody may have run it sooner
-    return Recall(since is None or time_of(job) - since > REMEMBERED, since)
+    return Recall(since is None or time_of(job) - since > STRIPE_KEY_LIFE, since)

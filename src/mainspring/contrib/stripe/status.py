@@ -9,10 +9,10 @@ from mainspring.errors import JobError
 
 MovementKind = Literal["charge", "transfer", "refund"]
 StripeStatus = Literal["pending", "action_required", "failed", "succeeded", "canceled"]
-STATUSES: Final[tuple[StripeStatus, ...]] = get_args(StripeStatus)
+STRIPE_STATUSES: Final[tuple[StripeStatus, ...]] = get_args(StripeStatus)
 
 #: What may follow. Closed: whatever follows in two steps may follow in one, because a webhook in between may be lost.
-TRANSITIONS: Final[Mapping[MovementKind, Mapping[StripeStatus, frozenset[StripeStatus]]]] = {
+MOVEMENT_TRANSITIONS: Final[Mapping[MovementKind, Mapping[StripeStatus, frozenset[StripeStatus]]]] = {
     "charge": {
         "pending": frozenset({"action_required", "failed", "succeeded", "canceled"}),
         "action_required": frozenset({"failed", "succeeded", "canceled"}),
@@ -52,7 +52,7 @@ def move(kind: MovementKind, old: StripeStatus, new: StripeStatus) -> StripeStat
     Traceback (most recent call last):
     mainspring.contrib.stripe.status.IllegalTransition: a charge that succeeded cannot become failed
     """
-    if new == old or new in TRANSITIONS[kind][old]:
+    if new == old or new in MOVEMENT_TRANSITIONS[kind][old]:
         return new
     said = {"pending": "is pending", "action_required": "waits for an action", "canceled": "was canceled"}.get(old, old)
     raise IllegalTransition(f"a {kind} that {said} cannot become {new}")
@@ -66,4 +66,4 @@ def latest(kind: MovementKind, known: StripeStatus, seen: StripeStatus) -> Strip
 
     What can be neither before nor after it raises: a canceled charge that is said to have succeeded needs a person.
     """
-    return known if known in TRANSITIONS[kind][seen] else move(kind, known, seen)
+    return known if known in MOVEMENT_TRANSITIONS[kind][seen] else move(kind, known, seen)

@@ -23,8 +23,8 @@ from mainspring.outcome import Permanent
 T = TypeVar("T")
 Body: TypeAlias = Mapping[str, Any]
 
-PAGE: Final = 100  # objects of a list, the most that Stripe gives at once
-SKEW: Final = timedelta(hours=1)  # how far Stripe's clock and the database's may be apart
+STRIPE_PAGE: Final = 100  # objects of a list, the most that Stripe gives at once
+STRIPE_SKEW: Final = timedelta(hours=1)  # how far Stripe's clock and the database's may be apart
 #: Stripe's charge comes along, with what it cost, where that is known already.
 _EXPAND: Final = ["latest_charge.balance_transaction"]
 _INTENTS, _TRANSFERS, _REFUNDS = "/v1/payment_intents", "/v1/transfers", "/v1/refunds"
@@ -242,11 +242,11 @@ def _find(path: str, key: str, since: datetime | None, narrow: Mapping[str, str]
 
 def _all(path: str, since: datetime | None, narrow: Mapping[str, str], key: str | None = None) -> Calls[list[Body]]:
     """What a list shows, page by page, newest first; with a key, only the one that has it, and no page behind it."""
-    params: dict[str, Any] = {**narrow, "limit": PAGE}
+    params: dict[str, Any] = {**narrow, "limit": STRIPE_PAGE}
     if path == _INTENTS:
         params["expand"] = [f"data.{inside}" for inside in _EXPAND]
     if since is not None:
-        params["created"] = {"gte": int((since - SKEW).timestamp())}
+        params["created"] = {"gte": int((since - STRIPE_SKEW).timestamp())}
     found: list[Body] = []
     while True:
         page = yield StripeRequest("get", path, dict(params))

@@ -87,7 +87,7 @@ class WebhookSender:
         problem = verdict.failure(answer, begun.now + timedelta(seconds=answer.seconds))
         kept = _sealed(verdict.kept(answer, problem), keys if begun.body.startswith(SEALED) else None, org, begun.id)
         if problem is not None:
-            await self._failed(ctx, begun, kept, gone=answer.status == verdict.GONE)
+            await self._failed(ctx, begun, kept, gone=answer.status == verdict.HTTP_GONE)
             raise problem
         async with ctx.transaction() as conn:  # delivered and completed in one commit
             dialogue = webhooks.record(self.sql, org, begun.id, kept, delivered=True)

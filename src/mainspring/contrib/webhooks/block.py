@@ -24,7 +24,7 @@ from mainspring.contrib.webhooks.endpoint import check_prefix
 from mainspring.contrib.webhooks.endpoints import AsyncEndpoints, Endpoints
 from mainspring.contrib.webhooks.event import WebhookEvent, event
 from mainspring.contrib.webhooks.policy import Policy
-from mainspring.contrib.webhooks.transport import TIMEOUT, Transport
+from mainspring.contrib.webhooks.transport import WEBHOOK_TIMEOUT_S, Transport
 from mainspring.db import jobs, webhooks
 from mainspring.db.schema import Sql
 from mainspring.db.statement import Dialogue
@@ -80,7 +80,7 @@ class Webhooks(Block):
         *,
         policy: Policy | None = None,
         retry: Retry = STANDARD,
-        timeout: float = TIMEOUT,
+        timeout: float = WEBHOOK_TIMEOUT_S,
         concurrency: int | None = 10,
         breaker: Breaker = BREAKER,
         disabled: Callable[[Endpoint], NewJob | None] | None = None,

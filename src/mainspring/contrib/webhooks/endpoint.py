@@ -15,7 +15,7 @@ from mainspring.db.webhooks import Endpoint
 from mainspring.errors import ConfigurationError, ValidationError
 
 MOST_EVENTS: Final = 100
-MOST_HEADERS: Final = 20
+MOST_ENDPOINT_HEADERS: Final = 20
 MAX_DESCRIPTION: Final = 1000
 
 _PREFIX: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*")
@@ -67,8 +67,8 @@ def written_headers(headers: Mapping[str, str] | None, prefix: str) -> str | Non
     """The headers that an endpoint wants on each request, as they are kept."""
     if not headers:
         return None
-    if not isinstance(headers, Mapping) or len(headers) > MOST_HEADERS:
-        raise ValidationError(f"headers: are no mapping of up to {MOST_HEADERS}", field="headers")
+    if not isinstance(headers, Mapping) or len(headers) > MOST_ENDPOINT_HEADERS:
+        raise ValidationError(f"headers: are no mapping of up to {MOST_ENDPOINT_HEADERS}", field="headers")
     check_custom(headers)
     for name in headers:
         if name.lower() in _SAID or name.lower().startswith(f"{prefix.lower()}-"):

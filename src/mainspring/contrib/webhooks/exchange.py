@@ -12,7 +12,7 @@ from typing import Final
 
 import h11
 
-from mainspring.contrib.webhooks.response import BODY, Response, kept
+from mainspring.contrib.webhooks.response import MOST_RESPONSE_BODY, Response, kept
 from mainspring.contrib.webhooks.target import WebhookTarget
 from mainspring.outcome import Failure
 
@@ -86,6 +86,6 @@ async def exchange(
         if not isinstance(event, h11.Data):
             break
         data += event.data
-        if len(data) > BODY:
+        if len(data) > MOST_RESPONSE_BODY:
             break
-    return Response(response.status_code, headers_kept, bytes(data[:BODY]), truncated=True)
+    return Response(response.status_code, headers_kept, bytes(data[:MOST_RESPONSE_BODY]), truncated=True)

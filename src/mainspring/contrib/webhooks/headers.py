@@ -8,8 +8,8 @@ from typing import Final
 
 from mainspring.errors import ValidationError
 
-MOST: Final = 50
-LARGEST: Final = 8192  # bytes, names and values of all
+MOST_VERIFIED_HEADERS: Final = 50
+LARGEST_HEADERS: Final = 8192  # bytes, names and values of all
 
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _VALUE: Final = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
@@ -28,8 +28,8 @@ def check(headers: Mapping[str, str]) -> None:
     Traceback (most recent call last):
     mainspring.errors.ValidationError: headers: Host is set by the transport
     """
-    if len(headers) > MOST:
-        raise ValidationError(f"headers: are more than {MOST}", field="headers")
+    if len(headers) > MOST_VERIFIED_HEADERS:
+        raise ValidationError(f"headers: are more than {MOST_VERIFIED_HEADERS}", field="headers")
     size = 0
     for name, value in headers.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -39,8 +39,8 @@ def check(headers: Mapping[str, str]) -> None:
         if name.lower() in _FRAMING:
             raise ValidationError(f"headers: {name} is set by the transport", field="headers")
         size += len(name) + len(value)
-    if size > LARGEST:
-        raise ValidationError(f"headers: are larger than {LARGEST} bytes", field="headers")
+    if size > LARGEST_HEADERS:
+        raise ValidationError(f"headers: are larger than {LARGEST_HEADERS} bytes", field="headers")
     if len({name.lower() for name in headers}) < len(headers):
         raise ValidationError("headers: a name stands there twice", field="headers")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
-from mainspring.contrib.webhooks.signature import TOLERANCE, Message, key, verify
+from mainspring.contrib.webhooks.signature import WEBHOOK_TOLERANCE, Message, key, verify
 from mainspring.errors import ConfigurationError, SignatureRefused
 
 
@@ -43,7 +43,7 @@ class Receiver:
         self,
         secrets: Sequence[str],
         *,
-        tolerance: timedelta = TOLERANCE,
+        tolerance: timedelta = WEBHOOK_TOLERANCE,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         if isinstance(secrets, str) or not secrets:

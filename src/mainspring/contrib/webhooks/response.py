@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-BODY: Final = 64 * 1024  # bytes that are kept
-HEADERS: Final = 16 * 1024
+MOST_RESPONSE_BODY: Final = 64 * 1024  # bytes that are kept
+MOST_RESPONSE_HEADERS: Final = 16 * 1024
 
 _SECRET: Final = ("set-cookie", "cookie", "authorization", "www-authenticate", "authentication-info", "proxy-")
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
@@ -38,7 +38,7 @@ def kept(headers: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, str], bool]:
         more = len(name) + len(value) + 4  # as it was sent, with its colon and the end of its line
         if name.startswith(_SECRET):
             continue
-        if size + more > HEADERS:
+        if size + more > MOST_RESPONSE_HEADERS:
             cut = True
             continue
         size += more

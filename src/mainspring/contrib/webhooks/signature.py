@@ -23,8 +23,8 @@ ID: Final = "webhook-id"
 TIMESTAMP: Final = "webhook-timestamp"
 SIGNATURE: Final = "webhook-signature"
 
-PREFIX: Final = "whsec_"
-TOLERANCE: Final = timedelta(seconds=300)
+WHSEC_PREFIX: Final = "whsec_"
+WEBHOOK_TOLERANCE: Final = timedelta(seconds=300)
 TRIED: Final = 10  # signatures of one message; more are not looked at
 
 # No dots: they stand between the parts that are signed, and one message could be read as another.
@@ -48,7 +48,7 @@ def new_secret() -> str:
     >>> new_secret()[:6]
     'whsec_'
     """
-    return PREFIX + base64.b64encode(_random.token_bytes(32)).decode()
+    return WHSEC_PREFIX + base64.b64encode(_random.token_bytes(32)).decode()
 
 
 def new_id() -> str:
@@ -88,7 +88,12 @@ def plain(secret: str, body: bytes) -> str:
 
 
 def verify(
-    headers: Mapping[str, str], body: bytes, secrets: Sequence[str], *, now: datetime, tolerance: timedelta = TOLERANCE
+    headers: Mapping[str, str],
+    body: bytes,
+    secrets: Sequence[str],
+    *,
+    now: datetime,
+    tolerance: timedelta = WEBHOOK_TOLERANCE,
 ) -> Message:
     """What came by the Standard Webhooks scheme, or SignatureRefused; any of the secrets will do."""
     given = {name.lower(): value for name, value in headers.items() if isinstance(name, str)}
@@ -124,7 +129,7 @@ def _sign(secret: str, id: str, seconds: str, body: bytes) -> str:
 
 def key(secret: str) -> bytes:
     """The bytes of a secret, or ConfigurationError; the prefix may be missing, as it may in other libraries."""
-    text = secret.removeprefix(PREFIX)
+    text = secret.removeprefix(WHSEC_PREFIX)
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:

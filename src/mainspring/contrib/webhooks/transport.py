@@ -32,7 +32,7 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 #: A connected socket to this address and port, and to no other.
 Connector = Callable[[Address, int], Awaitable[socket.socket]]
 
-TIMEOUT: Final = 30.0
+WEBHOOK_TIMEOUT_S: Final = 30.0
 _CONNECT: Final = 5.0  # for one address: a name may have others
 _TRIED: Final = 4  # addresses of one name
 _LOOKUPS: Final = 32  # at once: a slow name server holds these threads, and nobody else's
@@ -71,13 +71,15 @@ class Transport:
         """Refuse a URL that cannot be reached, or may not; nothing is sent."""
         target = targets.check(url, self.policy)
         try:
-            async with asyncio.timeout(TIMEOUT):
+            async with asyncio.timeout(WEBHOOK_TIMEOUT_S):
                 await self._checked(target)
         except (Failure, TimeoutError):
             raise TargetRefused("the host has no address now") from None
         return target
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, timeout: float = TIMEOUT) -> Response:
+    async def post(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout: float = WEBHOOK_TIMEOUT_S
+    ) -> Response:
         """Send a request and give what was answered, whatever its status.
 
         TargetRefused when it may not go there: nothing was sent. Failure `WebhookTimeout` when time was over, and

@@ -15,9 +15,9 @@ from mainspring.errors import MainspringError
 from mainspring.outcome import Failure, Permanent, RetryAfter
 from mainspring.text.sanitize import masked, sanitize
 
-GONE: Final = 410
+HTTP_GONE: Final = 410
 #: A receiver may ask for this much patience.
-PATIENCE: Final = timedelta(hours=24)
+RECEIVER_PATIENCE: Final = timedelta(hours=24)
 MAX_ERROR: Final = 1000
 
 
@@ -32,13 +32,13 @@ def failure(answer: Response, now: datetime) -> Failure | None:
     if 200 <= answer.status <= 299:
         return None
     said = f"the receiver answered {answer.status}"
-    if answer.status == GONE:
+    if answer.status == HTTP_GONE:
         return Permanent(said, code="WebhookGone")
     after = retry_after(answer.headers.get("retry-after"), now)
     if after is None:
         return Failure(said, code="WebhookNon2xx")
     # Who says when to come back is alive: the breaker need not find out.
-    return RetryAfter(after, said, code="WebhookNon2xx", counts=False, longest=PATIENCE)
+    return RetryAfter(after, said, code="WebhookNon2xx", counts=False, longest=RECEIVER_PATIENCE)
 
 
 def retry_after(text: str | None, now: datetime) -> timedelta | None:
@@ -49,11 +49,11 @@ def retry_after(text: str | None, now: datetime) -> timedelta | None:
     """
     text = (text or "").strip()
     if text.isascii() and text.isdecimal():
-        return min(timedelta(seconds=int(text[:9])), PATIENCE)
+        return min(timedelta(seconds=int(text[:9])), RECEIVER_PATIENCE)
     try:
         at = parsedate_to_datetime(text)
         at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-        return min(max(at - now, timedelta(0)), PATIENCE)
+        return min(max(at - now, timedelta(0)), RECEIVER_PATIENCE)
     except (ValueError, OverflowError, TypeError):
         return None
 

@@ -14,9 +14,9 @@ __all__ = ["Facts", "Finding", "Level", "findings"]
 
 def findings(facts: Facts) -> list[Finding]:
     """Every check, in the order in which a person would ask."""
-    found = [finding for check in surroundings.CHECKS for finding in check(facts)]
+    found = [finding for check in surroundings.SURROUNDINGS_CHECKS for finding in check(facts)]
     if facts.engine is not None:
-        found += [finding for look in engine.CHECKS for finding in look(facts.engine)]
+        found += [finding for look in engine.ENGINE_CHECKS for finding in look(facts.engine)]
     if facts.tickets is not None:
         found += engine.tickets(facts.tickets)
     return found

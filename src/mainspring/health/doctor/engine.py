@@ -13,7 +13,7 @@ DEAD_TUPLES = 50_000
 PAUSED_LONG = 3600.0
 RESCUE = 30.0  # a rescue comes every 5 s
 DEAD_LONG = 86_400.0
-SILENCE = 300.0  # a heartbeat comes every minute
+HEARTBEAT_SILENCE_S = 300.0  # a heartbeat comes every minute
 
 
 def time(e: Engine) -> Iterator[Finding]:
@@ -104,7 +104,7 @@ def heartbeat(e: Engine) -> Iterator[Finding]:
             what = "none is expected: no worker has declared it, or it is paused"
             todo = "an App includes the built-in maintenance unless it says maintenance=False"
         yield Finding("heartbeat", "ok", what, todo)
-    elif e.heartbeat_s > SILENCE:
+    elif e.heartbeat_s > HEARTBEAT_SILENCE_S:
         what = f"no heartbeat for {span(e.heartbeat_s)}: jobs are not fired, or do not succeed"
         todo = "start a worker; if one runs, see `mainspring job list --task mainspring.heartbeat` and its log"
         yield Finding("heartbeat", "problem", what, todo)
@@ -145,6 +145,6 @@ def tickets(t: Tickets) -> list[Finding]:
     return [Finding("tickets", "problem", f"jobs that do not stand in exactly one place: {first}{more}", todo)]
 
 
-CHECKS: Final[tuple[Callable[[Engine], Iterator[Finding]], ...]] = (
+ENGINE_CHECKS: Final[tuple[Callable[[Engine], Iterator[Finding]], ...]] = (
     time, security, workers, lanes, pauses, leases, heartbeat, dead, bloat,
 )  # fmt: skip

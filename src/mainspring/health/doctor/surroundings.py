@@ -9,13 +9,13 @@ from mainspring.health.doctor.facts import Facts, Session
 from mainspring.health.doctor.finding import Finding, Level
 from mainspring.text.span import span
 
-OLDEST, NEWEST = 15, 18  # the major versions that the tests run on
+OLDEST_SERVER, NEWEST_SERVER = 15, 18  # the major versions that the tests run on
 #: Minor releases of November 2024; older ones lack fixes against lost data and broken indexes.
 RECENT: Final = {15: 10, 16: 6, 17: 2}
 HELD, HELD_LONG = 60.0, 900.0  # seconds that a transaction may hold the horizon
-IDLE = 60.0
+IDLE_SESSION_S = 60.0
 HELD_XIDS = 100_000
-SKEW = 1.0
+CLOCK_SKEW_S = 1.0
 ROUND_TRIP_MS = 20.0
 
 
@@ -30,12 +30,14 @@ def connection(f: Facts) -> Iterator[Finding]:
 def version(f: Facts) -> Iterator[Finding]:
     """Whether the server's version is one that the tests run on."""
     major, minor, what = f.server.version_num // 10_000, f.server.version_num % 10_000, f"PostgreSQL {f.server.version}"
-    if major < OLDEST:
-        yield Finding("version", "problem", what, f"upgrade to PostgreSQL {OLDEST} or newer")
+    if major < OLDEST_SERVER:
+        yield Finding("version", "problem", what, f"upgrade to PostgreSQL {OLDEST_SERVER} or newer")
     elif minor < RECENT.get(major, 0):
         yield Finding("version", "warn", what, f"update to the newest {major}.x: it fixes bugs that lose data")
-    elif major > NEWEST:
-        yield Finding("version", "warn", f"{what} is newer than what the tests run on ({NEWEST})", "update Mainspring")
+    elif major > NEWEST_SERVER:
+        yield Finding(
+            "version", "warn", f"{what} is newer than what the tests run on ({NEWEST_SERVER})", "update Mainspring"
+        )
     else:
         yield Finding("version", "ok", what)
 
@@ -103,7 +105,7 @@ def listen(f: Facts) -> Iterator[Finding]:
 def clock(f: Facts) -> Iterator[Finding]:
     """How far the clocks differ; only the database's decides anything."""
     way = "ahead of" if f.skew_s > 0 else "behind"
-    if abs(f.skew_s) > SKEW:
+    if abs(f.skew_s) > CLOCK_SKEW_S:
         what = f"this machine is {span(f.skew_s)} {way} the database"
         todo = "let both follow a time server; only the database's clock decides when a job is due"
         yield Finding("clock", "warn", what, todo)
@@ -139,7 +141,9 @@ def snapshots(f: Facts) -> Iterator[Finding]:
 def idle(f: Facts) -> Iterator[Finding]:
     """Transactions that somebody left open; those that hold a snapshot are named above."""
     left = [
-        s for s in f.server.sessions if s.seconds > IDLE and not s.snapshot and (s.state or "").startswith("idle in")
+        s
+        for s in f.server.sessions
+        if s.seconds > IDLE_SESSION_S and not s.snapshot and (s.state or "").startswith("idle in")
     ]
     for session in left:
         what = f"{_session(session)}: somebody left a transaction open"
@@ -171,6 +175,6 @@ def _session(s: Session) -> str:
     return f"session {s.pid} ({s.user or 'another role'}, {s.name or 'no name'}, {state})"
 
 
-CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
+SURROUNDINGS_CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     connection, version, writable, durability, autovacuum, connections, pooler, listen, clock, snapshots, idle, schema,
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mainspring.sandbox.stripe.call import Call, Thing, shown
-from mainspring.sandbox.stripe.cards import DECLINED, TEXTS, Card
+from mainspring.sandbox.stripe.cards import DECLINE_TEXTS, DECLINED, Card
 from mainspring.sandbox.stripe.charges import charge, failed, taken
 from mainspring.sandbox.stripe.errors import RequestRefused
 from mainspring.sandbox.stripe.methods import attached, card_of
@@ -63,7 +63,7 @@ def _declined(
     """Write down that a try failed; the error that says so to who asked."""
     made = pending or charge(call, intent, method, status="failed")
     error: Thing = {"code": code, "decline_code": decline_code, "charge": made["id"]}
-    error |= {"message": TEXTS.get(decline_code or code, DECLINED), "payment_method": shown(method)}
+    error |= {"message": DECLINE_TEXTS.get(decline_code or code, DECLINED), "payment_method": shown(method)}
     failed(call, made, error)
     call.save(intent, status="requires_payment_method", payment_method=None, latest_charge=made["id"], next_action=None)
     call.save(intent, last_payment_error={"type": "card_error", **error})

@@ -61,9 +61,9 @@ CARDS: Final = (
     Card("4000000000000705", ("processing",), processing=True),
 )
 BY_NUMBER: Final = {card.number: card for card in CARDS}
-BY_NAME: Final = {name: card for card in CARDS for name in card.names}
+CARDS_BY_NAME: Final = {name: card for card in CARDS for name in card.names}
 #: What a decline says to people.
-TEXTS: Final = {
+DECLINE_TEXTS: Final = {
     "authentication_required": "Your card was declined. This transaction requires authentication.",
     "card_velocity_exceeded": "Your card was declined for making repeated attempts too frequently.",
     "expired_card": "Your card has expired.",

@@ -8,13 +8,13 @@ from mainspring.sandbox.stripe.lists import PAGING, SEARCHING, listed, searched
 from mainspring.sandbox.stripe.methods import attached, chosen
 from mainspring.sandbox.stripe.pages import page
 
-TEXTS = ("name", "email", "phone", "description")
+CUSTOMER_TEXTS = ("name", "email", "phone", "description")
 TAKES = "name email phone description metadata invoice_settings address shipping preferred_locales"
 
 
 def create(call: Call) -> Thing:
     """Write one."""
-    fields: Thing = {name: call.params.text(name) for name in TEXTS}
+    fields: Thing = {name: call.params.text(name) for name in CUSTOMER_TEXTS}
     fields |= {"metadata": call.params.metadata(), "invoice_settings": {"default_payment_method": None}}
     fields |= {"address": call.params.part("address") or None, "balance": 0, "currency": None, "delinquent": False}
     customer = call.add("customer", fields)
@@ -28,7 +28,7 @@ def create(call: Call) -> Thing:
 def update(call: Call) -> Thing:
     """Change one."""
     customer = call.get("customer")
-    changes: Thing = {name: call.params.text(name) for name in TEXTS if name in call.params.given}
+    changes: Thing = {name: call.params.text(name) for name in CUSTOMER_TEXTS if name in call.params.given}
     call.save(customer, **changes, metadata=call.params.metadata(customer["metadata"]))
     _default(call, customer)
     call.emit("customer.updated", customer)

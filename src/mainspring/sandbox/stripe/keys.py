@@ -13,8 +13,8 @@ from typing import Any, Final
 from mainspring.sandbox.stripe.errors import RequestRefused, invalid
 from mainspring.sandbox.world import World
 
-KEPT: Final = timedelta(hours=24)
-LONGEST: Final = 255
+KEY_KEPT: Final = timedelta(hours=24)
+LONGEST_SANDBOX_KEY: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class IdempotencyKeys:
 
     def find(self, account: str | None, key: str, print: str) -> EarlierAnswer | None:
         """What was answered under a key; refused if it was to another request."""
-        if len(key) > LONGEST:
-            raise invalid(f"Idempotency keys have up to {LONGEST} characters.")
+        if len(key) > LONGEST_SANDBOX_KEY:
+            raise invalid(f"Idempotency keys have up to {LONGEST_SANDBOX_KEY} characters.")
         kept = self._world.ledger.answer("stripe", _place(account, key))
-        if kept is None or self._world.now() - kept.at >= KEPT:
+        if kept is None or self._world.now() - kept.at >= KEY_KEPT:
             return None
         first = json.loads(kept.request)
         if first["print"] != print:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainspring.sandbox.stripe.call import Call, Thing
-from mainspring.sandbox.stripe.cards import BY_NAME, BY_NUMBER, Card, sums_up
+from mainspring.sandbox.stripe.cards import BY_NUMBER, CARDS_BY_NAME, Card, sums_up
 from mainspring.sandbox.stripe.errors import RequestRefused, invalid, missing, no_such
 from mainspring.sandbox.stripe.form import Params
 from mainspring.sandbox.stripe.lists import PAGING, listed
@@ -17,7 +17,7 @@ def create(call: Call) -> Thing:
     given = Params(call.params.part("card"))
     token, number = given.text("token"), given.text("number")
     if token is not None:
-        card = BY_NAME.get(token.removeprefix("tok_"))
+        card = CARDS_BY_NAME.get(token.removeprefix("tok_"))
         if card is None:
             raise no_such("token", token, "card[token]")
     elif number is None:
@@ -43,7 +43,7 @@ def made(call: Call, card: Card, number: str, month: int = 12, year: int = 2099)
 def chosen(call: Call, id: str, param: str = "payment_method") -> Thing:
     """The payment method with this id; `pm_card_visa` and its like are made anew by each use, as at Stripe."""
     if id.startswith("pm_card_"):
-        card = BY_NAME.get(id.removeprefix("pm_card_"))
+        card = CARDS_BY_NAME.get(id.removeprefix("pm_card_"))
         if card is None:
             raise no_such("PaymentMethod", id, param)
         return made(call, card, card.number)
@@ -52,7 +52,7 @@ def chosen(call: Call, id: str, param: str = "payment_method") -> Thing:
 
 def card_of(method: Thing) -> Card:
     """What a payment method does."""
-    return BY_NAME[method["_card"]]
+    return CARDS_BY_NAME[method["_card"]]
 
 
 def attach(call: Call) -> Thing:

@@ -8,7 +8,7 @@ from typing import Final
 from mainspring.sandbox.stripe.errors import invalid, missing
 from mainspring.sandbox.stripe.form import Params
 
-MOST: Final = 99_999_999
+MOST_CHARGE: Final = 99_999_999
 #: The least that can be charged, in minor units; others have no least here.
 LEAST: Final = {"usd": 50, "eur": 50, "gbp": 30, "chf": 50, "cad": 50, "aud": 50, "jpy": 50, "sek": 300, "dkk": 250}
 
@@ -20,8 +20,8 @@ def amount(params: Params, name: str = "amount") -> int:
         raise missing(name)
     if value < 1:
         raise invalid("This value must be greater than or equal to 1.", param=name, code="parameter_invalid_integer")
-    if value > MOST:
-        raise invalid(f"Amount must be no more than {MOST}", param=name, code="amount_too_large")
+    if value > MOST_CHARGE:
+        raise invalid(f"Amount must be no more than {MOST_CHARGE}", param=name, code="amount_too_large")
     return value
 
 

@@ -14,7 +14,7 @@ from mainspring.sandbox.stripe.errors import RequestRefused
 if TYPE_CHECKING:
     from mainspring.sandbox.stripe.state import StripeStandIn
 
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Pay</title>
+PAYMENT_HTML = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Pay</title>
 <body style="font: 1.2rem sans-serif; margin: 4rem auto; max-width: 30rem">
 <h1>{amount} {currency}</h1><p>The sandbox's payment page for {id}: no card is asked for, and no money moves.</p>
 <form method="post"><button style="font: inherit; padding: .5rem 2rem">Pay</button></form>"""
@@ -28,7 +28,7 @@ def served(stripe: StripeStandIn) -> list[BaseRoute]:
         if session is None or session.body["status"] != "open":
             return HTMLResponse("There is nothing to pay here.", 404)
         asked = {"amount": session.body["amount_total"], "currency": session.body["currency"].upper(), "id": session.id}
-        return HTMLResponse(PAGE.format(**{name: escape(str(value)) for name, value in asked.items()}))
+        return HTMLResponse(PAYMENT_HTML.format(**{name: escape(str(value)) for name, value in asked.items()}))
 
     async def pay(request: Request) -> Response:
         try:

@@ -10,15 +10,15 @@ from mainspring.sandbox.stripe.methods import card_of
 from mainspring.sandbox.stripe.money import amount
 from mainspring.sandbox.stripe.pages import page
 
-REASONS = ("duplicate", "fraudulent", "requested_by_customer")
+REFUND_REASONS = ("duplicate", "fraudulent", "requested_by_customer")
 
 
 def create(call: Call) -> Thing:
     """Give money back, all that is left or a part of it."""
     wanted = amount(call.params) if "amount" in call.params else None
     reason = call.params.text("reason")
-    if reason is not None and reason not in REASONS:
-        raise invalid(f"Invalid reason: must be one of {', '.join(REASONS)}", param="reason")
+    if reason is not None and reason not in REFUND_REASONS:
+        raise invalid(f"Invalid reason: must be one of {', '.join(REFUND_REASONS)}", param="reason")
     charge = _charge(call)
     left = charge["amount_captured"] - charge["amount_refunded"]
     if left == 0:

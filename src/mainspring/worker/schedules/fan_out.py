@@ -32,7 +32,7 @@ ZONES_EVERY = timedelta(minutes=1)
 #: After a source failed, it is asked again so many seconds later.
 REST = 10.0
 #: A source that has not answered after so many seconds has failed: the others wait for it.
-PATIENCE = 30.0
+SOURCE_PATIENCE_S = 30.0
 
 
 class OpenFanOut(NamedTuple):
@@ -158,7 +158,7 @@ class FanOut:
         arguments = [params[name] for name in ("zone", "after", "limit") if name in params]
         named = {name: params[name] for name in ("instant",) if name in params and takes(source, name)}
         try:
-            async with asyncio.timeout(PATIENCE) as limit:
+            async with asyncio.timeout(SOURCE_PATIENCE_S) as limit:
                 if isinstance(source, str):
                     cursor = await psycopg.AsyncCursor(conn).execute(cast(Any, source), params or None)
                     return await cursor.fetchall()
@@ -168,7 +168,7 @@ class FanOut:
                 return await asyncio.get_running_loop().run_in_executor(self._threads, call)
         except TimeoutError:
             if limit.expired():
-                raise TimeoutError(f"no answer within {PATIENCE:g} s") from None
+                raise TimeoutError(f"no answer within {SOURCE_PATIENCE_S:g} s") from None
             raise
 
     def _call(self, source: Callable[..., Any], arguments: list[Any], named: dict[str, Any]) -> list[Any]:

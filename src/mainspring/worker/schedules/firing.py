@@ -21,7 +21,7 @@ from mainspring.db.jobs import Who
 from mainspring.db.run import AsyncDoor, async_psycopg_door, run_async
 from mainspring.db.schema import Sql
 from mainspring.db.translate import is_transient
-from mainspring.declare.registry import ENGINE, Registry
+from mainspring.declare.registry import ENGINE_REGISTRY, Registry
 from mainspring.declare.schedule import Schedule
 from mainspring.errors import DatabaseUnavailable
 from mainspring.events import Bus, enqueued
@@ -32,7 +32,7 @@ from mainspring.worker.schedules.planning import DueSchedule, FirePlan, plan
 from mainspring.worker.service import log
 
 #: So many schedules in one transaction: 10,000 that are due together take seconds, and no lock is held for long.
-BATCH = 1000
+FIRING_BATCH = 1000
 
 Conn = psycopg.AsyncConnection[Any]
 _encode = msgspec.json.Encoder().encode
@@ -61,7 +61,7 @@ class Firing:
 
     def schedules(self) -> list[Schedule]:
         """The schedules that this process declares."""
-        return [one for one in self._registry.schedules() if self._housekeeping or one.app != ENGINE]
+        return [one for one in self._registry.schedules() if self._housekeeping or one.app != ENGINE_REGISTRY]
 
     def mine(self) -> dict[str, Any]:
         """The schedules of this process, as statements take them."""
@@ -74,7 +74,7 @@ class Firing:
     async def sync(self, conn: Conn) -> None:
         """Write what is declared, and have looked at anew what another version of the zone data has computed."""
         door = async_bound_door(conn, lambda: DEFAULT_ORG)
-        origins = [name for name in self._registry.origins() if self._housekeeping or name != ENGINE]
+        origins = [name for name in self._registry.origins() if self._housekeeping or name != ENGINE_REGISTRY]
         done = await run_async(door, schedules.sync(self._sql, origins, self.schedules(), Who()))
         for name in done.undeclared:
             log.warning("schedule %s is no longer declared: it fires no more", name)
@@ -83,13 +83,13 @@ class Firing:
     async def fire(self, conn: Conn) -> int:
         """Fire what is due, up to a batch; answers how many schedules were looked at."""
         try:
-            return await self._fire(conn, BATCH)
+            return await self._fire(conn, FIRING_BATCH)
         except Exception as error:
             if is_away(error):
                 raise
             log.warning("schedules cannot be fired together, so each is alone: %s", problem_of(error))
         async with conn.transaction():
-            found = await self._take(conn, BATCH)
+            found = await self._take(conn, FIRING_BATCH)
         for due in found:
             try:
                 await self._fire(conn, 1, due)

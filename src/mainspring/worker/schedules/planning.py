@@ -12,11 +12,11 @@ from mainspring.declare.schedule import make
 from mainspring.job import NewJob
 from mainspring.uuid7 import uuid7
 from mainspring.when.expression import parse
-from mainspring.when.fire import ON_TIME, CatchUp, FirePolicy, Occurrence, WhileRunning, decide, jitter, label
+from mainspring.when.fire import FIRE_ON_TIME, CatchUp, FirePolicy, Occurrence, WhileRunning, decide, jitter, label
 from mainspring.when.rule import Rule
 
 #: Where the clock runs fast, a scheduler that comes so much later in real time is on time, too.
-MOMENT = timedelta(seconds=1)
+FAST_CLOCK_SLACK = timedelta(seconds=1)
 
 read_job = msgspec.json.Decoder(NewJob).decode
 
@@ -68,7 +68,7 @@ def plan(due: DueSchedule, tzdata: str) -> FirePlan:
     It raises where the stored definition is wrong.
     """
     rule = rule_of(due.rule, due.zone)
-    on_time = max(ON_TIME, MOMENT * due.speed)
+    on_time = max(FIRE_ON_TIME, FAST_CLOCK_SLACK * due.speed)
     policy = FirePolicy(catch_up=due.catch_up, within=due.within, most=due.most, running=due.running, on_time=on_time)
     found = [_anew(one, due, rule, tzdata) for one in decide(rule, due.after, due.now, policy, busy=due.busy)]
     template = read_job(due.job)

@@ -13,9 +13,9 @@ from mainspring.worker.schedules.firing import Conn, Firing
 from mainspring.worker.service import Service
 
 #: How often to look, in seconds, whatever was said to be next: somebody may have added something.
-LOOK = 1.0
+SCHEDULE_LOOK_S = 1.0
 #: How soon again when others hold everything that is due; twice as long each time.
-AGAIN = 0.025
+HELD_LOOK_S = 0.025
 
 
 class Scheduler(Service):
@@ -34,7 +34,7 @@ class Scheduler(Service):
         firing: Firing,
         fan_out: FanOut,
     ) -> None:
-        super().__init__(min(config.poll_interval.total_seconds(), LOOK))
+        super().__init__(min(config.poll_interval.total_seconds(), SCHEDULE_LOOK_S))
         self._connection, self._own, self._sql, self._speed = connection, own, sql, config.speed
         self._firing, self._fan_out = firing, fan_out
         self._synced = False
@@ -54,7 +54,7 @@ class Scheduler(Service):
             while wait is not None and wait <= 0:
                 self._vain = 0 if await self._own.use(self._turn) else self._vain + 1
                 wait = (
-                    min(AGAIN * 2 ** min(self._vain, 10), self.interval)
+                    min(HELD_LOOK_S * 2 ** min(self._vain, 10), self.interval)
                     if self._vain
                     else await self._connection.use(self._wait)
                 )

@@ -25,7 +25,7 @@ class _FiledDispute(msgspec.Struct, frozen=True, kw_only=True):
     timed_out_at: datetime | None
 
 
-@tasks.task(queue=registry.DISPUTE_TIMEOUT, retry=RETRY, timeout=TIMEOUT, subject="dispute_id")
+@tasks.task(queue=registry.DISPUTE_TIMEOUT_QUEUE, retry=RETRY, timeout=TIMEOUT, subject="dispute_id")
 def dispute_timeout(
     desk: Desk,
     ctx: ms.SyncContext,
@@ -46,10 +46,10 @@ def dispute_timeout(
         ):  # fmt: skip
             return
         store.do(conn, "time_out_dispute", dispute_id=dispute_id, at=now)
-        cancelled = ending.cancel_future(desk, conn, booking, now, reason=rules.TIMEOUT, dispute_id=dispute_id)
+        cancelled = ending.cancel_future(desk, conn, booking, now, reason=rules.TIMEOUT_REASON, dispute_id=dispute_id)
         desk.record(
             conn, "dispute_timeout", "dispute", dispute_id, booking_id=booking_id, dispute_id=dispute_id,
-            reason=rules.TIMEOUT, after={"cancelled": len(cancelled)},
+            reason=rules.TIMEOUT_REASON, after={"cancelled": len(cancelled)},
         )  # fmt: skip
         _tell(desk, conn, dispute_id, booking_id, rules.expires(dispute.dispute_filed_at))
 
@@ -59,7 +59,9 @@ def _tell(desk: Desk, conn: Conn, dispute_id: int, booking_id: int, expired_at: 
     try:
         with conn.transaction():
             about = {"dispute_id": dispute_id, "booking_id": booking_id}
-            desk.tell(conn, "dispute_timeout", people(conn, booking_id, *rules.TOLD), about, occurrence=expired_at)
+            desk.tell(
+                conn, "dispute_timeout", people(conn, booking_id, *rules.TIMEOUT_TOLD), about, occurrence=expired_at
+            )
     except Exception as error:
         log.warning("nobody was told of dispute %s: %s", dispute_id, type(error).__name__, exc_info=error)
 
@@ -72,7 +74,7 @@ def timeout_of(dispute_id: int, booking_id: int, filed_at: datetime) -> ms.NewJo
         dispute_filed_at=filed_at,
         timeout_expiration_time=rules.expires(filed_at),
     )
-    return job.at(rules.expires(filed_at)).with_key(timers.key(timers.DISPUTE_TIMEOUT, dispute_id))
+    return job.at(rules.expires(filed_at)).with_key(timers.key(timers.DISPUTE_TIMEOUT_TIMER, dispute_id))
 
 
 def watch_over(desk: Desk, conn: Conn, dispute_id: int, booking_id: int, filed_at: datetime) -> None:
@@ -90,7 +92,7 @@ tasks.sweep(
     every=timedelta(hours=1),
     query=store.sql["overdue_disputes"].replace("%(timeout)s", f"'{DISPUTE_TIMEOUT.total_seconds():.0f} s'"),
     job=lambda row: timeout_of(row.id, row.booking_id, row.dispute_filed_at).with_key(
-        timers.key(timers.DISPUTE_TIMEOUT, row.id), "keep"
+        timers.key(timers.DISPUTE_TIMEOUT_TIMER, row.id), "keep"
     ),
     limit=SCAN,
 )

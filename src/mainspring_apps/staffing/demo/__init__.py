@@ -12,12 +12,12 @@ from typing import Any
 
 from mainspring_apps.staffing.demo import people as _tasks  # noqa: F401 (their tasks)
 from mainspring_apps.staffing.demo.acts import people
-from mainspring_apps.staffing.demo.seed import ZONES, seed
+from mainspring_apps.staffing.demo.seed import ODD_ZONES, seed
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.web import ABOUT
 
 
-def demo(zones: Sequence[str] = ZONES, **options: Any) -> Market:
+def demo(zones: Sequence[str] = ODD_ZONES, **options: Any) -> Market:
     """The marketplace with people in these zones, as the environment says where its providers are."""
     return Market(extra=[people], seed=partial(seed, zones=zones), about=ABOUT, **options)
 

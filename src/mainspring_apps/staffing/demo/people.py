@@ -18,7 +18,7 @@ from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.searches import listings
 from mainspring_apps.staffing.store import Conn
 
-ZONES: Final = "select distinct timezone from staffing.projects order by 1"
+ZONES_QUERY: Final = "select distinct timezone from staffing.projects order by 1"
 YEAR: Final = timedelta(days=365)
 SHORT: Final = "pm_card_chargeDeclinedInsufficientFunds"  # a card of somebody who is short of money
 GOOD: Final = "pm_card_visa"
@@ -187,5 +187,5 @@ def _book(desk: Desk, conn: Conn, old: Booked) -> None:
     bookings.confirm_booking(desk, conn, start_date=first, end_date=first + AGAIN, **msgspec.structs.asdict(old))
 
 
-people.schedule("demo-day", ms.daily("00:00"), plan_day, zones=ZONES)
-people.schedule("demo-wednesday", ms.weekly("wed", "15:00"), read_warnings, zones=ZONES)
+people.schedule("demo-day", ms.daily("00:00"), plan_day, zones=ZONES_QUERY)
+people.schedule("demo-wednesday", ms.weekly("wed", "15:00"), read_warnings, zones=ZONES_QUERY)

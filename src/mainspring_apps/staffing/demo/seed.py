@@ -18,7 +18,7 @@ from mainspring_apps.staffing.searches import search
 from mainspring_apps.staffing.store import Conn
 
 #: Where clocks are odd: quarters of an hour, half-hour changes, missing midnights, the first and the last zone.
-ZONES: Final = (
+ODD_ZONES: Final = (
     "America/New_York", "Europe/London", "Asia/Kolkata", "Asia/Kathmandu", "Australia/Lord_Howe", "Pacific/Apia",
     "Africa/Cairo", "America/Havana", "Australia/Sydney", "Pacific/Honolulu", "Pacific/Kiritimati", "Asia/Tehran",
     "Asia/Beirut", "America/Los_Angeles",
@@ -31,7 +31,7 @@ WEEKS: Final = 8  # that bookings last
 SHIFTS: Final = ((time(8), time(16, 30), bookings.WORK_WEEK), (time(22), time(6), frozenset(range(7))))
 
 
-def seed(desk: Desk, conn: Conn, zones: Sequence[str] = ZONES) -> None:
+def seed(desk: Desk, conn: Conn, zones: Sequence[str] = ODD_ZONES) -> None:
     """Settle everybody in, unless somebody lives here already."""
     if store.value(conn, "anybody"):
         return

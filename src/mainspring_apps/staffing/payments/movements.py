@@ -17,7 +17,7 @@ from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import ActionRequired, Declined, Pending, Refund, Refused, Transfer
 from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.desk import Desk
-from mainspring_apps.staffing.registry import LENDER_TRANSFERS, RECONCILIATION, REFUNDS, tasks
+from mainspring_apps.staffing.registry import LENDER_TRANSFERS, RECONCILIATION_QUEUE, REFUNDS, tasks
 from mainspring_apps.staffing.settings import PAGE, RECONCILE_AFTER, RECONCILE_EVERY, RETRY, STALE_AFTER, TIMEOUT
 from mainspring_apps.staffing.states import MovementStatus
 from mainspring_apps.staffing.store import Conn
@@ -30,7 +30,7 @@ ACCOUNT_WAIT: Final = timedelta(hours=1)
 #: What tells that the provider has moved nothing.
 REFUSALS: Final = (Refused, Declined, ActionRequired)
 #: What the provider tells later about refunds.
-EVENTS: Final = ("refund.updated", "refund.failed", "charge.refund.updated")
+REFUND_EVENTS: Final = ("refund.updated", "refund.failed", "charge.refund.updated")
 #: Where a refund at the provider says which row of ours it is.
 ROW: Final = "staffing_refund"
 _STATUS: Final[dict[str, MovementStatus]] = {
@@ -133,7 +133,7 @@ def refund_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: 
 
 # What runs is not cancelled: it may be what finds the end, which cancels the timer.
 @tasks.task(
-    queue=RECONCILIATION,
+    queue=RECONCILIATION_QUEUE,
     retry=RETRY,
     timeout=TIMEOUT,
     needs=("stripe",),

@@ -11,13 +11,13 @@ from mainspring_apps.staffing import settings, store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import settle
 from mainspring_apps.staffing.payments.settle import OpenPayment
-from mainspring_apps.staffing.registry import RECONCILIATION, tasks
+from mainspring_apps.staffing.registry import RECONCILIATION_QUEUE, tasks
 from mainspring_apps.staffing.store import Conn
 
 
 # What runs is not cancelled: it may be what finds the end, which cancels the timer.
 @tasks.task(
-    queue=RECONCILIATION,
+    queue=RECONCILIATION_QUEUE,
     retry=settings.RETRY,
     timeout=settings.TIMEOUT,
     needs=("stripe",),
@@ -36,7 +36,7 @@ def reconcile_payment(desk: Desk, ctx: ms.SyncContext, *, payment_id: int) -> No
 def watch_over(desk: Desk, conn: Conn, payment_id: int) -> None:
     """Ask about a payment after a while, unless its end is known by then."""
     job = reconcile_payment.job(payment_id=payment_id).at(desk.now(conn) + settings.RECONCILE_AFTER)
-    desk.client.timers.set(job.with_key(timers.key(timers.RECONCILIATION, payment_id)), conn=conn)
+    desk.client.timers.set(job.with_key(timers.key(timers.RECONCILIATION_TIMER, payment_id)), conn=conn)
 
 
 def stale_payments(conn: Conn, zone: str, after: int | None, limit: int) -> list[tuple[int, Mapping[str, Any]]]:

@@ -19,12 +19,12 @@ from mainspring_apps.staffing import settings, store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import accounts, escrow
 from mainspring_apps.staffing.people import people
-from mainspring_apps.staffing.registry import PAYMENT_EVENTS, tasks
+from mainspring_apps.staffing.registry import PAYMENT_EVENTS_QUEUE, tasks
 from mainspring_apps.staffing.rules import charge as rules
 from mainspring_apps.staffing.store import Conn
 
 #: Events of the provider that `payment_changed` wants.
-EVENTS: Final = ("payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled")
+PAYMENT_EVENTS: Final = ("payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled")
 #: An event about a payment that stays unknown so long is somebody else's, or lost: a person looks (STAFF-19.07).
 UNKNOWN_AFTER: Final = timedelta(hours=1)
 
@@ -61,7 +61,7 @@ class _PaidBooking(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
 
 
-@tasks.task(queue=PAYMENT_EVENTS, retry=settings.RETRY, timeout=settings.TIMEOUT, snooze_limit=UNKNOWN_AFTER)
+@tasks.task(queue=PAYMENT_EVENTS_QUEUE, retry=settings.RETRY, timeout=settings.TIMEOUT, snooze_limit=UNKNOWN_AFTER)
 def payment_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: str) -> None:
     """Apply an event of the provider to the payment that it is about."""
     event = desk.stripe.sync.event(ctx, event_id)
@@ -162,7 +162,7 @@ def _tell(desk: Desk, conn: Conn, payment: OpenPayment, code: str) -> None:
     _record(desk, conn, payment, "payment_failed", "Failed", why=code)
     ids = {"booking_id": payment.booking_id, "payment_id": payment.id}
     about = {"ID": payment.booking_id, "Amount": str(payment.amount), **ids}
-    to = people(conn, payment.booking_id, rules.TOLD)
+    to = people(conn, payment.booking_id, rules.FAILURE_TOLD)
     desk.tell(conn, "action_required", to, about, occurrence=payment.created_at)
 
 
@@ -177,7 +177,7 @@ def _record(
     """Write what happened to a payment; where it has come to its end, nobody need ask any more."""
     after = None if status is None else {"status": status}
     if status is not None:
-        timers.cancel(desk, conn, payment.id, timers.RECONCILIATION, reason=status)
+        timers.cancel(desk, conn, payment.id, timers.RECONCILIATION_TIMER, reason=status)
     desk.record(
         conn, action, "payment", payment.id, booking_id=payment.booking_id, reason=why,
         before={"status": payment.status}, after=after,

@@ -29,7 +29,7 @@ def warn_unpaid(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: da
         week = standing.look(conn, booking_id, instant)
         if rules.unpaid(week.standing, week.due):
             about = {"ID": booking_id, "booking_id": booking_id}
-            desk.tell(conn, "final_warning", people(conn, booking_id, *rules.WARNED), about, occurrence=instant)
+            desk.tell(conn, "final_warning", people(conn, booking_id, *rules.CUTOFF_WARNED), about, occurrence=instant)
 
 
 tasks.schedule(

@@ -17,7 +17,7 @@ ChargeAct = Literal["charge", "pause", "unpause", "leave"]
 PAYMENT_TYPE: Final = "Weekly_Progress"
 STATUS: Final = "Active"
 #: Who hears of a failure (STAFF-1.33).
-TOLD: Final = "Borrowing Admin"
+FAILURE_TOLD: Final = "Borrowing Admin"
 #: Shifts in these statuses are not paid for now.
 UNPAID: Final = frozenset({"Cancelled", "Disputed"})
 #: Wednesday's own charge, and what makes up for it, pause a booking; no other does, as its cutoff would be left out.

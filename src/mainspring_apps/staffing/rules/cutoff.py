@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mainspring_apps.staffing.people import Part
 
 #: Who is warned, and who is told of the release.
-WARNED: Final[tuple[Part, ...]] = ("Borrowing Admin",)
+CUTOFF_WARNED: Final[tuple[Part, ...]] = ("Borrowing Admin",)
 RELEASED: Final[tuple[Part, ...]] = ("Worker", "Borrowing Admin", "Lending Admin")
 
 CutoffStep = Literal["skip", "ask again", "give up", "late charge", "release"]

@@ -20,11 +20,11 @@ FILERS: Final[Mapping[Option, frozenset[Part]]] = {
     "B": frozenset({"Supervisor", "Borrowing Admin"}),
 }
 #: Who hears of a timeout (STAFF-10.19).
-TOLD: Final[tuple[Part, ...]] = ("Borrowing Admin", "Lending Admin", "Worker")
+TIMEOUT_TOLD: Final[tuple[Part, ...]] = ("Borrowing Admin", "Lending Admin", "Worker")
 #: These endings divide the frozen money; a legal hold keeps it (G-46).
 PAYING: Final[frozenset[Ending]] = frozenset({"Settled", "Resolved"})
 #: Why the future shifts of a booking are cancelled.
-TIMEOUT: Final = "Dispute_Timeout"
+TIMEOUT_REASON: Final = "Dispute_Timeout"
 OPTION_B: Final = "Dispute_Option_B"
 INCIDENT_B: Final = "Incident_Option_B"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: The event that ends work on a booking.
 HARD_STOP: Final = "Insurance_Hard_Stop"
 #: Who hears that a policy ends, and that it has ended: of its company, and of the other side of affected bookings.
-WARNED: Final[tuple[Literal["Admin", "Manager"], ...]] = ("Admin",)
+EXPIRY_WARNED: Final[tuple[Literal["Admin", "Manager"], ...]] = ("Admin",)
 ALARMED: Final[tuple[Literal["Admin", "Manager"], ...]] = ("Admin", "Manager")
 #: Who must stop work.
 STOPPED: Final[tuple[Part, ...]] = (

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any, Final
 
 import msgspec
 
 from mainspring_apps.staffing.rules import weeks
 
-DAY: Final = timedelta(days=1)
 #: Zone data says nothing about times far away.
 ALWAYS: Final = datetime(1970, 1, 1, tzinfo=UTC)
 FOREVER: Final = datetime(2190, 1, 1, tzinfo=UTC)
@@ -54,7 +53,7 @@ def asked(criteria: Mapping[str, Any], zone: str) -> Asked:
         return Asked(said.trade, said.zip_code)
     first, last = said.from_ or ALWAYS.date(), said.to or FOREVER.date()
     starts = ALWAYS if first <= ALWAYS.date() else weeks.midnight(min(first, FOREVER.date()), zone)
-    ends = FOREVER if last >= FOREVER.date() else weeks.midnight(max(last, ALWAYS.date()) + DAY, zone)
+    ends = FOREVER if last >= FOREVER.date() else weeks.midnight(max(last, ALWAYS.date()) + weeks.DAY, zone)
     return Asked(said.trade, said.zip_code, starts, ends) if starts < ends else NOBODY
 
 

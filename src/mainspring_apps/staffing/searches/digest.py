@@ -11,7 +11,7 @@ import msgspec
 import mainspring as ms
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk, log
-from mainspring_apps.staffing.registry import DIGEST, tasks
+from mainspring_apps.staffing.registry import DIGEST_QUEUE, tasks
 from mainspring_apps.staffing.rules import digests
 from mainspring_apps.staffing.rules.matching import asked
 from mainspring_apps.staffing.searches.batches import Batch
@@ -57,7 +57,7 @@ def zones(conn: Conn) -> list[str]:
     return sorted({digests.zone_of(name) for name in store.column(conn, "digest_zones")})
 
 
-@tasks.task(queue=DIGEST, retry=RETRY, timeout=TIMEOUT)
+@tasks.task(queue=DIGEST_QUEUE, retry=RETRY, timeout=TIMEOUT)
 def begin_digest(desk: Desk, ctx: ms.SyncContext, *, instant: datetime, zone: str) -> None:
     """Begin the digest of a zone: its searches, user by user, in batches of 50."""
     with ctx.transaction() as conn:
@@ -70,7 +70,7 @@ def begin_digest(desk: Desk, ctx: ms.SyncContext, *, instant: datetime, zone: st
             desk.enqueue(conn, put_together.job(slot=instant, zone=zone, search_ids=ids, size=len(ids)))
 
 
-@tasks.task(queue=DIGEST, retry=RETRY_THREE, timeout=TIMEOUT, halve="search_ids")
+@tasks.task(queue=DIGEST_QUEUE, retry=RETRY_THREE, timeout=TIMEOUT, halve="search_ids")
 def put_together(
     desk: Desk, ctx: ms.SyncContext, *, slot: datetime, zone: str, search_ids: list[int], size: int
 ) -> None:

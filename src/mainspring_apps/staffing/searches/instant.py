@@ -11,7 +11,7 @@ import msgspec
 import mainspring as ms
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk
-from mainspring_apps.staffing.registry import INSTANT, tasks
+from mainspring_apps.staffing.registry import INSTANT_QUEUE, tasks
 from mainspring_apps.staffing.rules import quiet
 from mainspring_apps.staffing.rules.digests import zone_of
 from mainspring_apps.staffing.rules.matching import asked, fits
@@ -49,7 +49,7 @@ class Alert(Search, frozen=True, kw_only=True):
     alert_channels: list[str]
 
 
-@tasks.task(queue=INSTANT, retry=RETRY, timeout=TIMEOUT, dedupe=ms.keep("listed:{worker_id}:{listed_at}"))
+@tasks.task(queue=INSTANT_QUEUE, retry=RETRY, timeout=TIMEOUT, dedupe=ms.keep("listed:{worker_id}:{listed_at}"))
 def announce(desk: Desk, ctx: ms.SyncContext, *, worker_id: int, listed_at: datetime) -> None:
     """Find the saved searches that a listed worker's profile meets, and have them matched, 50 at a time."""
     with ctx.transaction() as conn:
@@ -61,7 +61,7 @@ def announce(desk: Desk, ctx: ms.SyncContext, *, worker_id: int, listed_at: date
             desk.enqueue(conn, match.job(worker_id=worker_id, listed_at=listed_at, search_ids=ids, size=len(ids)))
 
 
-@tasks.task(queue=INSTANT, retry=RETRY_THREE, timeout=TIMEOUT, halve="search_ids")
+@tasks.task(queue=INSTANT_QUEUE, retry=RETRY_THREE, timeout=TIMEOUT, halve="search_ids")
 def match(
     desk: Desk, ctx: ms.SyncContext, *, worker_id: int, listed_at: datetime, search_ids: list[int], size: int
 ) -> None:

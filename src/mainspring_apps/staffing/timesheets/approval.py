@@ -42,7 +42,7 @@ def auto_approve(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
 
 def _overdue(row: Any) -> ms.NewJob:
     sheet = rules.sheet(row.id, row.booking_id, row.clock_out_time, deadline=row.auto_approval_time)
-    return auto_approve.job(sheet).with_key(timers.key(timers.AUTO_APPROVAL, row.id))
+    return auto_approve.job(sheet).with_key(timers.key(timers.AUTO_APPROVAL_TIMER, row.id))
 
 
 #: Timesheets whose timer could not be set; one with a timer is left to it, and all run the same handler (STAFF-9.32).

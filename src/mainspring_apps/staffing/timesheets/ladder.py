@@ -15,7 +15,7 @@ from mainspring_apps.staffing.rules.ladder import Sheet
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.timesheets.approval import auto_approve
 
-_AT_0, _AT_60M, _AT_3H = timers.LADDER
+_AT_0, _AT_60M, _AT_3H = timers.LADDER_TIMERS
 
 
 @tasks.task(
@@ -23,7 +23,7 @@ _AT_0, _AT_60M, _AT_3H = timers.LADDER
 )
 def ladder_0(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
     """Ask the supervisor to verify, with a link."""
-    _step(desk, ctx, rules.T0, sheet, sheet.notification_0_time, rest=(_AT_60M, _AT_3H, timers.AUTO_APPROVAL))
+    _step(desk, ctx, rules.T0, sheet, sheet.notification_0_time, rest=(_AT_60M, _AT_3H, timers.AUTO_APPROVAL_TIMER))
 
 
 @tasks.task(
@@ -31,7 +31,7 @@ def ladder_0(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
 )
 def ladder_60m(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
     """Ask again, and the borrower's admin too."""
-    _step(desk, ctx, rules.T60, sheet, sheet.notification_60m_time, rest=(_AT_3H, timers.AUTO_APPROVAL))
+    _step(desk, ctx, rules.T60, sheet, sheet.notification_60m_time, rest=(_AT_3H, timers.AUTO_APPROVAL_TIMER))
 
 
 @tasks.task(
@@ -39,7 +39,7 @@ def ladder_60m(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
 )
 def ladder_3h(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
     """Say that the timesheet approves itself in an hour."""
-    _step(desk, ctx, rules.T3H, sheet, sheet.notification_3h_time, rest=(timers.AUTO_APPROVAL,))
+    _step(desk, ctx, rules.T3H, sheet, sheet.notification_3h_time, rest=(timers.AUTO_APPROVAL_TIMER,))
 
 
 def begin(desk: Desk, conn: Conn, sheet: Sheet) -> None:
@@ -56,12 +56,12 @@ def begin(desk: Desk, conn: Conn, sheet: Sheet) -> None:
 def extend(desk: Desk, conn: Conn, sheet: Sheet) -> None:
     """Let the timesheet approve itself at its deadline, which may have moved."""
     job = auto_approve.job(sheet).at(sheet.auto_approval_time)
-    timers.set_or_log(desk, conn, sheet.time_log_id, timers.AUTO_APPROVAL, job)
+    timers.set_or_log(desk, conn, sheet.time_log_id, timers.AUTO_APPROVAL_TIMER, job)
 
 
 def end(desk: Desk, conn: Conn, time_log_id: int, *, reason: str) -> None:
     """Cancel what is left of the four timers; if that fails, they look at the row and do nothing."""
-    timers.cancel_or_warn(desk, conn, time_log_id, *timers.LADDER, timers.AUTO_APPROVAL, reason=reason)
+    timers.cancel_or_warn(desk, conn, time_log_id, *timers.LADDER_TIMERS, timers.AUTO_APPROVAL_TIMER, reason=reason)
 
 
 def _step(

@@ -28,13 +28,13 @@ class Reminding(msgspec.Struct, frozen=True, kw_only=True):
     reminder_30m_time: datetime
 
 
-@tasks.task(queue=registry.REMINDERS, retry=settings.RETRY, timeout=settings.TIMEOUT, subject="time_log_id")
+@tasks.task(queue=registry.REMINDERS_QUEUE, retry=settings.RETRY, timeout=settings.TIMEOUT, subject="time_log_id")
 def remind_5m(desk: Desk, ctx: ms.SyncContext, shift: Reminding) -> None:
     """Ask whether somebody still works."""
     _remind(desk, ctx, rules.A, shift, at=shift.reminder_5m_time)
 
 
-@tasks.task(queue=registry.REMINDERS, retry=settings.RETRY, timeout=settings.TIMEOUT, subject="time_log_id")
+@tasks.task(queue=registry.REMINDERS_QUEUE, retry=settings.RETRY, timeout=settings.TIMEOUT, subject="time_log_id")
 def remind_30m(desk: Desk, ctx: ms.SyncContext, shift: Reminding) -> None:
     """Tell somebody urgently to clock out."""
     _remind(desk, ctx, rules.B, shift, at=shift.reminder_30m_time)
@@ -58,7 +58,7 @@ def follow(
         reminder_5m_time=due[0],
         reminder_30m_time=due[1],
     )
-    five, thirty = timers.REMINDERS
+    five, thirty = timers.REMINDER_TIMERS
     ids = (
         timers.set_or_log(desk, conn, shift.id, five, remind_5m.job(about).at(due[0])),
         timers.set_or_log(desk, conn, shift.id, thirty, remind_30m.job(about).at(due[1])),
@@ -68,7 +68,7 @@ def follow(
 
 def drop(desk: Desk, conn: Conn, time_log_id: int, *, now: datetime, reason: str) -> None:
     """Cancel both reminders and say so on the row; if that fails, they look at the row and stay silent (STAFF-8.27)."""
-    if timers.cancel_or_warn(desk, conn, time_log_id, *timers.REMINDERS, reason=reason):
+    if timers.cancel_or_warn(desk, conn, time_log_id, *timers.REMINDER_TIMERS, reason=reason):
         store.do(conn, "unset_reminders", time_log_id=time_log_id, at=now)
 
 
