@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from mainspring.sandbox.stripe.errors import no_such
-from mainspring.sandbox.stripe.form import Params
+from mainspring.sandbox.stripe.form import FormParams
 
 if TYPE_CHECKING:
     from mainspring.sandbox.stripe.state import StripeStandIn
@@ -38,7 +38,7 @@ class Call:
     """What a page is given: the parameters, and the part of the book that belongs to the caller's account."""
 
     stripe: StripeStandIn
-    params: Params = field(default_factory=Params)
+    params: FormParams = field(default_factory=FormParams)
     path: dict[str, str] = field(default_factory=dict)
     account: str | None = None  # of `Stripe-Account`; none: the platform itself
     version: str | None = None

@@ -7,7 +7,7 @@ from typing import Any
 from mainspring.sandbox.stripe.call import Call, Thing, shown
 from mainspring.sandbox.stripe.charges import charge, taken
 from mainspring.sandbox.stripe.errors import RequestRefused, invalid, missing
-from mainspring.sandbox.stripe.form import Params
+from mainspring.sandbox.stripe.form import FormParams
 from mainspring.sandbox.stripe.lists import PAGING, listed
 from mainspring.sandbox.stripe.methods import chosen
 from mainspring.sandbox.stripe.money import amount, currency
@@ -76,15 +76,15 @@ def settle(call: Call, outcome: str) -> Thing:
     return session
 
 
-def _total(params: Params) -> tuple[int, str]:
+def _total(params: FormParams) -> tuple[int, str]:
     """What the lines come to, in the one currency that they share."""
     lines = params.given.get("line_items")
     if not isinstance(lines, list) or not lines:
         raise missing("line_items")
     total, moneys = 0, set()
     for line in lines:
-        given = Params(line if isinstance(line, dict) else {})
-        price = Params(given.part("price_data"))
+        given = FormParams(line if isinstance(line, dict) else {})
+        price = FormParams(given.part("price_data"))
         if not price.given:
             raise invalid("The sandbox has no prices: give line_items[price_data].", param="line_items")
         total += amount(price, "unit_amount") * (given.integer("quantity") or 1)

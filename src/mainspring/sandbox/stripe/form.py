@@ -53,10 +53,10 @@ def _listed(name: str, value: Any) -> Any:
     return {key: _listed(key, part) for key, part in value.items()}
 
 
-class Params:
+class FormParams:
     """The parameters of a request, each read as what it must be, or refused by name.
 
-    >>> Params({"amount": "1250", "confirm": "true"}).integer("amount")
+    >>> FormParams({"amount": "1250", "confirm": "true"}).integer("amount")
     1250
     """
 

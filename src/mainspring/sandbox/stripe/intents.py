@@ -7,7 +7,7 @@ from typing import Final
 from mainspring.sandbox.stripe.attempts import confirmed, in_state, succeeded
 from mainspring.sandbox.stripe.call import Call, Thing
 from mainspring.sandbox.stripe.errors import RequestRefused, invalid
-from mainspring.sandbox.stripe.form import Params
+from mainspring.sandbox.stripe.form import FormParams
 from mainspring.sandbox.stripe.lists import PAGING, SEARCHING, listed, searched
 from mainspring.sandbox.stripe.methods import chosen
 from mainspring.sandbox.stripe.money import LEAST, amount, currency
@@ -147,9 +147,9 @@ def _take_method(call: Call, intent: Thing) -> None:
     call.save(intent, payment_method=method["id"], status=status)
 
 
-def _ways(params: Params, *, confirm: bool) -> Thing:
+def _ways(params: FormParams, *, confirm: bool) -> Thing:
     """How it may be paid. Ways that lead away from the page need an address to come back to, at Stripe and here."""
-    automatic = Params(params.part("automatic_payment_methods"))
+    automatic = FormParams(params.part("automatic_payment_methods"))
     types, redirects = params.words("payment_method_types"), automatic.text("allow_redirects") or "always"
     if types and automatic.flag("enabled"):
         raise invalid("Give payment_method_types or automatic_payment_methods, not both.", param="payment_method_types")
@@ -177,7 +177,7 @@ def _accounts(call: Call) -> Thing:
     return {"on_behalf_of": behalf, "transfer_data": data or None}
 
 
-def _one_of(params: Params, name: str, default: str | None, *others: str) -> str | None:
+def _one_of(params: FormParams, name: str, default: str | None, *others: str) -> str | None:
     value = params.text(name) or default
     if value not in (default, *others):
         raise invalid(f"Invalid {name}: must be one of {', '.join(filter(None, (default, *others)))}", param=name)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from mainspring.sandbox.stripe.call import Call, Thing, shown
 from mainspring.sandbox.stripe.errors import invalid, missing
-from mainspring.sandbox.stripe.form import Params
+from mainspring.sandbox.stripe.form import FormParams
 from mainspring.sandbox.stripe.search import matching
 
 PAGING: Final = "limit starting_after ending_before created"
@@ -70,20 +70,20 @@ def _serial(call: Call, kind: str, id: str, param: str) -> int:
     return found.serial
 
 
-def _limit(params: Params) -> int:
+def _limit(params: FormParams) -> int:
     limit = params.integer("limit")
     if limit is not None and not 1 <= limit <= 100:
         raise invalid("Invalid limit: it is between 1 and 100.", param="limit")
     return limit or 10
 
 
-def _fits(params: Params, among: tuple[str, list[str]] | None) -> Callable[[Thing], bool]:
+def _fits(params: FormParams, among: tuple[str, list[str]] | None) -> Callable[[Thing], bool]:
     """Whether an object is in the span of time that was asked for, and one of the kinds."""
     name, values = among or ("", [])
     if isinstance(params.given.get("created"), str):
-        bounds = Params({"gte": params.given["created"], "lte": params.given["created"]})
+        bounds = FormParams({"gte": params.given["created"], "lte": params.given["created"]})
     else:
-        bounds = Params(params.part("created"))
+        bounds = FormParams(params.part("created"))
         bounds.only(frozenset({"gt", "gte", "lt", "lte"}))
     gt, gte, lt, lte = (bounds.integer(name) for name in ("gt", "gte", "lt", "lte"))
     first = max(-1 if gt is None else gt, -1 if gte is None else gte - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mainspring.sandbox.stripe.call import Call, Thing
 from mainspring.sandbox.stripe.cards import BY_NUMBER, CARDS_BY_NAME, Card, sums_up
 from mainspring.sandbox.stripe.errors import RequestRefused, invalid, missing, no_such
-from mainspring.sandbox.stripe.form import Params
+from mainspring.sandbox.stripe.form import FormParams
 from mainspring.sandbox.stripe.lists import PAGING, listed
 from mainspring.sandbox.stripe.pages import page
 
@@ -14,7 +14,7 @@ def create(call: Call) -> Thing:
     """Make one."""
     if call.params.required("type") != "card":
         raise invalid("The sandbox knows payment methods of type card only.", param="type")
-    given = Params(call.params.part("card"))
+    given = FormParams(call.params.part("card"))
     token, number = given.text("token"), given.text("number")
     if token is not None:
         card = CARDS_BY_NAME.get(token.removeprefix("tok_"))

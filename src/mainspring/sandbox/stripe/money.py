@@ -6,14 +6,14 @@ import re
 from typing import Final
 
 from mainspring.sandbox.stripe.errors import invalid, missing
-from mainspring.sandbox.stripe.form import Params
+from mainspring.sandbox.stripe.form import FormParams
 
 MOST_CHARGE: Final = 99_999_999
 #: The least that can be charged, in minor units; others have no least here.
 LEAST: Final = {"usd": 50, "eur": 50, "gbp": 30, "chf": 50, "cad": 50, "aud": 50, "jpy": 50, "sek": 300, "dkk": 250}
 
 
-def amount(params: Params, name: str = "amount") -> int:
+def amount(params: FormParams, name: str = "amount") -> int:
     """An amount in minor units, which must be there and above nothing."""
     value = params.integer(name)
     if value is None:
@@ -25,7 +25,7 @@ def amount(params: Params, name: str = "amount") -> int:
     return value
 
 
-def currency(params: Params) -> str:
+def currency(params: FormParams) -> str:
     """A currency in lower case, which must be there."""
     value = params.required("currency").lower()
     if not re.fullmatch("[a-z]{3}", value):

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.sandbox.stripe.call import Call, Thing, expanded, shown
 from mainspring.sandbox.stripe.errors import RequestRefused
-from mainspring.sandbox.stripe.form import Params, nested, pairs
+from mainspring.sandbox.stripe.form import FormParams, nested, pairs
 from mainspring.sandbox.stripe.keys import fingerprint
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ async def _executed(call: Call, page: Page, request: Request) -> tuple[int, str,
             given += pairs((await request.body()).decode())
         except UnicodeDecodeError:
             raise RequestRefused(400, "Invalid request: the body is not UTF-8.", executed=False) from None
-    call.params = Params(nested(given))
+    call.params = FormParams(nested(given))
     keys, key, print = call.stripe.keys, call.key, fingerprint(page.method, _path(request), given)
     if key is not None and (kept := keys.find(call.account, key, print)):
         return kept.status, kept.body, kept.request

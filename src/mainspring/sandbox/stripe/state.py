@@ -10,7 +10,7 @@ from mainspring.sandbox.stripe import accounts, attempts, checkout, refunds
 from mainspring.sandbox.stripe.call import Call, Thing, shown
 from mainspring.sandbox.stripe.endpoints import registered
 from mainspring.sandbox.stripe.errors import no_such
-from mainspring.sandbox.stripe.form import Params
+from mainspring.sandbox.stripe.form import FormParams
 from mainspring.sandbox.stripe.keys import IdempotencyKeys
 from mainspring.sandbox.stripe.post import Post
 from mainspring.sandbox.world import World
@@ -72,7 +72,7 @@ class StripeStandIn:
         """A webhook endpoint, for all events unless some are named; with its secret in the answer."""
         given = {"url": url, "enabled_events": list(events or ("*",)), "connect": "true" if connect else "false"}
         with self.world.ledger.together():
-            endpoint = registered(Call(self, Params(given), account=account), secret)
+            endpoint = registered(Call(self, FormParams(given), account=account), secret)
         return {**shown(endpoint), "secret": endpoint["_secret"]}
 
     def restrict(self, account: str, **capabilities: str) -> Thing:

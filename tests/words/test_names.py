@@ -1,0 +1,129 @@
+"""One word, one meaning: no two modules of a distribution give one name to two things, and no module is too long."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import ROOT
+
+SRC = ROOT / "src"
+DISTRIBUTIONS = ("mainspring", "mainspring_apps")
+
+#: Names of types that stand for one thing wherever they are defined, and why.
+SHARED_TYPES: dict[str, str] = {
+    "Mate": "a living worker, as the pulse counts it and as an explanation asks what it could do",
+}
+
+#: Constants that mean the same in every module of a family, and why.
+SHARED_CONSTANTS = {
+    "COLUMNS": "the heading of the table that a command of `mainspring.cli` prints",
+    "PAGES": "what a part of the stand-in for Stripe answers, which its package puts together",
+    "TAKES": "the parameters that a page of the stand-in for Stripe takes",
+}
+
+LONGEST_MODULE = 400
+MOST_ROOT_MODULES = 28
+
+
+def modules(distribution: str) -> list[Path]:
+    return sorted((SRC / distribution).rglob("*.py"))
+
+
+def assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
+    """The names that a module binds at its top, and to what."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets, value):
+                yield from ((name.id, value) for target in targets for name in _names(target))
+            case ast.AnnAssign(ast.Name(name), _, value):
+                yield name, value
+
+
+def _names(target: ast.expr) -> Iterator[ast.Name]:
+    """Names that are bound: not those of which an item or an attribute is set."""
+    match target:
+        case ast.Name():
+            yield target
+        case ast.Tuple(elts) | ast.List(elts):
+            for each in elts:
+                yield from _names(each)
+
+
+def types(tree: ast.Module) -> set[str]:
+    """Classes, wherever they stand, and other types with a name; an underscore makes no other word of it."""
+    classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    aliases = {name for name, _ in assigned(tree) if name.lstrip("_")[:1].isupper() and not name.isupper()}
+    return {name.lstrip("_") for name in classes | aliases}
+
+
+def constants(tree: ast.Module) -> set[str]:
+    """Constants that other modules may import; type variables, of one letter, are no constants."""
+    return {name for name, _ in assigned(tree) if name.isupper() and len(name) > 1 and not name.startswith("_")}
+
+
+def several(found: Iterable[tuple[Path, set[str]]]) -> dict[str, list[str]]:
+    """Names that more than one module defines, and which."""
+    homes = defaultdict(list)
+    for path, names in found:
+        for name in names:
+            homes[name].append(str(path.relative_to(SRC)))
+    return {name: paths for name, paths in homes.items() if len(paths) > 1}
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_the_name_of_a_type_is_defined_in_one_module(distribution: str) -> None:
+    found = several((path, types(ast.parse(path.read_text()))) for path in modules(distribution))
+
+    assert {name: paths for name, paths in found.items() if name not in SHARED_TYPES} == {}
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_a_constant_says_what_it_is_of(distribution: str) -> None:
+    found = several((path, constants(ast.parse(path.read_text()))) for path in modules(distribution))
+
+    assert {name: paths for name, paths in found.items() if name not in SHARED_CONSTANTS} == {}
+
+
+def test_nobody_imports_a_private_constant_of_another_module() -> None:
+    """That is why two modules may have a `_NAME`: each is read where it stands."""
+    taken = [
+        f"{path.relative_to(SRC)}: {alias.name}"
+        for distribution in DISTRIBUTIONS
+        for path in modules(distribution)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name.startswith("_") and alias.name.isupper()
+    ]
+    assert taken == []
+
+
+def test_every_exception_is_still_needed() -> None:
+    trees = [(path, ast.parse(path.read_text())) for path in modules("mainspring")]
+
+    assert several((path, types(tree)) for path, tree in trees).keys() >= SHARED_TYPES.keys()
+    assert several((path, constants(tree)) for path, tree in trees).keys() >= SHARED_CONSTANTS.keys()
+
+
+def test_names_are_seen() -> None:
+    tree = ast.parse(
+        "A = 1\nMOST, LEAST = 2, 1\n_BATCH: int = 3\nState = str | None\nos.environ['X'] = 1\n"
+        "class _Run:\n    class Inner: ...\ndef f():\n    PATIENCE = 1\n    class Local: ...\n"
+    )
+    assert types(tree) == {"State", "Run", "Inner", "Local"}
+    assert constants(tree) == {"MOST", "LEAST"}
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_no_module_is_longer_than_400_lines(distribution: str) -> None:
+    lengths = {str(path.relative_to(SRC)): len(path.read_text().splitlines()) for path in modules(distribution)}
+
+    assert {path: lines for path, lines in lengths.items() if lines > LONGEST_MODULE} == {}
+
+
+def test_the_root_holds_what_a_user_s_eye_should_meet_first() -> None:
+    assert len(list((SRC / "mainspring").glob("*.py"))) <= MOST_ROOT_MODULES
