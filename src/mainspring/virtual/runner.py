@@ -109,7 +109,7 @@ class Runner:
 
     async def _let_go(self) -> Claim | None:
         """Take a job that waited for a breaker and may go now, or try."""
-        await self._breakers.tick(walk=True)
+        await self._breakers.tick(all_gates=True)
         return await self.claim()
 
     async def claim(self, task: str | None = None, queue: str | None = None) -> Claim | None:

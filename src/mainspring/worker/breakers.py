@@ -32,7 +32,7 @@ BREAKER_LOOK_S = 0.25  # seconds between looks
 FAILURE_TOLD_S = 0.02  # seconds after a failure, so that many go out together; at once if it opens the breaker
 SHARE = 20  # a look takes at most this part of the time, however many keys are open
 LET_GO_BATCH = 1000  # jobs that one statement lets go
-WALK = 5.0  # seconds between looks at all gates at which jobs wait
+ALL_GATES_S = 5.0  # seconds between looks at all gates at which jobs wait
 TIDY_BREAKERS_S = 60.0  # seconds between looks for what nobody calls any more
 LOOP_PATIENCE_S = 30.0  # seconds that a thread waits for the event loop
 
@@ -46,7 +46,7 @@ class BreakerService(Service):
         self, use: Use, sql: Sql, rules: Mapping[str, Breaker], serves: Serves, bus: Bus, woke: Callable[[], None],
         speed: float = 1.0,
     ) -> None:  # fmt: skip
-        super().__init__(BREAKER_LOOK_S if rules else WALK)
+        super().__init__(BREAKER_LOOK_S if rules else ALL_GATES_S)
         self._use, self._sql, self._rules, self._bus, self._woke = use, sql, rules, bus, woke
         self._serves = serves
         self._event_loop = asyncio.get_running_loop()
@@ -55,7 +55,7 @@ class BreakerService(Service):
         self._stopped: dict[str, set[str]] = {}  # dependencies that have stopped jobs of late, and of which tasks
         self._closed: set[str] = set()  # gates that have opened, and at which jobs may still wait
         self._declared = False
-        self._walk_at = self._tidy_at = float("-inf")
+        self._all_gates_at = self._tidy_at = float("-inf")
 
     # -- at the entry
 
@@ -168,13 +168,13 @@ class BreakerService(Service):
         with suppress(psycopg.Error):  # then the next tick
             await self.tick()
 
-    async def tick(self, *, thorough: bool = False, walk: bool = False) -> None:
+    async def tick(self, *, thorough: bool = False, all_gates: bool = False) -> None:
         """Report, look, and let go who waited for what has closed.
 
-        `thorough`: say also what may wait, before we go. `walk`: look at all gates, though it is not time.
+        `thorough`: say also what may wait, before we go. `all_gates`: look at all of them, though it is not time.
         """
-        if walk:
-            self._walk_at = float("-inf")
+        if all_gates:
+            self._all_gates_at = float("-inf")
         if self._rules:
             await self._exchange(thorough)
             await self._park()
@@ -231,17 +231,17 @@ class BreakerService(Service):
         or be forgotten, or be one that our application declares no longer.
         """
         began, now = self._event_loop.time(), self._clock()
-        walks = began >= self._walk_at
+        all_of_them = began >= self._all_gates_at
         half_open = [local.id.gate for local in self._locals.values() if local.half_open(now)]
-        gates = None if walks else [*self._closed, *half_open]
+        gates = None if all_of_them else [*self._closed, *half_open]
         count = LET_GO_BATCH
         while count >= LET_GO_BATCH and gates != []:
             count = await self._do(breakers.release(self._sql, gates, self._serves, LET_GO_BATCH))
             if count:
                 self._woke()
         self._closed.clear()
-        if walks:
-            self._walk_at = began + max(WALK, SHARE * (self._event_loop.time() - began))
+        if all_of_them:
+            self._all_gates_at = began + max(ALL_GATES_S, SHARE * (self._event_loop.time() - began))
 
     async def _tidy(self) -> None:
         """Forget what nobody calls any more."""
