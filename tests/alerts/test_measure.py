@@ -15,7 +15,7 @@ from mainspring.db.measures import MEASURE_GUARD, Measures
 from mainspring.health.measure import ENGINES
 from mainspring.observe import Metrics
 from mainspring.testing import Harness
-from mainspring.web.surface import Surface
+from mainspring.web.backend import Backend
 
 ANYTHING: Any = "x"
 
@@ -93,7 +93,7 @@ def test_an_application_reads_its_own_measures(mainspring: Harness, tasks: ms.Re
 def test_the_web_application_shows_them_too(mainspring: Harness, tasks: ms.Registry) -> None:
     app = ms.App(mainspring.dsn, tasks, measures=[ms.measure("answer", "The answer", "select 42")])
 
-    found = scraped(Surface(app, None).metrics)
+    found = scraped(Backend(app, None).metrics)
 
     assert (found["answer"], found["mainspring_gauges_up"]) == ([({}, 42.0)], [({}, 1.0)])
 

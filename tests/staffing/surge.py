@@ -37,7 +37,7 @@ from mainspring.sandbox import Sandbox
 from mainspring.sandbox.environment import WEBHOOK_SECRET, environment
 from mainspring.sandbox.ledger import Ledger
 from mainspring.web import Server
-from mainspring.web.surface import SIZE
+from mainspring.web.backend import SIZE
 from mainspring.worker import Worker
 from mainspring_apps.staffing.market import MIGRATIONS, Market
 from mainspring_apps.staffing.payments import settle

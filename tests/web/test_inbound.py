@@ -19,7 +19,7 @@ from mainspring.declare.block import Received
 from mainspring.events import Event, JobEnqueued
 from mainspring.job import NewJob
 from mainspring.web import inbound as web_inbound
-from mainspring.web.surface import Surface
+from mainspring.web.backend import Backend
 
 pytestmark = pytest.mark.anyio
 
@@ -103,13 +103,13 @@ async def test_what_the_provider_did_not_sign_just_now_is_refused_and_leaves_not
 async def test_a_flood_of_forged_webhooks_does_not_take_the_connections(
     stage: Stage, tasks: ms.Registry, acme: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken, connection = list[int](), Surface.connection
+    taken, connection = list[int](), Backend.connection
 
-    def counted(self: Surface) -> Any:
+    def counted(self: Backend) -> Any:
         taken.append(1)
         return connection(self)
 
-    monkeypatch.setattr(Surface, "connection", counted)
+    monkeypatch.setattr(Backend, "connection", counted)
     headers = acme.signed(BODY, stage.clock.now())
     async with open_to(shop(stage.dsn, tasks, acme)) as visitor:
         forged = [visitor.post(PLACE, content=BODY, headers={}) for _ in range(50)]
@@ -176,7 +176,7 @@ async def test_what_does_not_commit_is_not_answered_as_if_it_had(
 async def test_a_database_that_is_away_makes_the_provider_send_again(
     tasks: ms.Registry, acme: Provider, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainspring.web.surface.CONNECTION_PATIENCE_S", 0.3)
+    monkeypatch.setattr("mainspring.web.backend.CONNECTION_PATIENCE_S", 0.3)
     async with open_to(shop("postgresql://ada:hunter2@127.0.0.1:1/shop", tasks, acme)) as visitor:
         answer = await visitor.post(PLACE, content=BODY, headers=acme.signed(BODY, stage.clock.now()))
 

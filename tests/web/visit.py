@@ -1,4 +1,4 @@
-"""Visitors of a surface: in this process by ASGI, or over a real socket."""
+"""Visitors of an HTTP application: in this process by ASGI, or over a real socket."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def visiting(
 
 @asynccontextmanager
 async def open_to(app: ms.App, **how: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of the surface of an application, with the secret known there."""
+    """A client of an application over HTTP, with the secret known there."""
     async with visiting(create(app, **{"secret": SECRET} | how)) as visitor:
         yield visitor
 

@@ -18,7 +18,7 @@ from mainspring.sandbox.stripe.post import Letter, Lost
 
 if TYPE_CHECKING:
     from mainspring.sandbox.server import Sandbox
-    from mainspring.web.surface import Surface
+    from mainspring.web.backend import Backend
 
 DELAY: Final = timedelta(seconds=2)  # as with Stripe itself: later than the answer to the charge
 INBOUND: Final = "/v1/inbound/"
@@ -43,7 +43,7 @@ class Courier:
         self._sandbox, self._app = sandbox, app
         self._lock, self._numbers = threading.Lock(), count()
         self._due: list[tuple[datetime, int, str]] = []  # when, in which order, and the id of the delivery
-        self._surface: Surface | None = None
+        self._backend: Backend | None = None
         self._sources = [source for block in app.blocks for source in block.inbound]
         stripe = sandbox.stripe
         stripe.settings.webhook_delay = delay.total_seconds()
@@ -79,11 +79,11 @@ class Courier:
 
     def close(self) -> None:
         """Let go of the application's database; the sandbox does it when it stops or is reset."""
-        surface, self._surface = self._surface, None
+        backend, self._backend = self._backend, None
         with self._lock:
             self._due.clear()
-        if surface is not None:
-            self._sandbox.run(surface.close())
+        if backend is not None:
+            self._sandbox.run(backend.close())
 
     def __enter__(self) -> Self:
         return self
@@ -112,12 +112,12 @@ class Courier:
     async def _hand_over(self, letter: Letter) -> int:
         """What the application's own server would answer."""
         from mainspring.web.answers import answer_to  # 40 ms, for those who receive something
+        from mainspring.web.backend import Backend
         from mainspring.web.inbound import InboundReceiver
-        from mainspring.web.surface import Surface
 
-        if self._surface is None:
-            self._surface = Surface(self._app, None)
-            self._receiver = InboundReceiver(self._surface, self._sources)
+        if self._backend is None:
+            self._backend = Backend(self._app, None)
+            self._receiver = InboundReceiver(self._backend, self._sources)
         path = urlsplit(letter.url).path
         if not path.startswith(INBOUND):
             return 404

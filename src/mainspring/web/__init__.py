@@ -1,4 +1,4 @@
-"""The HTTP surface: health, metrics, the run endpoint, providers' webhooks, and your own routes.
+"""The HTTP backend: health, metrics, the run endpoint, providers' webhooks, and your own routes.
 
 `mainspring serve` serves it; `create` makes the ASGI application, to be served or mounted. Needs
 `pip install mainspring[web]`.

@@ -14,13 +14,13 @@ from starlette.routing import BaseRoute, Route
 from mainspring.app import App
 from mainspring.errors import ConfigurationError, MainspringError
 from mainspring.web.answers import failed, refused
+from mainspring.web.backend import Backend
 from mainspring.web.guard import Guard
 from mainspring.web.health import Ready, live
 from mainspring.web.inbound import LARGEST_INBOUND_BODY, InboundReceiver
 from mainspring.web.metrics import Scrape
 from mainspring.web.runs import Run, RunsUnderWay
 from mainspring.web.secret import known_secret
-from mainspring.web.surface import Surface
 
 GRACE = timedelta(seconds=30)
 
@@ -28,7 +28,7 @@ GRACE = timedelta(seconds=30)
 def create(
     app: App, *, secret: str | None = None, largest: int = LARGEST_INBOUND_BODY, grace: timedelta = GRACE
 ) -> Starlette:
-    """The HTTP surface of an application, mountable under any prefix.
+    """The HTTP application of an application, mountable under any prefix.
 
     ::
 
@@ -38,8 +38,8 @@ def create(
     only. `largest` bounds the body of a request, in bytes; `grace` is how long a stop waits for runs.
     """
     known = known_secret(secret)
-    surface = Surface(app, known)
-    runs = RunsUnderWay(surface)
+    backend = Backend(app, known)
+    runs = RunsUnderWay(backend)
     others = [*app.routes, *(route for block in app.blocks for route in block.routes())]
     wanted = [route for route in others if isinstance(route, Run)]
     if wanted and known is None:
@@ -51,8 +51,8 @@ def create(
     routes: list[BaseRoute] = [
         Route("/v1/health/live", live),
         Route("/v1/health/ready", Ready(app, checks).answer),
-        Route("/metrics", Scrape(surface).answer),
-        Route("/v1/inbound/{provider}", InboundReceiver(surface, sources).answer, methods=["POST"]),
+        Route("/metrics", Scrape(backend).answer),
+        Route("/v1/inbound/{provider}", InboundReceiver(backend, sources).answer, methods=["POST"]),
         *(runs.route(run) for run in wanted),
         *(route for route in others if not isinstance(route, Run)),
     ]
@@ -64,7 +64,7 @@ def create(
             yield
         finally:
             await runs.close(grace)
-            await surface.close()
+            await backend.close()
 
     made = Starlette(
         routes=routes,

@@ -23,7 +23,7 @@ from mainspring.errors import ConfigurationError
 from mainspring.events import JobEnqueued, enqueued, tell
 from mainspring.job import DEFAULT_ORG, NewJob
 from mainspring.web.answers import Json
-from mainspring.web.surface import Surface
+from mainspring.web.backend import Backend
 
 log = logging.getLogger("mainspring.web")
 
@@ -34,8 +34,8 @@ READING = 10.0  # seconds for a body to arrive
 class InboundReceiver:
     """Takes the webhooks of every provider that the blocks know."""
 
-    def __init__(self, surface: Surface, sources: Sequence[Inbound]) -> None:
-        self._surface = surface
+    def __init__(self, backend: Backend, sources: Sequence[Inbound]) -> None:
+        self._backend = backend
         self._sources: dict[str, Inbound] = {}
         for source in sources:
             if self._sources.setdefault(source.name, source) is not source:
@@ -52,13 +52,13 @@ class InboundReceiver:
     async def receive(self, provider: str, headers: Mapping[str, str], body: bytes) -> None:
         """Verify an event by the database's time, and record it once with its job; `headers` have lower-case names."""
         source = self._source(provider)
-        received = self._verified(source, headers, body, await self._surface.now())
+        received = self._verified(source, headers, body, await self._backend.now())
         job = self._job(source, received)
         if job is not None and job.org_id is not None:
             received = replace(received, org_id=job.org_id)  # where the job looks for it
-        async with self._surface.connection() as conn:
+        async with self._backend.connection() as conn:
             told = await self._keep(conn, source.name, received, job)
-        tell(self._surface.observers, told)  # after the commit
+        tell(self._backend.observers, told)  # after the commit
 
     def _source(self, provider: str) -> Inbound:
         source = self._sources.get(provider)
@@ -87,7 +87,7 @@ class InboundReceiver:
         except Exception as error:  # what came cannot be read; nobody's 500
             log.warning("webhook of %s cannot be read", source.name, exc_info=error, extra={"action": "refuse"})
             raise HTTPException(400, "The webhook cannot be read") from None
-        org = received.org_id or self._surface.app.caller.org_id or DEFAULT_ORG
+        org = received.org_id or self._backend.app.caller.org_id or DEFAULT_ORG
         return replace(received, org_id=org)
 
     def _job(self, source: Inbound, received: Received) -> NewJob | None:
@@ -96,7 +96,7 @@ class InboundReceiver:
             return None
         assert received.org_id is not None
         job = job if job.org_id is not None else job.for_org(received.org_id)
-        return complete([job], self._surface.app.caller)[0]
+        return complete([job], self._backend.app.caller)[0]
 
     async def _keep(
         self, conn: AsyncConnection, provider: str, received: Received, job: NewJob | None
@@ -104,10 +104,10 @@ class InboundReceiver:
         """Record the event and enqueue its job, both or none; returns what is to be told."""
         try:
             async with async_bound(conn, received.org_id):
-                flow = receive(self._surface.sql, provider, received, job)
+                flow = receive(self._backend.sql, provider, received, job)
                 if not await run_async(async_psycopg_door(conn), flow) or job is None:
                     return []
-                answer = await self._surface.client.enqueue(job, conn=conn)
+                answer = await self._backend.client.enqueue(job, conn=conn)
         except (psycopg.DataError, UnicodeError):  # a NUL or half a surrogate: the database has no room for it
             raise HTTPException(400, "The webhook cannot be stored") from None
         return [enqueued(job, answer.state)] if answer.answer == "created" else []

@@ -10,20 +10,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mainspring.web.answers import unauthorized
-from mainspring.web.surface import Surface
+from mainspring.web.backend import Backend
 
 
 class Scrape:
     """Shows what was counted here, and the state of the database; one look at a time, however many ask."""
 
-    def __init__(self, surface: Surface) -> None:
-        self._surface, self._one = surface, asyncio.Lock()
+    def __init__(self, backend: Backend) -> None:
+        self._backend, self._one = backend, asyncio.Lock()
         self._registry = CollectorRegistry()
-        self._registry.register(surface.metrics)
+        self._registry.register(backend.metrics)
 
     async def answer(self, request: Request) -> Response:
         """Answer in Prometheus' text."""
-        if not self._surface.may_look(request):
+        if not self._backend.may_look(request):
             return unauthorized()
         async with self._one:
             text = await asyncio.to_thread(generate_latest, self._registry)

@@ -17,7 +17,7 @@ from mainspring.app import BUDGET
 from mainspring.checks import check_number, check_span
 from mainspring.errors import ConfigurationError, MainspringError
 from mainspring.web.answers import Json, refusal, unauthorized
-from mainspring.web.surface import Surface
+from mainspring.web.backend import Backend
 from mainspring.worker.run_due import MOST_RUN_DUE, RUN_DUE_JOBS, RunDue, Summary
 
 log = logging.getLogger("mainspring.web")
@@ -58,8 +58,8 @@ class Run:
 class RunsUnderWay:
     """The runs under way. They belong to this process, not to their callers: who hangs up aborts nothing."""
 
-    def __init__(self, surface: Surface) -> None:
-        self._surface = surface
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
         self._under_way: dict[asyncio.Task[Summary], RunDue] = {}
         self._closing = False
 
@@ -72,7 +72,7 @@ class RunsUnderWay:
         return Route(run.path, answer, methods=["POST", "GET"])
 
     async def _answer(self, run: Run, request: Request) -> Response:
-        if not self._surface.trusts(request, token=run.token):
+        if not self._backend.trusts(request, token=run.token):
             log.warning("run refused: the secret is missing or wrong", extra={"action": "refuse"})
             return unauthorized()
         if request.method == "HEAD":  # it came with GET, but promises to change nothing
@@ -81,15 +81,15 @@ class RunsUnderWay:
             return refusal(503, "STOPPING", "This process stops; call again.")
         due = self._due(run)
         if len(self._under_way) >= AT_ONCE:
-            async with self._surface.connection() as conn:
+            async with self._backend.connection() as conn:
                 as_of, remaining = await due.remaining(conn)
             return _reply(0, remaining, as_of)
         summary = await asyncio.shield(self._begin(due, run.budget))
         return _reply(summary.processed, summary.remaining, summary.as_of)
 
     def _due(self, run: Run) -> RunDue:
-        app = self._surface.app
-        about = app._working() | {"observers": self._surface.observers}
+        app = self._backend.app
+        about = app._working() | {"observers": self._backend.observers}
         dsn, registry = app.dsn, app.registry
         return RunDue(dsn, registry, limit=run.limit, concurrency=run.concurrency, queues=run.queues, **about)
 

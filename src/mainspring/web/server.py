@@ -1,4 +1,4 @@
-"""Serving the surface by uvicorn, on loopback unless a secret protects it."""
+"""Serving the HTTP application by uvicorn, on loopback unless a secret protects it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from mainspring.app import App
 from mainspring.errors import ConfigurationError
 from mainspring.web.application import GRACE, create
+from mainspring.web.backend import is_loopback
 from mainspring.web.inbound import LARGEST_INBOUND_BODY
 from mainspring.web.secret import known_secret
-from mainspring.web.surface import is_loopback
 
 log = logging.getLogger("mainspring.web")
 
@@ -34,7 +34,7 @@ SERVER_STOP_S = 15  # seconds beyond the grace period for runs to be given back 
 
 
 class Server:
-    """One process that serves an application's surface until it is stopped.
+    """One process that serves an application over HTTP until it is stopped.
 
     ::
 
@@ -63,8 +63,8 @@ class Server:
         self._host, self._port, self._grace, self._proxies = host, port, grace, list(proxies)
         self._open = known_secret(secret) is None
         self._socket: socket.socket | None = None
-        self.surface = create(app, secret=secret, largest=largest, grace=grace)
-        self._uvicorn = _Uvicorn(self._config(), self.surface, grace)
+        self.http_app = create(app, secret=secret, largest=largest, grace=grace)
+        self._uvicorn = _Uvicorn(self._config(), self.http_app, grace)
 
     def listen(self) -> str:
         """Take the port, and return the address."""
@@ -109,7 +109,7 @@ class Server:
 
     def _config(self) -> uvicorn.Config:
         return uvicorn.Config(
-            self.surface,
+            self.http_app,
             http=_HttpConnection,  # by h11: the stricter parser, and the same one everywhere
             lifespan="on",
             log_config=None,
@@ -168,13 +168,13 @@ class _HttpConnection(H11Protocol):
 class _Uvicorn(uvicorn.Server):
     """Uvicorn whose runs stop claiming as soon as it is asked to stop, and which leaves signals to us."""
 
-    def __init__(self, config: uvicorn.Config, surface: Starlette, grace: timedelta) -> None:
+    def __init__(self, config: uvicorn.Config, http_app: Starlette, grace: timedelta) -> None:
         super().__init__(config)
-        self._surface, self._grace = surface, grace
+        self._http_app, self._grace = http_app, grace
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Wait for what is under way; in a hurry, give it back."""
-        runs = self._surface.state.runs
+        runs = self._http_app.state.runs
         closing = asyncio.create_task(runs.close(self._grace))
         await super().shutdown(sockets)
         if self.force_exit:

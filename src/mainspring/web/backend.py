@@ -31,7 +31,7 @@ ANSWER = 10.0  # seconds for what is then asked on it
 FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
 
-class Surface:
+class Backend:
     """Opened by its first use, so that it may be mounted where nobody runs its lifespan."""
 
     def __init__(self, app: App, secret: CronSecret | None) -> None:
