@@ -19,7 +19,7 @@ from mainspring.contrib.stripe import Money, Stripe
 from mainspring.embedded import Cluster
 from mainspring.sandbox.environment import environment
 from mainspring.simulate import Simulated, SimulatedAttempt, TimelineEntry, simulate
-from mainspring.simulate.here import only_here
+from mainspring.simulate.loopback import loopback_only
 
 START = datetime(2026, 3, 25, 9, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -127,7 +127,7 @@ def test_addresses_are_refused_in_both_colours_and_only_inside() -> None:
     async def reach() -> None:
         await asyncio.open_connection("203.0.113.1", 443)
 
-    with only_here("host=db.example.com hostaddr=203.0.113.7"):
+    with loopback_only("host=db.example.com hostaddr=203.0.113.7"):
         with pytest.raises(ConnectionRefusedError, match="nobody beyond this machine, such as 203"):
             asyncio.run(reach())
         with pytest.raises(socket.gaierror, match=r"such as api\.twilio\.com"):

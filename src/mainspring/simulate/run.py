@@ -17,7 +17,7 @@ from mainspring.db.schema import Sql, render
 from mainspring.errors import ConfigurationError
 from mainspring.simulate.chance import Chance
 from mainspring.simulate.clockwork import SAME, Clockwork
-from mainspring.simulate.here import only_here
+from mainspring.simulate.loopback import loopback_only
 from mainspring.simulate.messages import Messages
 from mainspring.simulate.providers import SimulatedClock, SimulatedProviders, providers
 from mainspring.simulate.scratch import QUICKEN, scratch
@@ -70,7 +70,7 @@ def simulate(
     chance = Chance(seed)
     with (
         scratch(dsn, keep=keep) as database,
-        only_here(database.dsn),
+        loopback_only(database.dsn),
         providers(SimulatedClock(start), seed) as others,
         chance.ruling(),
         _quiet(),

@@ -16,7 +16,7 @@ log = logging.getLogger("mainspring.simulate")
 
 
 @contextmanager
-def only_here(dsn: str) -> Iterator[None]:
+def loopback_only(dsn: str) -> Iterator[None]:
     """Inside the block Python's sockets connect to this machine alone, and to the server of the scratch database."""
     given = conninfo_to_dict(dsn)
     known = {host for name in ("host", "hostaddr") for host in str(given.get(name) or "").split(",")}
@@ -31,14 +31,14 @@ def only_here(dsn: str) -> Iterator[None]:
 
     def found(host: Any, *args: Any, **how: Any) -> Any:
         name = host.decode() if isinstance(host, bytes) else host
-        if name is not None and name not in known and not is_here(name):
+        if name is not None and name not in known and not is_this_machine(name):
             raise socket.gaierror(socket.EAI_NONAME, refused(name))
         places = find(host, *args, **how)
         known.update(str(place[4][0]) for place in places if name in known)
         return places
 
     def connected(self: socket.socket, address: Any) -> None:
-        if not (self.family == socket.AF_UNIX or address[0] in known or is_here(address[0])):
+        if not (self.family == socket.AF_UNIX or address[0] in known or is_this_machine(address[0])):
             raise ConnectionRefusedError(errno.ECONNREFUSED, refused(address[0]))
         connect(self, address)
 
@@ -56,10 +56,10 @@ def only_here(dsn: str) -> Iterator[None]:
         _patch(find, connect, connect_ex)
 
 
-def is_here(host: str) -> bool:
+def is_this_machine(host: str) -> bool:
     """Whether a host is this machine, by its letters.
 
-    >>> [is_here(host) for host in ("127.0.0.1", "::1", "localhost", "api.stripe.com", "10.0.0.1")]
+    >>> [is_this_machine(host) for host in ("127.0.0.1", "::1", "localhost", "api.stripe.com", "10.0.0.1")]
     [True, True, True, False, False]
     """
     try:
