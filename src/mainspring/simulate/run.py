@@ -22,9 +22,9 @@ from mainspring.simulate.messages import Messages
 from mainspring.simulate.providers import SimulatedClock, SimulatedProviders, providers
 from mainspring.simulate.scratch import QUICKEN, scratch
 from mainspring.simulate.timeline import Tally, TimelineEntry, Totals
+from mainspring.virtual.calling_thread import run_from_thread
 from mainspring.virtual.clock import Clock
 from mainspring.virtual.databases import Database, install, take
-from mainspring.virtual.here import run_here
 from mainspring.virtual.runner import running
 from mainspring.virtual.tasks import DeclaredTasks
 from mainspring.virtual.visitor import Visitors
@@ -78,7 +78,7 @@ def simulate(
         app = load()
         others.meet(app)
         _prepare(app, database, chance, start)
-        totals = run_here(
+        totals = run_from_thread(
             lambda threads: _move(threads, app, database, chance, others, start, end, tell, zone, maintenance)
         )
         return Simulated(totals, database.dsn)

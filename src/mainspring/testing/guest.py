@@ -12,7 +12,7 @@ from mainspring.db.schema import Sql
 from mainspring.db.statement import Dialogue
 from mainspring.errors import ConfigurationError
 from mainspring.testing.enqueued import EnqueuedVerbs
-from mainspring.virtual.here import run_here
+from mainspring.virtual.calling_thread import run_from_thread
 from mainspring.virtual.joined import AsyncView, Joined, View, join, join_async, refresh
 from mainspring.virtual.ran import Drained
 from mainspring.virtual.runner import MOST_DRAINED, Runner
@@ -43,7 +43,7 @@ class Guest(EnqueuedVerbs):
         """Run everything that is due, inside of the transaction; see `drain`."""
         pgconn = join(self._conn)
         try:
-            return run_here(
+            return run_from_thread(
                 lambda threads: self._drain(pgconn, threads, queue=queue, raise_errors=raise_errors, limit=limit)
             )
         finally:

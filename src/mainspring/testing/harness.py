@@ -30,8 +30,8 @@ from mainspring.job import Claim, Job, NewJob
 from mainspring.job import Enqueued as Answer
 from mainspring.testing.enqueued import EnqueuedVerbs, name_of
 from mainspring.testing.working import Working
+from mainspring.virtual.calling_thread import run_from_thread
 from mainspring.virtual.clock import Clock
-from mainspring.virtual.here import run_here
 from mainspring.virtual.joined import AsyncView
 from mainspring.virtual.ran import Drained, Ran
 from mainspring.virtual.runner import MOST_DRAINED, Runner, running
@@ -342,7 +342,7 @@ class Harness(EnqueuedVerbs):
             async with self._runner(threads, queue) as runner:
                 return await go(runner)
 
-        return run_here(main)
+        return run_from_thread(main)
 
     async def _in_loop(self, go: Callable[[Runner], Awaitable[T]], queue: str | None = None) -> T:
         with ThreadPoolExecutor(1) as threads:

@@ -18,7 +18,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Here(Executor):
+class CallingThread(Executor):
     """Calls what is submitted in the thread that waits in `serve`."""
 
     def __init__(self) -> None:
@@ -45,9 +45,9 @@ class Here(Executor):
             self._calls.get()()
 
 
-def run_here(main: Callable[[Executor], Coroutine[Any, Any, T]]) -> T:
+def run_from_thread(main: Callable[[Executor], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine function to its end; it is given an executor that calls in this thread."""
-    here = Here()
+    caller = CallingThread()
     loop: asyncio.AbstractEventLoop | None = None
     task: asyncio.Task[T] | None = None
 
@@ -56,17 +56,17 @@ def run_here(main: Callable[[Executor], Coroutine[Any, Any, T]]) -> T:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         asgiref = sys.modules.get("asgiref.sync")
         if asgiref is None:
-            return await main(here)
-        asgiref.AsyncToSync.loop_thread_executors[loop] = here  # as `async_to_sync` does for its own loop
+            return await main(caller)
+        asgiref.AsyncToSync.loop_thread_executors[loop] = caller  # as `async_to_sync` does for its own loop
         try:
-            return await main(here)
+            return await main(caller)
         finally:
             del asgiref.AsyncToSync.loop_thread_executors[loop]
 
     with ThreadPoolExecutor(1, thread_name_prefix="mainspring.testing") as thread:
         done = thread.submit(contextvars.copy_context().run, asyncio.run, wrapped())
         try:
-            here.serve(until=done)
+            caller.serve(until=done)
         except BaseException:  # Ctrl-C
             if loop is not None and task is not None:
                 loop.call_soon_threadsafe(task.cancel)
