@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from mainspring.app import App
 from mainspring.errors import MainspringError
 from mainspring.sandbox.environment import WEBHOOK_SECRET
-from mainspring.sandbox.stripe.post import Letter, Lost
+from mainspring.sandbox.stripe.post import Lost, WebhookRequest
 
 if TYPE_CHECKING:
     from mainspring.sandbox.server import Sandbox
@@ -99,7 +99,7 @@ class Courier:
                 continue
             carried += 1
             try:
-                status, error = await self._hand_over(post.letter(delivery)), None
+                status, error = await self._hand_over(post.request(delivery)), None
             except Lost as lost:
                 status, error = None, str(lost)
             post.carried(id, status, error)
@@ -109,7 +109,7 @@ class Courier:
         with self._lock:
             return heapq.heappop(self._due)[2] if self._due and self._due[0][0] <= now else None
 
-    async def _hand_over(self, letter: Letter) -> int:
+    async def _hand_over(self, request: WebhookRequest) -> int:
         """What the application's own server would answer."""
         from mainspring.web.answers import answer_to  # 40 ms, for those who receive something
         from mainspring.web.backend import Backend
@@ -118,12 +118,12 @@ class Courier:
         if self._backend is None:
             self._backend = Backend(self._app, None)
             self._receiver = InboundReceiver(self._backend, self._sources)
-        path = urlsplit(letter.url).path
+        path = urlsplit(request.url).path
         if not path.startswith(INBOUND):
             return 404
-        headers = {name.lower(): value for name, value in letter.headers.items()}
+        headers = {name.lower(): value for name, value in request.headers.items()}
         try:
-            await self._receiver.receive(path.removeprefix(INBOUND), headers, letter.body)
+            await self._receiver.receive(path.removeprefix(INBOUND), headers, request.body)
         except HTTPException as refused:
             return refused.status_code
         except MainspringError as error:

@@ -48,7 +48,7 @@ def signature(secret: str, at: int, body: str) -> str:
     return f"t={at},v1={mac.hexdigest()}"
 
 
-class Letter(NamedTuple):
+class WebhookRequest(NamedTuple):
     """What arrives at an endpoint."""
 
     url: str
@@ -124,7 +124,7 @@ class Post:
         found = self._stripe.world.ledger.get("webhook", id)
         return found.body if found is not None and found.body["state"] == "waiting" else None
 
-    def letter(self, delivery: dict[str, Any]) -> Letter:
+    def request(self, delivery: dict[str, Any]) -> WebhookRequest:
         """What arrives if a delivery is carried now, signed now; or Lost."""
         if delivery["attempts"] < delivery["failures"]:
             raise Lost("a failure that was wished for")
@@ -142,7 +142,7 @@ class Post:
             "Stripe-Signature": signed,
             "User-Agent": "Stripe/1.0",
         }
-        return Letter(delivery["url"], headers, body.encode())
+        return WebhookRequest(delivery["url"], headers, body.encode())
 
     def carried(self, id: str, status: int | None, error: str | None) -> None:
         """How a delivery went: the receiver's status, or what went wrong; what failed is tried again later."""
@@ -233,9 +233,9 @@ class Post:
         """The receiver's status, or what went wrong."""
         assert self._client is not None  # while the server runs
         try:
-            letter = self.letter(delivery)
+            request = self.request(delivery)
             async with asyncio.timeout(self._stripe.settings.webhook_timeout):
-                answer = await self._client.post(letter.url, content=letter.body, headers=letter.headers)
+                answer = await self._client.post(request.url, content=request.body, headers=request.headers)
         except Lost as lost:
             return None, str(lost)
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError) as error:
