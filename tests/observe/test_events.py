@@ -188,10 +188,10 @@ async def test_what_had_committed_when_its_answer_was_lost_is_told_as_what_it_wa
 
     worker = stage.worker(tasks)
     await worker.start()
-    talk, lost = worker._parts.exchange._send, list[int]()
+    send, lost = worker._parts.exchange._send, list[int]()
 
     async def deaf(*args: Any) -> Any:
-        answer = await talk(*args)
+        answer = await send(*args)
         if args[1].outcomes and not lost:
             lost.append(len(args[1].outcomes))
             raise psycopg.OperationalError("the answer was lost")

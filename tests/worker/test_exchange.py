@@ -23,12 +23,12 @@ BACKENDS = "application_name like 'mainspring worker%%' and datname = current_da
 NEVER = timedelta(seconds=600)  # a poll interval that no test waits for
 
 
-def after_talk(worker: Worker, monkeypatch: pytest.MonkeyPatch, then: Callable[[Any], Awaitable[None]]) -> None:
+def after_send(worker: Worker, monkeypatch: pytest.MonkeyPatch, then: Callable[[Any], Awaitable[None]]) -> None:
     """Let something happen between a commit and the arrival of its answer; it gets the claims of the answer."""
-    talk = worker._parts.exchange._send
+    send = worker._parts.exchange._send
 
     async def disturbed(*args: Any) -> Any:
-        answer = await talk(*args)
+        answer = await send(*args)
         await then([job for found in answer.found for job in found.jobs])
         return answer
 
@@ -225,7 +225,7 @@ async def test_draining_does_not_end_on_a_look_from_before_a_follow_up_came(
     await stage.enqueue(work.job())
     worker = stage.worker(tasks, exchanges=1)
     await worker.start()
-    after_talk(worker, monkeypatch, delay)
+    after_send(worker, monkeypatch, delay)
     async with asyncio.timeout(10):
         await worker._parts.exchange.idle.wait()
     await worker.stop()
@@ -305,7 +305,7 @@ async def test_a_claim_whose_answer_was_lost_is_given_back_without_burning_an_at
             raise psycopg.OperationalError("the connection was cut while the answer was on its way")
 
     async with stage.work(tasks, batch=10, concurrency=10) as worker:
-        after_talk(worker, monkeypatch, lose)
+        after_send(worker, monkeypatch, lose)
         await stage.enqueue_many([work.job(n=n) for n in range(50)])
         await stage.until(lambda: stage.one("select count(*) from mainspring.finished") == 50)
 
@@ -329,7 +329,7 @@ async def test_a_claim_that_commits_after_its_loss_was_cleared_up_is_given_back_
             raise psycopg.OperationalError("the connection was cut")
 
     async with stage.work(tasks, lease=timedelta(seconds=3), renew_every=timedelta(seconds=1)) as worker:
-        after_talk(worker, monkeypatch, lose)
+        after_send(worker, monkeypatch, lose)
         worker._parts.state.signal.hint()
         await stage.until(lambda: bool(lost) and not worker._parts.exchange.unsure)
         with stage.conn.transaction():  # nobody else may have it in between
@@ -359,7 +359,7 @@ async def test_a_claim_that_is_still_under_way_is_not_taken_for_a_lost_one(
             await go.wait()
 
     async with stage.work(tasks) as worker:
-        after_talk(worker, monkeypatch, delay)
+        after_send(worker, monkeypatch, delay)
         job = await stage.enqueue(work.job())
         await asyncio.wait_for(arrived.wait(), 5)
         worker._parts.exchange._unsure = True
@@ -393,7 +393,7 @@ async def test_outcomes_whose_answer_was_lost_are_sent_again_and_count_once(
             raise psycopg.OperationalError("cut")
 
     async with stage.work(tasks) as worker:
-        after_talk(worker, monkeypatch, lose)
+        after_send(worker, monkeypatch, lose)
         jobs = [await stage.enqueue(work.job(way=way)) for way in ("succeed", "fail")]
         assert [await stage.result(job) for job in jobs] == ["succeed", "fail"]
 
@@ -430,13 +430,13 @@ async def test_an_outcome_is_not_blamed_for_the_claim_that_failed_beside_it(
 
     worker = stage.worker(tasks, concurrency=1, batch=1, exchanges=1)
     await worker.start()
-    talk = worker._parts.exchange._send
+    send = worker._parts.exchange._send
 
     async def refuse(conn: Any, request: ExchangeRequest) -> Any:
         if len(request.outcomes) == 1 and request.asks and len(failed) < 3:
             failed.append(1)
             raise psycopg.errors.InsufficientPrivilege("claim: permission denied")
-        return await talk(conn, request)
+        return await send(conn, request)
 
     monkeypatch.setattr(worker._parts.exchange, "_send", refuse)
     jobs = await stage.enqueue_many([work.job() for _ in range(10)])
@@ -461,7 +461,7 @@ async def test_an_error_of_our_own_does_not_end_the_exchange(
             raise KeyError("a bug")
 
     async with stage.work(tasks) as worker:
-        after_talk(worker, monkeypatch, bug)
+        after_send(worker, monkeypatch, bug)
         await stage.until(lambda: len(failed) == 2)
         assert await stage.result(await stage.enqueue(work.job())) == "done"
 
@@ -517,7 +517,7 @@ async def test_an_idle_worker_with_every_kind_of_handler_polls_no_more_often_tha
         polls.append(1)
 
     async with stage.work(tasks, poll_interval=timedelta(milliseconds=100)) as worker:
-        after_talk(worker, monkeypatch, count)
+        after_send(worker, monkeypatch, count)
         await stage.result(await stage.enqueue(in_loop.job()))
         await stage.result(await stage.enqueue(in_thread.job()))
         first, second = worker._parts.exchange._crews
@@ -546,7 +546,7 @@ async def test_a_worker_that_starts_on_a_backlog_in_one_of_its_queues_never_clai
     stage.clock.advance(minutes=1)  # it is older than any margin
     queues = dict.fromkeys(("q:default", "q:critical", "q:exports", "q:planning", "q:maintenance", "q:other"), 1)
     async with stage.work(tasks, exchanges=1, queues=queues) as worker:
-        after_talk(worker, monkeypatch, count)  # it has not said anything yet
+        after_send(worker, monkeypatch, count)  # it has not said anything yet
         await stage.until(lambda: worker.counts["succeeded"] == 2000)
 
     assert sum(taken) == 2000

@@ -25,17 +25,17 @@ from mainspring.worker.tracker import trust
 pytestmark = pytest.mark.anyio
 
 SHORT: dict[str, Any] = {"lease": timedelta(seconds=0.8), "renew_every": timedelta(seconds=0.2)}
-Talk = Callable[[psycopg.AsyncConnection[Any]], Awaitable[Any]]
+Ask = Callable[[psycopg.AsyncConnection[Any]], Awaitable[Any]]
 
 
 def disturb(worker: Worker, monkeypatch: pytest.MonkeyPatch, renewal: Callable[[], Awaitable[None]]) -> None:
     """Let something happen before each renewal."""
     use = worker._parts.connection.use
 
-    async def disturbed(talk: Talk) -> Any:
-        if getattr(talk, "__name__", "") == "renew":
+    async def disturbed(ask: Ask) -> Any:
+        if getattr(ask, "__name__", "") == "renew":
             await renewal()
-        return await use(talk)
+        return await use(ask)
 
     monkeypatch.setattr(worker._parts.connection, "use", disturbed)
 

@@ -119,10 +119,10 @@ async def test_a_claim_that_is_under_way_when_the_stop_comes_is_given_back_unsta
 
     worker = stage.worker(tasks)
     await worker.start()
-    talk = worker._parts.exchange._send
+    send = worker._parts.exchange._send
 
     async def slow(*args: Any) -> Any:
-        answer = await talk(*args)
+        answer = await send(*args)
         if any(found.jobs for found in answer.found):
             claimed.set()
             await go.wait()

@@ -256,9 +256,9 @@ class Clockwork(Runner):
         self._messages.send()
         return (epoch,) in (answer.rows or [])
 
-    async def _use(self, talk: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def _use(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
         self._messages.send()
-        return await talk(self._own)
+        return await ask(self._own)
 
 
 class _SimulatedFiring(Firing):

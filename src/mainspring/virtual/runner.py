@@ -163,8 +163,8 @@ class Runner:
         moves = self._outbox.moves
         return self._executor.raised, moves[-1][1] if moves and moves[-1][0] is attempt else None
 
-    async def _use(self, talk: Callable[[Any], Awaitable[Any]]) -> Any:
-        return await talk(self._view)
+    async def _use(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+        return await ask(self._view)
 
     async def fire(self) -> None:
         """Fire the schedules that are due, as a scheduler does; those that are declared are written first."""
