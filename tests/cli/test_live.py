@@ -29,8 +29,8 @@ def test_in_a_terminal_how_things_stand_is_one_line_that_never_mixes_with_others
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("NO_COLOR", "1")
     screen = Screen()
-    screen.stand("12:00:00  1 done · 2 later")
-    screen.stand("12:00:01  1 done · 2 later")
+    screen.status("12:00:00  1 done · 2 later")
+    screen.status("12:00:01  1 done · 2 later")
     screen.say("a line")
     screen.clear()
     clear = "\r\x1b[K"
@@ -47,12 +47,12 @@ def test_in_a_file_it_is_said_when_nothing_else_was_for_a_while(monkeypatch: pyt
     screen.say("a line")
     for second in range(25):
         clock[0] += 1
-        screen.stand(f"quiet for {second + 1} s")
+        screen.status(f"quiet for {second + 1} s")
     assert paper.getvalue() == "a line\nquiet for 11 s\nquiet for 22 s\n"
 
 
 def test_who_wants_json_hears_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen(silent=True)
     screen.say("a line")
-    screen.stand("how things stand")
+    screen.status("how things stand")
     assert capsys.readouterr().out == ""

@@ -56,7 +56,7 @@ class Screen:
             from rich.console import Console
 
             self._console = Console(highlight=False, markup=False, soft_wrap=True)
-        self._standing = False
+        self._has_status = False
         self._said = time.monotonic()
 
     def say(self, text: str, style: str = "") -> None:
@@ -70,7 +70,7 @@ class Screen:
         else:
             print(text, flush=True)
 
-    def stand(self, text: str) -> None:
+    def status(self, text: str) -> None:
         """How things stand, until the next line; where it would stay, only if nothing was said for a while."""
         if self._silent:
             return
@@ -80,13 +80,13 @@ class Screen:
             return
         self.clear()
         self._console.print(text[: self._console.width - 1], style="dim", end="")
-        self._standing = True
+        self._has_status = True
 
     def clear(self) -> None:
         """Take away what stands below the lines."""
-        if self._standing:
+        if self._has_status:
             print("\r\x1b[K", end="", flush=True)
-            self._standing = False
+            self._has_status = False
 
 
 class Live:
@@ -160,9 +160,9 @@ class Live:
         self._done += seen.count
         self._retried += moment.retried
         self._dead += moment.dead
-        return self._screen.stand(self._standing(moment, seen))
+        return self._screen.status(self._status_line(moment, seen))
 
-    def _standing(self, p: Pulse, seen: EndedGroup) -> str:
+    def _status_line(self, p: Pulse, seen: EndedGroup) -> str:
         """How things stand since the beginning, in one line."""
         counts = {"retried": self._retried, "dead": self._dead, "running": p.running, "waiting": p.ready}
         parts = [f"{self._done:,} done", *(f"{count:,} {name}" for name, count in counts.items() if count)]

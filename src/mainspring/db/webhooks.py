@@ -185,7 +185,7 @@ def _endpoints(
     return (yield from ask(Statement(sql["endpoints"], params, lambda rows: [_endpoint(row[0]) for row in rows])))
 
 
-def stand(sql: Sql, endpoint: UUID, who: Who, becomes: EndpointState, reason: str | None) -> Dialogue[bool]:
+def set_state(sql: Sql, endpoint: UUID, who: Who, becomes: EndpointState, reason: str | None) -> Dialogue[bool]:
     """Make an endpoint active, paused or disabled; False: so it was already."""
     who = yield from _owner(sql, endpoint, who)
     params = _named(endpoint, who) | {"becomes": becomes, "reason": why(reason)}

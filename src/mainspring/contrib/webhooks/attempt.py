@@ -101,7 +101,9 @@ class WebhookSender:
             await run_async(door, webhooks.record(self.sql, org, begun.id, kept, delivered=False))
             if gone:
                 with suppress(UnknownName):  # it was removed meanwhile
-                    was = await run_async(door, webhooks.stand(self.sql, begun.endpoint, Who(org), "disabled", REASON))
+                    was = await run_async(
+                        door, webhooks.set_state(self.sql, begun.endpoint, Who(org), "disabled", REASON)
+                    )
                 if was and self.disabled is not None:
                     await self._notice(ctx, conn, begun.endpoint, self.disabled)
         if was:

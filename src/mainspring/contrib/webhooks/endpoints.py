@@ -114,7 +114,7 @@ class EndpointVerbs(Verbs):
     ) -> Work[bool]:
         """Send nothing for now: deliveries wait until it is resumed; False: so it was already."""
         who = self.seam.who(org)
-        return self.seam.ask(webhooks.stand(self.seam.sql, endpoint, who, "paused", reason), conn)
+        return self.seam.ask(webhooks.set_state(self.seam.sql, endpoint, who, "paused", reason), conn)
 
     @verb
     def resume(
@@ -122,7 +122,7 @@ class EndpointVerbs(Verbs):
     ) -> Work[bool]:
         """Send again, what waits at once; False: it was active already."""
         who = self.seam.who(org)
-        return self.seam.ask(webhooks.stand(self.seam.sql, endpoint, who, "active", reason), conn)
+        return self.seam.ask(webhooks.set_state(self.seam.sql, endpoint, who, "active", reason), conn)
 
     @verb
     def remove(
