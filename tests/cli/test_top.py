@@ -25,7 +25,7 @@ from tests.db.engine import Engine
 from tests.db.test_statements import numbered, scans
 
 from mainspring.cli.board import draw
-from mainspring.db.pulse import MOST_COUNTED, Board, FailureCount, LanePulse, Mate, Pulse
+from mainspring.db.pulse import MOST_COUNTED, Board, FailureCount, LanePulse, Pulse, WorkerLoad
 from mainspring.db.schema import Sql
 
 AT = datetime(2030, 1, 31, 12, tzinfo=UTC)
@@ -40,12 +40,12 @@ def lane(name: str, **changes: Any) -> LanePulse:
     return replace(idle, **changes)
 
 
-def board(lanes: int = 2, mates: int = 2, failures: int = 2) -> Board:
+def board(lanes: int = 2, workers: int = 2, failures: int = 2) -> Board:
     return Board(
         queues=[lane(f"q:{n}", ready=n) for n in range(lanes)],
         workers=[
-            Mate(id=f"host:{n}", host="h", running=n, concurrency=100, stopping=False, seen_s=2, gone=False)
-            for n in range(mates)
+            WorkerLoad(id=f"host:{n}", host="h", running=n, concurrency=100, stopping=False, seen_s=2, gone=False)
+            for n in range(workers)
         ],
         failures=[
             FailureCount(task=f"task{n}", code="E", count=n, message="x" * 200, ago_s=n) for n in range(failures)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mainspring.cli.output import line
-from mainspring.db.pulse import MOST_COUNTED, Board, FailureCount, LanePulse, Mate, Pulse
+from mainspring.db.pulse import MOST_COUNTED, Board, FailureCount, LanePulse, Pulse, WorkerLoad
 from mainspring.text.sanitize import mask
 from mainspring.text.span import span
 
@@ -35,17 +35,17 @@ def draw(
     """One frame."""
     rows = max(height - FIXED - 1, 3)
     lanes = sorted((q for q in board.queues if q.ready or q.running or q.paused_by is not None), key=_urgency)
-    mates = sorted(board.workers, key=lambda mate: (mate.gone, -mate.running))
+    workers = sorted(board.workers, key=lambda worker: (worker.gone, -worker.running))
     # Each part gets a third at least, and what the others leave.
     share = max(rows // 3, 1)
-    most_lanes = max(share, rows - min(len(mates), share) - min(len(board.failures), share))
-    most_mates = max(share, rows - min(len(lanes), most_lanes) - min(len(board.failures), share))
-    most_failures = max(1, rows - min(max(len(lanes), 1), most_lanes) - min(max(len(mates), 1), most_mates))
+    most_lanes = max(share, rows - min(len(workers), share) - min(len(board.failures), share))
+    most_workers = max(share, rows - min(len(lanes), most_lanes) - min(len(board.failures), share))
+    most_failures = max(1, rows - min(max(len(lanes), 1), most_lanes) - min(max(len(workers), 1), most_workers))
     return Group(
         _head(name, pulse, hint),
         *_numbers(pulse, board, history),
         _section(QUEUE_COLUMNS, width, [_lane(lane) for lane in lanes[:most_lanes]], "all are idle"),
-        _section(WORKERS, width, [_mate(mate) for mate in mates[:most_mates]], "none is alive"),
+        _section(WORKERS, width, [_worker(worker) for worker in workers[:most_workers]], "none is alive"),
         _section(FAILURES, width, [_failure(failure) for failure in board.failures[:most_failures]], "nothing of late"),
     )
 
@@ -115,11 +115,11 @@ def _lane(lane: LanePulse) -> list[Any]:
     return [lane.name, _count(lane.ready), lane.running, _span(lane.oldest_s), _span(lane.target_s), state]
 
 
-def _mate(mate: Mate) -> list[Any]:
-    load = min(mate.running / mate.concurrency, 1) if mate.concurrency else 0
+def _worker(worker: WorkerLoad) -> list[Any]:
+    load = min(worker.running / worker.concurrency, 1) if worker.concurrency else 0
     bar = Text("█" * round(load * 10), "green" if load < 0.9 else "yellow") + Text("░" * (10 - round(load * 10)), "dim")
-    state = Text("gone", "red") if mate.gone else Text("stopping", "yellow") if mate.stopping else Text("")
-    return [mate.id, bar, f"{mate.running}/{mate.concurrency}", _ago(mate.seen_s), state]
+    state = Text("gone", "red") if worker.gone else Text("stopping", "yellow") if worker.stopping else Text("")
+    return [worker.id, bar, f"{worker.running}/{worker.concurrency}", _ago(worker.seen_s), state]
 
 
 def _failure(failure: FailureCount) -> list[Any]:

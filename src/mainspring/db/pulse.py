@@ -57,7 +57,7 @@ class LanePulse(msgspec.Struct, frozen=True, kw_only=True):
         return (self.oldest_s or 0) > (self.target_s or float("inf"))
 
 
-class Mate(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerLoad(msgspec.Struct, frozen=True, kw_only=True):
     """A worker, and how busy it is."""
 
     id: str
@@ -83,7 +83,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     """What `top` shows besides the pulse."""
 
     queues: list[LanePulse]
-    workers: list[Mate]
+    workers: list[WorkerLoad]
     failures: list[FailureCount]
     dead_letters: int
 
