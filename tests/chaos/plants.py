@@ -103,8 +103,9 @@ def rescue_of_the_living(conn: Conn) -> None:
 
 def rescue_without_limit(conn: Conn) -> None:
     """Rescue looks neither at the attempts left nor at the crashes."""
-    ended = "max_attempts = 1 or (not shared and r.attempt >= max_attempts) or r.crashes + 1 >= p_crash_budget"
-    altered(conn, "rescue", (ended, "false", 1))
+    attempts = "max_attempts = 1 or (not shared and r.attempt >= max_attempts)"
+    crashes = "or (not unseen and r.crashes + 1 >= p_crash_budget)"
+    altered(conn, "rescue", (attempts, "false", 1), (crashes, "", 1))
 
 
 def claim_without_skipping(conn: Conn) -> None:

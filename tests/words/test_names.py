@@ -14,9 +14,7 @@ SRC = ROOT / "src"
 DISTRIBUTIONS = ("mainspring", "mainspring_apps")
 
 #: Names of types that stand for one thing wherever they are defined, and why.
-SHARED_TYPES: dict[str, str] = {
-    "Mate": "a living worker, as the pulse counts it and as an explanation asks what it could do",
-}
+SHARED_TYPES: dict[str, str] = {}
 
 #: Constants that mean the same in every module of a family, and why.
 SHARED_CONSTANTS = {

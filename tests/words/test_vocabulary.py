@@ -14,7 +14,7 @@ from tests.worker.test_outbox import run
 
 import mainspring
 from mainspring import events
-from mainspring.cli.batch import COUNTS
+from mainspring.cli.batch import BATCH_COUNTS
 from mainspring.cli.live import STYLES
 from mainspring.db.pulse import Pulse
 from mainspring.events import Bus, Event, JobEvent
@@ -125,7 +125,7 @@ def test_who_watches_reads_the_words_of_the_table() -> None:
 
     assert set(Pulse.__struct_fields__) - about <= words
     assert STYLES.keys() <= words
-    assert set(COUNTS) - {"total", "waiting"} <= {*State}
+    assert set(BATCH_COUNTS) - {"total", "waiting"} <= {*State}
 
 
 def test_logs_are_named_after_events() -> None:

@@ -40,7 +40,8 @@ class Cell(Service):
         self._command, self._worker, self._connection, self._sql, self._died = command, worker, connection, sql, died
         self._grace = grace
         self._count = 0
-        self._failures = 0  # in a row, without a job that could be blamed
+        self._blameless = 0  # ends in a row without a job that could be blamed
+        self._dead: str | None = None  # a process that is gone, as the database is still to hear
         self._wanted = self._stopping = False
         self._process: Process | None = None
         self._over = asyncio.Event()  # no process runs, and the last one is buried
@@ -54,6 +55,7 @@ class Cell(Service):
 
     async def tick(self) -> None:
         """Run the process if it is wanted, to its end."""
+        await self._bury()  # the last one, if the database was away when it died
         if not self._wanted or self._stopping:
             return
         self._over.clear()
@@ -75,18 +77,25 @@ class Cell(Service):
         code = await process.wait()
         if code != 0:
             log.warning("process %d for jobs that run alone ended with exit code %d", process.pid, code)
-            self._failures = (
-                0 if await self._connection.use(lambda conn: self._bury(conn, name)) else self._failures + 1
-            )
-            self._died()
-            if self._failures and not self._stopping:
-                await asyncio.sleep(backoff(self._failures))
+            self._dead = name
+            self._blameless = 0 if await self._bury() else self._blameless + 1
+            if self._blameless and not self._stopping:
+                await asyncio.sleep(backoff(self._blameless))
 
-    async def _bury(self, conn: psycopg.AsyncConnection[Any], name: str) -> int:
-        """End the leases of a process that is gone; how many it had."""
-        async with conn.transaction():
-            await conn.execute(self._sql["farewell"], {"id": name})
-            return (await conn.execute(self._sql["end_leases"], [name])).rowcount
+    async def _bury(self) -> int:
+        """End the leases of a process that is gone; how many it had. A service that fails is tried again."""
+        if (name := self._dead) is None:
+            return 0
+
+        async def end(conn: psycopg.AsyncConnection[Any]) -> int:
+            async with conn.transaction():
+                await conn.execute(self._sql["farewell"], {"id": name})
+                return (await conn.execute(self._sql["end_leases"], [name])).rowcount
+
+        ended = await self._connection.use(end)
+        self._dead = None
+        self._died()
+        return ended
 
     def terminate(self) -> None:
         """This worker stops: so does the process, in good order; asked again, it ends its grace period."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mainspring.rabbitmq")
 
-SETTLES = 1.0  # so many seconds after it was opened it is asked first: by then it has refused what it refuses
+FIRST_ASKED_S = 1.0  # so many seconds after it was opened it is asked first: by then it has refused what it refuses
 BROKER_SILENCE_S = 5.0  # every so many seconds the broker is asked whether it lives
 BROKER_PATIENCE_S = 5.0  # and has so many to answer, this and everything else
 CLOSING = 0.5  # and so many to say goodbye
@@ -73,7 +73,7 @@ class BrokerLink:
         """Everything is in place: from here on it serves."""
         self.up = self.known = True
         self._opened = self._heard = time.monotonic()
-        self._ask_at = self._opened + SETTLES
+        self._ask_at = self._opened + FIRST_ASKED_S
 
     def ring(self) -> None:
         """Make `rung` return."""

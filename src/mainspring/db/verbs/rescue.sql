@@ -46,7 +46,7 @@ begin
     unseen := r.crashes + 1 >= p_crash_budget
       and exists (select from {schema}.worker w where w.org_id = 'SYSTEM' and w.id = r.worker and w.watched)
       and (select count(*) from {schema}.attempt a
-           where a.org_id = r.org_id and a.job_id = r.id and a.outcome = 'expired') < 3 * p_crash_budget;
+           where a.org_id = r.org_id and a.job_id = r.id and a.outcome = 'rescued') < 3 * p_crash_budget;
     shared := unseen or (r.crashes < 2 and r.worker = any(crowded));
     state := case when r.cancel_requested_at is not null then 'cancelled'
                   when max_attempts = 1 or (not shared and r.attempt >= max_attempts)

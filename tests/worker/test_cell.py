@@ -1,0 +1,60 @@
+"""The process for jobs that run alone, seen from the worker that starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import psycopg
+import pytest
+from tests.worker.stage import Stage
+
+from mainspring.db.schema import Sql
+from mainspring.worker.cell import Cell
+from mainspring.worker.connection import SharedConnection
+
+pytestmark = pytest.mark.anyio
+
+T = TypeVar("T")
+
+
+class Cut(SharedConnection):
+    """A connection whose database is away at first."""
+
+    away = 1
+
+    async def use(self, do: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
+        if self.away:
+            self.away -= 1
+            raise psycopg.OperationalError("the database is away")
+        return await super().use(do)
+
+
+@pytest.mark.rule("ENG-3.08")
+async def test_a_death_that_was_seen_while_the_database_was_away_is_told_when_it_is_back(stage: Stage) -> None:
+    """Else it would look like a death that nobody saw, and a killer would be let in once more."""
+    sql, died = Sql("mainspring"), list[str]()
+    about = {"id": "w:1", "host": "h", "pid": 1, "version": "1", "queues": [], "tasks": [], "concurrency": 1}
+    stage.conn.execute(sql["beat"], about | {"running": 1, "stopping": False, "watched": True})
+    stage.conn.execute("select mainspring.enqueue('t')")
+    low = ["-infinity"]
+    stage.conn.execute(
+        sql["claim"],
+        ["w:1", timedelta(minutes=1), 1, ["q:default"], [1], low, low, low, low, ["t"], False, 0, False, None],
+    )
+    stage.conn.commit()
+    connection = Cut(stage.dsn, "test", prepare=False)
+    cell = Cell(["no-such-command"], "w", connection, sql, 1.0, lambda: died.append("w:1"))
+    cell.want()
+
+    with pytest.raises(psycopg.OperationalError):
+        await cell.tick()
+    assert not died
+    await cell.tick()
+    await connection.close()
+
+    assert died == ["w:1"]
+    assert stage.conn.execute("select count(*) from mainspring.worker").fetchall() == [(0,)]
+    ended = stage.conn.execute("select lease_expires_at < mainspring.now() from mainspring.running").fetchall()
+    assert ended == [(True,)]
