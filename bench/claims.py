@@ -14,7 +14,7 @@ import psycopg
 
 from bench import ours
 from mainspring.cli.worker import collect_seldom
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.job import Claim
 from mainspring.worker.bounds import Bounds
 

@@ -18,7 +18,7 @@ import psycopg
 import mainspring as ms
 from bench import ours
 from bench.report import Sample
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.worker import Worker
 from mainspring.worker.bounds import BEGINNING
 

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 
 import mainspring as ms
-from mainspring.db.migrate import migrate
+from mainspring.db.schema.migrate import migrate
 from mainspring.worker import Worker
 
 CHUNK = 1_000

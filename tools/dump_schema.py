@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 
-from mainspring.db.migrate import migrate
+from mainspring.db.schema.migrate import migrate
 from mainspring.embedded import VOLATILE, Cluster, find_binaries
 
 VERSION = 18

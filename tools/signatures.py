@@ -16,7 +16,7 @@ import psycopg
 from tools.dump_schema import migrated
 
 from mainspring import __version__
-from mainspring.db.line import Line, engine_line
+from mainspring.db.schema.line import Line, engine_line
 
 RECORD = Path(__file__).parent.parent / "tests/migrations/signatures.txt"
 HEAD = "# Since which version each verb of the engine has its signature: `make schema` writes this."

@@ -64,7 +64,7 @@ from mainspring.when.rule import FRI, MON, SAT, SUN, THU, TUE, WED, Rule, Tick, 
 if TYPE_CHECKING:
     from mainspring.app import App
     from mainspring.client import AsyncClient, Client
-    from mainspring.db.line import Line
+    from mainspring.db.schema.line import Line
 else:
 
     def __getattr__(name: str) -> Any:
@@ -72,7 +72,7 @@ else:
             "App": "mainspring.app",
             "AsyncClient": "mainspring.client",
             "Client": "mainspring.client",
-            "Line": "mainspring.db.line",
+            "Line": "mainspring.db.schema.line",
         }.get(name)
         if home is None:
             raise AttributeError(f"module 'mainspring' has no attribute {name!r}")

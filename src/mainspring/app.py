@@ -21,7 +21,7 @@ from mainspring.config import (
     retention,
     worker_config,
 )
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.declare.block import Block
 from mainspring.declare.caller import NOBODY, Caller
 from mainspring.declare.registry import Registry
@@ -38,7 +38,7 @@ from mainspring.upkeep.maintenance import maintenance as housekeeping
 from mainspring.upkeep.watching import Watching
 
 if TYPE_CHECKING:
-    from mainspring.db.line import Line
+    from mainspring.db.schema.line import Line
     from mainspring.observe.traces import Spans
     from mainspring.virtual.databases import Preparation
     from mainspring.worker import Worker

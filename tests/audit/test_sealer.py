@@ -12,7 +12,7 @@ from tests.databases import Database
 from tests.db.engine import Engine
 
 from mainspring.config import WorkerConfig
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.worker.connection import SharedConnection
 from mainspring.worker.sealer import ROUND, Sealer
 

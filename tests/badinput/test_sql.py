@@ -312,7 +312,7 @@ def test_no_job_at_all_is_nobody_s(engine: Engine, verb: str) -> None:
 
 
 def test_the_client_does_not_repeat_a_value_that_the_database_could_not_read(engine: Engine) -> None:
-    from mainspring.db.translate import translate
+    from mainspring.db.wire.translate import translate
 
     for value in ("'canary'::uuid", "'canary'::timestamptz", "'99999999999'::int", "'canary'::json"):
         with pytest.raises(psycopg.Error) as caught:

@@ -15,8 +15,8 @@ from tests.observe.conftest import Heard
 import mainspring as ms
 from mainspring.db.breakers import declare
 from mainspring.db.gauges import gauges
-from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import Sql
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.sql import Sql
 from mainspring.errors import ValidationError
 from mainspring.events import BreakerForced
 from mainspring.observe.alerts import wrong

@@ -14,7 +14,7 @@ from tests.db.engine import Engine
 
 import mainspring as ms
 from mainspring.db.gauges import gauges
-from mainspring.db.run import psycopg_door, run
+from mainspring.db.wire.run import psycopg_door, run
 from mainspring.testing import Harness
 
 STATE = "select state, due_at, gate from mainspring.jobs where id = %s"

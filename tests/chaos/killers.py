@@ -241,7 +241,7 @@ CASES: dict[str, Callable[[Case], bool]] = {"rescue": rescue, "killers": killers
 
 
 def main() -> int:
-    from mainspring.db.migrate import migrate
+    from mainspring.db.schema.migrate import migrate
     from mainspring.embedded import Cluster
 
     parser = argparse.ArgumentParser(prog="make killers", description=__doc__)

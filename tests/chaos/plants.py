@@ -20,11 +20,12 @@ from psycopg.sql import SQL, Identifier
 from mainspring.client import enqueue
 from mainspring.client.seam import ClientSeam
 from mainspring.config import DEFAULT_SCHEMA
-from mainspring.db import jobs, translate
-from mainspring.db.answer import Answered, AsyncAnswered
-from mainspring.db.line import engine_line
-from mainspring.db.schema import Sql, render
-from mainspring.db.statement import Dialogue
+from mainspring.db import jobs
+from mainspring.db.schema.line import engine_line
+from mainspring.db.wire import translate
+from mainspring.db.wire.answer import Answered, AsyncAnswered
+from mainspring.db.wire.sql import Sql, render
+from mainspring.db.wire.statement import Dialogue
 from mainspring.job import Claim, Enqueued, NewJob
 from mainspring.text import raised
 from mainspring.uuid7 import uuid7

@@ -22,7 +22,7 @@ from tests.chaos import workload
 from tests.chaos.checker import Effect, Verdict, acknowledged, check, plain_effects
 from tests.chaos.plan import ROOT, Orders, Plan
 
-from mainspring.db.migrate import migrate
+from mainspring.db.schema.migrate import migrate
 from mainspring.embedded import Cluster
 
 TICK = 0.03

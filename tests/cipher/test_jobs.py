@@ -18,8 +18,8 @@ import mainspring as ms
 from mainspring import Cipher, Context, Registry, SyncContext, fixed
 from mainspring.db import cipher as keys
 from mainspring.db.cipher import Keyring
-from mainspring.db.connect import pool
-from mainspring.db.schema import Sql
+from mainspring.db.wire.connect import pool
+from mainspring.db.wire.sql import Sql
 from mainspring.dedupe import by_payload, keep, replacing, reset_failed
 from mainspring.worker import Worker
 

@@ -13,8 +13,8 @@ from tests.databases import Database
 
 import mainspring as ms
 from mainspring.config import DATA
-from mainspring.db import answer
-from mainspring.db.migrate import migrate
+from mainspring.db.schema.migrate import migrate
+from mainspring.db.wire import answer
 from mainspring.embedded import home
 
 

@@ -15,10 +15,10 @@ from mainspring import Client, example
 from mainspring.cli.live import words
 from mainspring.cli.providers import environment
 from mainspring.contrib.stripe import sign
-from mainspring.db.migrate import migrate
 from mainspring.db.pulse import LAG, pulse
-from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import Sql
+from mainspring.db.schema.migrate import migrate
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.sql import Sql
 from mainspring.example.till import PAID, Till
 from mainspring.worker import Worker
 

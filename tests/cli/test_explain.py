@@ -16,7 +16,7 @@ from tests.databases import Database
 from tests.db.engine import Engine
 
 from mainspring import AsyncClient, Client
-from mainspring.db.line import engine_line
+from mainspring.db.schema.line import engine_line
 from mainspring.errors import JobNotFound
 from mainspring.health.explain import Explanation
 from mainspring.uuid7 import uuid7

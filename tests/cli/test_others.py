@@ -10,7 +10,7 @@ from tests.cli.conftest import APP, Cli
 from tests.databases import Database, fresh_database
 
 from mainspring import Client
-from mainspring.db.line import engine_line
+from mainspring.db.schema.line import engine_line
 from mainspring.embedded import Cluster
 
 

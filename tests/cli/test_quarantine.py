@@ -9,8 +9,8 @@ from tests.db.engine import Engine
 
 from mainspring import Client
 from mainspring.db.gauges import gauges
-from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import Sql
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.sql import Sql
 from mainspring.events import Event, TaskReleased
 from mainspring.observe.alerts import wrong
 

@@ -26,7 +26,7 @@ from tests.db.test_statements import numbered, scans
 
 from mainspring.cli.board import draw
 from mainspring.db.pulse import MOST_COUNTED, Board, FailureCount, LanePulse, Pulse, WorkerLoad
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 
 AT = datetime(2030, 1, 31, 12, tzinfo=UTC)
 PULSE = Pulse(

@@ -26,7 +26,7 @@ WORKED = r"succeeded +[1-9]"
 #: An application of somebody's own: it makes its client when it is imported, and has people who come by themselves.
 OWN = """
 import mainspring as ms
-from mainspring.db.line import Migration
+from mainspring.db.schema.line import Migration
 
 tasks = ms.Registry("own")
 

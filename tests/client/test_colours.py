@@ -15,7 +15,7 @@ from mainspring.client import Async, AsyncClient, Blocking, Client, Sync, Verbs,
 from mainspring.client.colour import Query, Wait
 from mainspring.contrib.webhooks.deliveries import AsyncDeliveries, Deliveries
 from mainspring.contrib.webhooks.endpoints import AsyncEndpoints, Endpoints
-from mainspring.db.statement import Dialogue, Statement, ask, scalar
+from mainspring.db.wire.statement import Dialogue, Statement, ask, scalar
 
 ROOMS = ["alerts", "audit", "batches", "breakers", "dead", "limits", "quarantine", "schedules", "timers"]
 

@@ -23,7 +23,7 @@ from tests.databases import Database
 from mainspring import AsyncClient, Client, ConfigurationError, DatabaseUnavailable, JobExists, Registry
 from mainspring.app import App
 from mainspring.cipher import Cipher
-from mainspring.db import answer
+from mainspring.db.wire import answer
 from mainspring.uuid7 import uuid7
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]  # what blocks the loop for ever is ended by the signal

@@ -15,10 +15,10 @@ from tests.worker.stage import Stage
 
 import mainspring as ms
 from mainspring import Registry
-from mainspring.db.migrate import migrate
 from mainspring.db.pulse import ended, pulse
-from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import Sql
+from mainspring.db.schema.migrate import migrate
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.sql import Sql
 from mainspring.embedded import Cluster
 from mainspring.errors import ConfigurationError
 from mainspring.virtual.speed import UNWRITTEN, begin, drive, mark

@@ -11,7 +11,7 @@ import msgspec
 import psycopg
 
 from mainspring.db.jobs import Attempt
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.job import Claim, Enqueued, Job
 from mainspring.outcome import CRASH_BUDGET
 from mainspring.uuid7 import uuid7

@@ -12,8 +12,8 @@ from tests.db.conftest import NOON
 from tests.db.engine import Engine
 
 from mainspring.config import DEFAULT_SCHEMA
-from mainspring.db.line import engine_line
-from mainspring.db.schema import Sql, render
+from mainspring.db.schema.line import engine_line
+from mainspring.db.wire.sql import Sql, render
 from mainspring.job import Claim, Job
 
 PINNED = ("enable_seqscan = off", "enable_hashjoin = off", "enable_mergejoin = off", "jit = off")

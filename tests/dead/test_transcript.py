@@ -11,7 +11,7 @@ from tests.databases import Database
 from tests.docs.pages import ROOT, blocks
 
 from mainspring import example
-from mainspring.db.migrate import migrate
+from mainspring.db.schema.migrate import migrate
 from mainspring.worker import Worker
 
 __all__ = ["cli"]  # a fixture

@@ -13,7 +13,7 @@ import pytest
 from tests.databases import Database
 
 import mainspring as ms
-from mainspring.db.migrate import migrate
+from mainspring.db.schema.migrate import migrate
 from mainspring.embedded import Cluster
 from mainspring.uuid7 import uuid7
 from mainspring.virtual.clock import Clock

@@ -12,8 +12,8 @@ from tests.db.engine import Engine
 
 import mainspring as ms
 from mainspring.db.gauges import gauges
-from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import Sql
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.sql import Sql
 from mainspring.worker import Worker
 
 INDEX = "select to_regclass('mainspring.waiting_fair') is not null"

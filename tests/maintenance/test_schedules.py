@@ -16,9 +16,9 @@ from mainspring.config import WorkerConfig
 from mainspring.db.doctor import engine
 from mainspring.db.gauges import Dead, Gauges, HorizonHolder, gauges
 from mainspring.db.maintenance import SWEEPS
-from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue
 from mainspring.events import Alert, Event
 from mainspring.health.doctor import Finding
 from mainspring.health.doctor.engine import heartbeat

@@ -12,7 +12,7 @@ from tests.databases import Database, RunClusters, fresh_database
 from tests.db.engine import Engine
 
 from mainspring.config import DEFAULT_SCHEMA
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.embedded import VOLATILE, Cluster
 
 

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from tests.databases import Database
 
-from mainspring.db.line import Line, Migration, engine_line
-from mainspring.db.migrate import migrate
-from mainspring.db.status import check, status
+from mainspring.db.schema.line import Line, Migration, engine_line
+from mainspring.db.schema.migrate import migrate
+from mainspring.db.schema.status import check, status
 from mainspring.errors import DeclarationError, SchemaChanged, SchemaMissing, SchemaOutdated, SchemaTooNew
 
 ALL = [migration.number for migration in engine_line().tables]

@@ -11,10 +11,10 @@ from tests.migrations.conftest import LIFE, live_through
 from tools.schema_page import PAGE, PUBLIC, comments, page
 
 from mainspring import Client, ConfigurationError, NewJob
-from mainspring.db.line import engine_line
-from mainspring.db.migrate import migrate
-from mainspring.db.script import script
-from mainspring.db.status import check, status
+from mainspring.db.schema.line import engine_line
+from mainspring.db.schema.migrate import migrate
+from mainspring.db.schema.script import script
+from mainspring.db.schema.status import check, status
 from mainspring.text.document import read_payload
 
 VERSIONS = ("empty15", "empty16", "empty")

@@ -9,9 +9,9 @@ from tests.databases import Database
 from tools.signatures import RECORD, Shipped, signatures
 
 from mainspring import __version__
-from mainspring.db.line import Line, Migration, engine_line
-from mainspring.db.migrate import migrate
-from mainspring.db.verb import Verb
+from mainspring.db.schema.line import Line, Migration, engine_line
+from mainspring.db.schema.migrate import migrate
+from mainspring.db.schema.verb import Verb
 
 VERBS = (Verb("create or replace function {schema}.f() returns int language sql return 1"),)
 LINE = Line("mainspring", (), VERBS)

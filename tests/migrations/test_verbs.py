@@ -18,13 +18,13 @@ from tests.db.engine import Engine
 from tests.migrations.conftest import LIFE, live_through
 from tools.dump_schema import dump
 
-import mainspring.db.migrate
+import mainspring.db.schema.migrate
 from mainspring import Client, NewJob
-from mainspring.db.line import Line, engine_line
-from mainspring.db.migrate import CLOCK, migrate
-from mainspring.db.schema import render
-from mainspring.db.status import check, status
-from mainspring.db.verb import Verb
+from mainspring.db.schema.line import Line, engine_line
+from mainspring.db.schema.migrate import CLOCK, migrate
+from mainspring.db.schema.status import check, status
+from mainspring.db.schema.verb import Verb
+from mainspring.db.wire.sql import render
 from mainspring.errors import DeclarationError, SchemaBusy, SchemaChanged, SchemaOutdated
 from mainspring.text.document import read_payload
 from mainspring.virtual import clock, speed
@@ -86,7 +86,7 @@ def test_every_view_states_that_its_reader_s_rights_count(line: Line) -> None:
 
 
 def test_no_file_of_verbs_is_longer_than_400_lines() -> None:
-    folder = Path(mainspring.db.migrate.__file__).parent / "verbs"
+    folder = Path(mainspring.db.schema.migrate.__file__).parent / "verbs"
     assert {file.name: n for file in folder.iterdir() if (n := len(file.read_text().splitlines())) > 400} == {}
 
 
@@ -213,9 +213,9 @@ def test_trigger_that_waits_for_its_table_lets_others_pass(migrated: Database) -
 def test_migration_that_gets_no_lock_says_so_and_has_changed_nothing(
     migrated: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mainspring.db.migrate, "LOCK_TIMEOUT", "20 ms")
-    monkeypatch.setattr(mainspring.db.migrate, "MIGRATE_PAUSE_S", 0.01)
-    monkeypatch.setattr(mainspring.db.migrate, "MIGRATE_TRIES", 3)
+    monkeypatch.setattr(mainspring.db.schema.migrate, "LOCK_TIMEOUT", "20 ms")
+    monkeypatch.setattr(mainspring.db.schema.migrate, "MIGRATE_PAUSE_S", 0.01)
+    monkeypatch.setattr(mainspring.db.schema.migrate, "MIGRATE_TRIES", 3)
     with migrated.connect() as conn, migrated.connect() as holder:
         before = touched(conn)
         with holder.transaction():
@@ -337,7 +337,7 @@ def test_verb_that_is_not_there_is_one_clear_sentence(migrated: Database) -> Non
 def of_before(empty: Database) -> Iterator[psycopg.Connection[Any]]:
     """A database of the time when tables and functions stood in 18 numbered files."""
     with empty.connect() as conn:
-        conn.execute(render(mainspring.db.migrate.MIGRATION_TABLES, "mainspring"))
+        conn.execute(render(mainspring.db.schema.migrate.MIGRATION_TABLES, "mainspring"))
         conn.execute("drop table mainspring.verb")
         conn.execute("""
             insert into mainspring.migration (line, number, name, breaking, digest)

@@ -30,7 +30,7 @@ from tests.nemesis.plan import FAULTS, HOLDS, RATES, SLOTS, Fault, Orders, Plan
 from tests.nemesis.proxy import Proxy
 
 import mainspring as ms
-from mainspring.db.migrate import migrate
+from mainspring.db.schema.migrate import migrate
 from mainspring.embedded import Cluster
 
 TICK = 0.03

@@ -15,7 +15,7 @@ from tests.worker.stage import Stage
 
 from mainspring import AsyncClient, Permanent, Registry, Snooze, fixed
 from mainspring.db.gauges import Gauges, Reader
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.events import JobEnqueued, JobSucceeded
 from mainspring.observe import Metrics
 from mainspring.observe.metrics import COUNTERS, WORKER_GAUGES

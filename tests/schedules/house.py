@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 import mainspring as ms
 from mainspring.db.cipher import Keyring
-from mainspring.db.connect import AsyncConnection, options
-from mainspring.db.schema import Sql
+from mainspring.db.wire.connect import AsyncConnection, options
+from mainspring.db.wire.sql import Sql
 from mainspring.worker.schedules.fan_out import FanOut
 from mainspring.worker.schedules.firing import Firing
 from mainspring.worker.schedules.scheduler import turn

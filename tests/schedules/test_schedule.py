@@ -14,8 +14,8 @@ from tests.databases import Database
 import mainspring as ms
 from mainspring import Client, Registry, ScheduleNotFound, ValidationError
 from mainspring.db.cipher import Keyring
-from mainspring.db.connect import AsyncConnection, options
-from mainspring.db.schema import Sql
+from mainspring.db.wire.connect import AsyncConnection, options
+from mainspring.db.wire.sql import Sql
 from mainspring.testing import Harness
 from mainspring.virtual.clock import Clock
 from mainspring.worker.schedules.firing import Firing

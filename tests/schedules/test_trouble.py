@@ -15,8 +15,8 @@ from tests.worker.stage import SETTINGS
 import mainspring as ms
 from mainspring import Registry, WorkerConfig
 from mainspring.db.cipher import Keyring
-from mainspring.db.connect import AsyncConnection, options
-from mainspring.db.schema import Sql
+from mainspring.db.wire.connect import AsyncConnection, options
+from mainspring.db.wire.sql import Sql
 from mainspring.testing import Harness
 from mainspring.virtual.clock import Clock
 from mainspring.worker.connection import SharedConnection

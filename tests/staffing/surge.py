@@ -31,7 +31,7 @@ import stripe
 from tests.limits.windows import largest
 
 import mainspring as ms
-from mainspring.db.migrate import migrate_all
+from mainspring.db.schema.migrate import migrate_all
 from mainspring.embedded import Cluster
 from mainspring.sandbox import Sandbox
 from mainspring.sandbox.environment import WEBHOOK_SECRET, environment

@@ -13,7 +13,7 @@ from tests.chaos.journal import Journal
 
 import mainspring as ms
 from mainspring.config import WorkerConfig
-from mainspring.db import fence
+from mainspring.db.wire import fence
 from mainspring.uuid7 import uuid7
 from mainspring.worker import Worker
 

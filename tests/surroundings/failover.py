@@ -22,7 +22,7 @@ from tests.chaos.journal import lines, say
 from tests.databases import check_tickets
 from tests.surroundings.pair import Pair, temptation, until
 
-from mainspring.db.migrate import migrate
+from mainspring.db.schema.migrate import migrate
 from mainspring.embedded import Cluster
 
 FINISHED = "select count(*) from mainspring.finished where finished_at > %s"

@@ -13,9 +13,9 @@ from tests.databases import RunClusters
 from tests.surroundings.pair import Pair, temptation
 
 from mainspring import AsyncClient, Client, DatabaseUnavailable
-from mainspring.db.connect import AsyncConnection, Connection, options, pool
-from mainspring.db.fence import FENCE
-from mainspring.db.migrate import migrate
+from mainspring.db.schema.migrate import migrate
+from mainspring.db.wire.connect import AsyncConnection, Connection, options, pool
+from mainspring.db.wire.fence import FENCE
 from mainspring.embedded import Cluster
 
 pytestmark = pytest.mark.anyio

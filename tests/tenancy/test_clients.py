@@ -190,10 +190,10 @@ def test_an_operator_finds_and_repairs_from_the_command_line(town18: Town, cli: 
 
 def test_a_lost_answer_is_asked_for_in_the_job_s_organisation(secured: Secured) -> None:
     """After a lost connection the client looks whether its jobs are there: also where nothing else shows them."""
-    from mainspring.db.bound import bound_door
     from mainspring.db.jobs import enqueue_again
-    from mainspring.db.run import run
-    from mainspring.db.schema import Sql
+    from mainspring.db.wire.bound import bound_door
+    from mainspring.db.wire.run import run
+    from mainspring.db.wire.sql import Sql
     from mainspring.uuid7 import uuid7
 
     wanted = [job(org, id=uuid7()) for org in ("acme", "globex", "acme")]

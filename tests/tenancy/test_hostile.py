@@ -16,8 +16,8 @@ from tests.tenancy.town import Secured, superuser
 
 from mainspring import Cipher, Client, Context, Registry, ValidationError, fixed
 from mainspring.audit import ENGINE_NOUNS, written_event
-from mainspring.db.bound import binding
-from mainspring.db.secure import cover, secure, unsecure
+from mainspring.db.schema.secure import cover, secure, unsecure
+from mainspring.db.wire.bound import binding
 from mainspring.uuid7 import uuid7
 from mainspring.worker import Worker
 

@@ -13,12 +13,12 @@ import pytest
 from tests.databases import Database
 from tests.tenancy.town import superuser
 
-import mainspring.db.migrate
-from mainspring.db.line import Line, Migration, engine_line
-from mainspring.db.migrate import migrate
-from mainspring.db.rights import VERB_RIGHTS
-from mainspring.db.secure import cover, secure, unsecure
-from mainspring.db.verb import Verb
+import mainspring.db.schema.migrate
+from mainspring.db.schema.line import Line, Migration, engine_line
+from mainspring.db.schema.migrate import migrate
+from mainspring.db.schema.rights import VERB_RIGHTS
+from mainspring.db.schema.secure import cover, secure, unsecure
+from mainspring.db.schema.verb import Verb
 
 VERB = """
     select p.prosecdef, p.proconfig @> array['search_path=pg_catalog, pg_temp'],
@@ -77,7 +77,7 @@ def test_verbs_are_not_replaced_where_they_cannot_be_secured(
     def fail(*_: Any, **__: Any) -> None:
         raise psycopg.errors.InsufficientPrivilege
 
-    monkeypatch.setattr(mainspring.db.migrate, "secure_new", fail)
+    monkeypatch.setattr(mainspring.db.schema.migrate, "secure_new", fail)
     with database.connect() as owner:
         before = about(owner, secured)
         with pytest.raises(psycopg.errors.InsufficientPrivilege):

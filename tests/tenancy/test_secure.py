@@ -15,9 +15,9 @@ from tests.databases import Database, fresh_database
 from tests.tenancy.town import Secured, superuser
 from tools.dump_schema import dump
 
-from mainspring.db.migrate import migrate
-from mainspring.db.rights import CALLS, PARTS, SEQUENCES, TABLE_RIGHTS, VERB_RIGHTS, VIEWS
-from mainspring.db.secure import cover, is_secured, secure, unsecure
+from mainspring.db.schema.migrate import migrate
+from mainspring.db.schema.rights import CALLS, PARTS, SEQUENCES, TABLE_RIGHTS, VERB_RIGHTS, VIEWS
+from mainspring.db.schema.secure import cover, is_secured, secure, unsecure
 from mainspring.embedded import Cluster
 from mainspring.errors import ConfigurationError, SchemaMissing
 
@@ -50,7 +50,7 @@ def schema(database: Database) -> Iterator[str]:
 
 
 def test_everything_of_the_schema_is_classified(secured: Secured) -> None:
-    """A new table or function fails here until somebody says in mainspring.db.rights who may use it."""
+    """A new table or function fails here until somebody says in mainspring.db.schema.rights who may use it."""
     kinds = {"r": set(TABLE_RIGHTS), "S": set(SEQUENCES), "v": set(VIEWS)}
     query = "select relname, relkind::text from pg_class where relnamespace = 'mainspring'::regnamespace"
     found = secured.do(query)

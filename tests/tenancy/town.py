@@ -20,8 +20,8 @@ from tests.db.conftest import NOON
 from tests.db.engine import ERROR, Engine
 from tests.tenancy.calls import PLAIN, Org, argument, holder
 
-from mainspring.db.rights import SHARED
-from mainspring.db.secure import secure
+from mainspring.db.schema.rights import SHARED
+from mainspring.db.schema.secure import secure
 from mainspring.embedded import ROLE, SUPERUSER
 from mainspring.job import Claim
 from mainspring.uuid7 import uuid7

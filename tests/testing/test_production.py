@@ -15,7 +15,7 @@ from tests.databases import Database
 from tests.tenancy.town import Secured
 
 from mainspring import Client, ConfigurationError, Registry
-from mainspring.db.migrate import migrate
+from mainspring.db.schema.migrate import migrate
 from mainspring.testing import Clock, drain, install
 from mainspring.virtual import clock as clocks
 from mainspring.virtual.run import RunClusters

@@ -11,8 +11,8 @@ from tests.webhooks.hooks import World
 from mainspring import ValidationError, fixed
 from mainspring.config import Retention
 from mainspring.db.maintenance import prune_deliveries
-from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import Sql
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.sql import Sql
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import psycopg
 import pytest
 
-from mainspring.db.translate import first_words, is_refusal, is_transient, translate
+from mainspring.db.wire.translate import first_words, is_refusal, is_transient, translate
 from mainspring.observe import JsonLines
 from mainspring.outcome import Failed, Failure, Permanent, RetryAfter, Snooze
 from mainspring.text.raised import connected, links, plain, quiet, tame

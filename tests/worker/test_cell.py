@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from tests.worker.stage import Stage
 
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.worker.cell import Cell
 from mainspring.worker.connection import SharedConnection
 

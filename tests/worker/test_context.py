@@ -10,7 +10,7 @@ import pytest
 from tests.worker.stage import Stage
 
 from mainspring import Context, Registry, SyncContext, fixed
-from mainspring.db.fence import System
+from mainspring.db.wire.fence import System
 from mainspring.errors import LeaseLost, MainspringError, ValidationError
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from tests.worker.stage import Stage
 
 from mainspring import Context, Registry, SyncContext
 from mainspring.config import WorkerConfig
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.worker import Worker
 from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.connection import SharedConnection

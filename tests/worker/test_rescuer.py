@@ -11,7 +11,7 @@ from tests.worker.cpu import tasks as cpu_tasks
 from tests.worker.stage import Stage
 
 from mainspring import Registry, WorkerConfig
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.testing import Harness
 from mainspring.worker.connection import SharedConnection
 from mainspring.worker.outbox import Outbox

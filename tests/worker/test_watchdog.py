@@ -18,7 +18,7 @@ from tests.worker.stage import SETTINGS, Stage
 
 from mainspring import Registry
 from mainspring.config import WorkerConfig
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.events import Bus, Event, WorkerStuck
 from mainspring.worker import Worker, watchdog
 from mainspring.worker.handover import Handover

@@ -113,8 +113,8 @@ def rules(*, runbook: Annotated[str, Parameter(show_default=False)] = "") -> Non
 def _engine(connection: ConnectionOptions) -> list[Alert]:
     """What fires by the state of the database, which no row says."""
     from mainspring.db.gauges import gauges
-    from mainspring.db.run import psycopg_door, run
-    from mainspring.db.schema import Sql
+    from mainspring.db.wire.run import psycopg_door, run
+    from mainspring.db.wire.sql import Sql
     from mainspring.observe.alerts import raised, wrong
 
     with connection.connect() as (conn, schema), conn.transaction():

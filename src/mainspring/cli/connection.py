@@ -94,9 +94,9 @@ class ConnectionOptions:
         """
         import psycopg
 
-        from mainspring.db.answer import taking_long
-        from mainspring.db.connect import Connection, options
-        from mainspring.db.translate import unavailable
+        from mainspring.db.wire.answer import taking_long
+        from mainspring.db.wire.connect import Connection, options
+        from mainspring.db.wire.translate import unavailable
 
         app = self.application()
         dsn = self.address(app)
@@ -113,8 +113,8 @@ class ConnectionOptions:
     def client(self, app: App | None = None) -> Iterator[Client]:
         """A client that acts in the user's name; a schema that does not fit is refused first."""
         from mainspring.client import Client
-        from mainspring.db.secure import is_secured
-        from mainspring.db.status import check, status
+        from mainspring.db.schema.secure import is_secured
+        from mainspring.db.schema.status import check, status
         from mainspring.declare.caller import Caller
 
         app = app or self.application()

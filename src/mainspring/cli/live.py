@@ -110,12 +110,12 @@ class Live:
 
     async def run(self) -> None:
         """Until cancelled; a database that is away is waited for."""
-        from mainspring.db.connect import async_pool
         from mainspring.db.jobs import now
         from mainspring.db.pulse import LAG, ended, pulse
-        from mainspring.db.run import async_psycopg_door, run_async
-        from mainspring.db.schema import Sql
-        from mainspring.db.translate import unavailable
+        from mainspring.db.wire.connect import async_pool
+        from mainspring.db.wire.run import async_psycopg_door, run_async
+        from mainspring.db.wire.sql import Sql
+        from mainspring.db.wire.translate import unavailable
 
         sql, since, said = Sql(self._schema), None, ""
         async with async_pool(self._dsn, size=1, name="mainspring up") as pool:

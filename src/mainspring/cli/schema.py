@@ -11,7 +11,7 @@ from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 
 if TYPE_CHECKING:
-    from mainspring.db.status import VerbStatus
+    from mainspring.db.schema.status import VerbStatus
 
 #: Who connects as a member of the worker, api and operator role.
 MEANT = (
@@ -32,8 +32,8 @@ def migrate(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
 
     With --app those of the application too; a second run changes nothing. What is new on a secured schema is secured.
     """
-    from mainspring.db.line import ENGINE_LINE
-    from mainspring.db.migrate import migrate_all
+    from mainspring.db.schema.line import ENGINE_LINE
+    from mainspring.db.schema.migrate import migrate_all
 
     app = connection.application()
     with connection.connect(long=True) as (conn, schema):
@@ -55,9 +55,9 @@ def status(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
 
     Verbs are the functions, views and triggers.
     """
-    from mainspring.db.line import engine_line
-    from mainspring.db.secure import cover
-    from mainspring.db.status import check, status
+    from mainspring.db.schema.line import engine_line
+    from mainspring.db.schema.secure import cover
+    from mainspring.db.schema.status import check, status
 
     app = connection.application()
     lines = [engine_line(), *(app.migrations if app else ())]
@@ -88,7 +88,7 @@ def secure(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
 
     Safe when run again; after an upgrade it secures what is new. Needs a role that may create roles, unless they exist.
     """
-    from mainspring.db.secure import secure
+    from mainspring.db.schema.secure import secure
 
     with connection.connect(long=True) as (conn, schema):
         done = secure(conn, schema=schema)
@@ -106,7 +106,7 @@ def secure(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
 @app.command
 def unsecure(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Undo `secure` whole: policies, grants, and the roles that nothing else uses."""
-    from mainspring.db.secure import unsecure
+    from mainspring.db.schema.secure import unsecure
 
     with connection.connect(long=True) as (conn, schema):
         roles = unsecure(conn, schema=schema)
@@ -121,7 +121,7 @@ def unsecure(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
 @app.command(name="print")
 def print_sql(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Print the SQL of all tables and verbs, for a database administrator to read or to run; needs no database."""
-    from mainspring.db.script import script
+    from mainspring.db.schema.script import script
 
     app = connection.application()
     schema = connection.schema_of(app)

@@ -82,9 +82,9 @@ def _frames(connection: ConnectionOptions, *, patient: bool) -> Iterator[Frame]:
     from mainspring.db.jobs import now
     from mainspring.db.pulse import LAG, board, pulse
     from mainspring.db.queues import GONE_AFTER
-    from mainspring.db.run import psycopg_door, run
-    from mainspring.db.schema import Sql
-    from mainspring.db.status import check, status
+    from mainspring.db.schema.status import check, status
+    from mainspring.db.wire.run import psycopg_door, run
+    from mainspring.db.wire.sql import Sql
 
     since, seen = None, False
     while True:

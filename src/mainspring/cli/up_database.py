@@ -44,7 +44,7 @@ class UpDatabase:
         """Bring the schema, the logins and the demo data of an application."""
         import psycopg
 
-        from mainspring.db.migrate import migrate, migrate_all
+        from mainspring.db.schema.migrate import migrate, migrate_all
         from mainspring.embedded import SUPERUSER
 
         self._schema = app.schema
@@ -111,7 +111,7 @@ class UpDatabase:
         """Run the example as it should be in production; an application of yours by its one role, to begin with."""
         from psycopg import errors, sql
 
-        from mainspring.db.secure import is_secured, secure, unsecure
+        from mainspring.db.schema.secure import is_secured, secure, unsecure
 
         if not self._secured:
             if is_secured(conn):

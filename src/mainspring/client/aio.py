@@ -25,13 +25,13 @@ from mainspring.client.schedules import AsyncSchedules
 from mainspring.client.seam import ClientSeam, still_open
 from mainspring.client.timers import AsyncTimers
 from mainspring.config import ANSWERED_WITHIN, DEFAULT_SCHEMA
-from mainspring.db.adopt import adopt_async
 from mainspring.db.batches import Together
-from mainspring.db.bound import async_bound_door
-from mainspring.db.connect import CONNECT_PATIENCE_S, AsyncConnection, async_pool, why_not
-from mainspring.db.run import AsyncDoor, async_psycopg_door, run_async
-from mainspring.db.statement import Dialogue
-from mainspring.db.translate import is_read_only, unavailable
+from mainspring.db.wire.adopt import adopt_async
+from mainspring.db.wire.bound import async_bound_door
+from mainspring.db.wire.connect import CONNECT_PATIENCE_S, AsyncConnection, async_pool, why_not
+from mainspring.db.wire.run import AsyncDoor, async_psycopg_door, run_async
+from mainspring.db.wire.statement import Dialogue
+from mainspring.db.wire.translate import is_read_only, unavailable
 from mainspring.declare.caller import NOBODY, Caller
 from mainspring.errors import DatabaseUnavailable
 from mainspring.events import Observer

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
-from mainspring.db.statement import Dialogue
+from mainspring.db.wire.statement import Dialogue
 from mainspring.job import NewJob
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from mainspring.client.colour import Single, Verbs, Wait, Work, verb
 from mainspring.client.seam import ClientSeam
 from mainspring.db import batches, jobs
 from mainspring.db.batches import Together, jobs_of
-from mainspring.db.statement import Dialogue
+from mainspring.db.wire.statement import Dialogue
 from mainspring.errors import DatabaseUnavailable, JobExists
 from mainspring.job import Enqueued, NewJob
 

@@ -17,11 +17,11 @@ from mainspring.cipher import Cipher, OrgKeys
 from mainspring.client.colour import Blocking, Query, Work
 from mainspring.config import check_answered
 from mainspring.db.cipher import Keyring
-from mainspring.db.commits import after_commit
 from mainspring.db.jobs import Who
 from mainspring.db.readable import key_in, readable_job
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue
+from mainspring.db.wire.commits import after_commit
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.caller import NOBODY, Caller, current
 from mainspring.declare.envelope import complete, merged
 from mainspring.errors import ConfigurationError

@@ -24,13 +24,13 @@ from mainspring.client.schedules import Schedules
 from mainspring.client.seam import ClientSeam, still_open
 from mainspring.client.timers import Timers
 from mainspring.config import ANSWERED_WITHIN, DEFAULT_SCHEMA
-from mainspring.db.adopt import adopt
 from mainspring.db.batches import Together
-from mainspring.db.bound import bound_door
-from mainspring.db.connect import CONNECT_PATIENCE_S, pool, why_not
-from mainspring.db.run import psycopg_door, run
-from mainspring.db.statement import Dialogue
-from mainspring.db.translate import is_read_only, unavailable
+from mainspring.db.wire.adopt import adopt
+from mainspring.db.wire.bound import bound_door
+from mainspring.db.wire.connect import CONNECT_PATIENCE_S, pool, why_not
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.statement import Dialogue
+from mainspring.db.wire.translate import is_read_only, unavailable
 from mainspring.declare.caller import NOBODY, Caller
 from mainspring.errors import DatabaseUnavailable
 from mainspring.events import Observer

@@ -12,9 +12,9 @@ from mainspring.client.seam import Seam
 from mainspring.client.sync import SyncSeam
 from mainspring.db import jobs
 from mainspring.db.cipher import Keyring
-from mainspring.db.run import async_psycopg_door, psycopg_door, run, run_async
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue
+from mainspring.db.wire.run import async_psycopg_door, psycopg_door, run, run_async
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.context import Context, SyncContext
 from mainspring.errors import ConfigurationError
 from mainspring.job import Enqueued, NewJob

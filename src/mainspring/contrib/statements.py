@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import LiteralString
 
 from mainspring.config import DEFAULT_SCHEMA
-from mainspring.db.schema import named, render
+from mainspring.db.wire.sql import named, render
 from mainspring.errors import DeclarationError
 
 

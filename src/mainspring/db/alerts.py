@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from mainspring.db.jobs import Who, check_limit, check_texts, why
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Row, Statement, ask, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, scalar
 from mainspring.events import Alert
 from mainspring.health.alert import RUNBOOK, AlertRow, Severity, Wrong, check_name, check_subject
 from mainspring.health.watch import BROKEN_WATCH_ALERT

@@ -11,8 +11,8 @@ import msgspec
 
 from mainspring.audit import MAX_EVENT, AuditEvent, AuditFinding, TrailHead, Verified
 from mainspring.db.jobs import check_limit, check_texts
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Row, Statement, ask, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, scalar
 from mainspring.declare.caller import Caller
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG, SYSTEM

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from mainspring.db import jobs
 from mainspring.db.decisions import check_reason
 from mainspring.db.jobs import Who, check_id, check_limit, named, read_job, why
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Row, Statement, ask, nothing, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, nothing, scalar
 from mainspring.declare.envelope import encode
 from mainspring.errors import BatchNotFound, TransitionRefused, ValidationError
 from mainspring.job import DEFAULT_ORG, Claim, Enqueued, Job, NewJob

@@ -10,8 +10,8 @@ import msgspec
 
 from mainspring.breaker import MAX_BREAKER, Breaker
 from mainspring.db.jobs import Who, check_limit, check_texts, why
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Row, Statement, ask, nothing, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, nothing, scalar
 from mainspring.errors import UnknownName, ValidationError
 from mainspring.job import DEFAULT_ORG
 from mainspring.text.texts import MAX_NAME, did_you_mean

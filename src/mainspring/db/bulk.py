@@ -15,8 +15,8 @@ from mainspring.db import jobs
 from mainspring.db.dead import OPEN, Only, filters
 from mainspring.db.decisions import check_reason
 from mainspring.db.jobs import Who, check_limit
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Statement, ask, nothing, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Statement, ask, nothing, scalar
 from mainspring.errors import ValidationError
 from mainspring.uuid7 import uuid7
 

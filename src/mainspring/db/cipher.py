@@ -15,12 +15,12 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from mainspring.cipher import Cipher, OrgKeys, seal_job
 from mainspring.config import ANSWERED_WITHIN
-from mainspring.db.connect import pool, why_not
 from mainspring.db.jobs import Who, why
-from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Row, Statement, ask, nothing, scalar
-from mainspring.db.translate import unavailable
+from mainspring.db.wire.connect import pool, why_not
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, nothing, scalar
+from mainspring.db.wire.translate import unavailable
 from mainspring.errors import ConfigurationError, DatabaseUnavailable, ValidationError
 from mainspring.job import DEFAULT_ORG, Job, NewJob
 from mainspring.uuid7 import uuid7

@@ -11,8 +11,8 @@ import msgspec
 from mainspring.codes import explained
 from mainspring.db import jobs
 from mainspring.db.jobs import Attempt, Who, check_limit, check_texts
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Statement, ask
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Statement, ask
 from mainspring.errors import TransitionRefused, ValidationError
 from mainspring.job import Job
 from mainspring.plans import Plan

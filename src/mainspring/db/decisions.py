@@ -17,8 +17,8 @@ from mainspring.db.cipher import Keyring
 from mainspring.db.dead import refused
 from mainspring.db.jobs import Who, named, why
 from mainspring.db.readable import is_encrypted, key_in, readable_job
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Statement, ask, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Statement, ask, scalar
 from mainspring.declare.task import Task
 from mainspring.errors import TransitionRefused, ValidationError
 from mainspring.text.diff import diff, without_secrets

@@ -10,12 +10,12 @@ import msgspec
 import psycopg
 from psycopg.sql import SQL, Identifier
 
-from mainspring.db.answer import Answered
-from mainspring.db.connect import options
-from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Statement, ask, scalar
-from mainspring.db.status import Status, check, status
+from mainspring.db.schema.status import Status, check, status
+from mainspring.db.wire.answer import Answered
+from mainspring.db.wire.connect import options
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Statement, ask, scalar
 from mainspring.errors import SchemaError
 from mainspring.health.doctor.facts import Engine, Facts, ServerFacts, Tickets
 from mainspring.uuid7 import uuid7

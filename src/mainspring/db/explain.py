@@ -9,8 +9,8 @@ import msgspec
 
 from mainspring.codes import explained
 from mainspring.db.jobs import Who
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Statement, ask, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Statement, ask, scalar
 from mainspring.errors import JobNotFound
 from mainspring.health.explain import Explanation, explain
 from mainspring.health.situation import MOST_AHEAD, Situation

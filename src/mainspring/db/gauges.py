@@ -11,11 +11,11 @@ import msgspec
 import psycopg
 
 from mainspring.config import DEFAULT_SCHEMA
-from mainspring.db.connect import Connection, options
 from mainspring.db.queues import GONE_AFTER
-from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Statement, ask, nothing, scalar
+from mainspring.db.wire.connect import Connection, options
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Statement, ask, nothing, scalar
 from mainspring.errors import MainspringError
 from mainspring.health.trouble import Trouble
 

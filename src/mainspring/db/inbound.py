@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Params, Statement, ask, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Params, Statement, ask, scalar
 from mainspring.declare.block import Received
 from mainspring.job import DEFAULT_ORG, NewJob
 

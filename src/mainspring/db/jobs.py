@@ -13,8 +13,8 @@ from uuid import UUID
 import msgspec
 
 from mainspring.checks import LOWEST_PRIORITY, check_instant, check_number, check_span
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Row, Statement, ask, nothing, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, nothing, scalar
 from mainspring.declare.envelope import encode
 from mainspring.errors import JobNotFound, TransitionRefused, ValidationError
 from mainspring.job import DEFAULT_ORG, SYSTEM, ActorType, Enqueued, Job, NewJob

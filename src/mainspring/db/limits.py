@@ -9,8 +9,8 @@ import msgspec
 
 from mainspring.checks import check_number
 from mainspring.db.jobs import Who, why
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Statement, ask, nothing, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Statement, ask, nothing, scalar
 from mainspring.errors import UnknownName, ValidationError
 from mainspring.limit import MOST_LIMIT, DeclaredLimit, Fair, Limit, check_queue
 from mainspring.text.texts import did_you_mean, text_problem

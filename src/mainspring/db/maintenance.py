@@ -8,8 +8,8 @@ from typing import Final
 
 from mainspring.config import Retention
 from mainspring.db import jobs
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Statement, ask, nothing, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Statement, ask, nothing, scalar
 
 #: One run of clean-up: what it may remove, by how long things are kept.
 Sweep = Callable[[Sql, Retention], Dialogue[int]]

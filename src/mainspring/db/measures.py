@@ -13,8 +13,8 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from mainspring.config import DEFAULT_SCHEMA
-from mainspring.db.connect import Connection, options
-from mainspring.db.schema import bounded
+from mainspring.db.wire.connect import Connection, options
+from mainspring.db.wire.sql import bounded
 from mainspring.errors import MainspringError
 from mainspring.health.measure import MOST_SERIES, Measure, Measured, series
 from mainspring.health.trouble import Trouble

@@ -13,8 +13,8 @@ from mainspring.category import CATEGORIES
 from mainspring.checks import check_instant
 from mainspring.db.jobs import Who, check_id, check_limit, check_texts, to_uuid, utc, why
 from mainspring.db.recipients import Channel
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Params, Row, Statement, ask, nothing, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Params, Row, Statement, ask, nothing, scalar
 from mainspring.declare.envelope import encode
 from mainspring.errors import TransitionRefused, ValidationError
 from mainspring.job import DEFAULT_ORG, Claim, Enqueued, NewJob

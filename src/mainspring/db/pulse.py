@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Statement, ask, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Statement, ask, scalar
 
 #: What is younger may not have committed yet.
 LAG = timedelta(milliseconds=200)

@@ -7,8 +7,8 @@ from datetime import datetime
 import msgspec
 
 from mainspring.db.jobs import Who, check_texts, why
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Statement, ask, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Statement, ask, scalar
 from mainspring.errors import ValidationError
 from mainspring.text.texts import MAX_NAME
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from mainspring.db.jobs import Who, check_limit, check_texts, why
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Statement, ask, nothing, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Statement, ask, nothing, scalar
 from mainspring.text.texts import MAX_QUEUE
 
 #: A heartbeat is every 10 s; three missed ones and the worker counts as gone.

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from mainspring.db.jobs import check_texts
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Params, Row, Statement, ask, nothing, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Params, Row, Statement, ask, nothing, scalar
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG
 from mainspring.text.texts import MAX_NAME

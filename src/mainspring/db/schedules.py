@@ -12,8 +12,8 @@ from uuid import UUID
 import msgspec
 
 from mainspring.db.jobs import Who, check_limit, check_texts, to_uuid, why
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Params, Row, Statement, ask, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Params, Row, Statement, ask, scalar
 from mainspring.declare.registry import Registry
 from mainspring.declare.schedule import EACH_ZONE, Schedule, make
 from mainspring.errors import ConfigurationError, ScheduleNotFound, ValidationError

@@ -10,8 +10,8 @@ from uuid import UUID
 import msgspec
 
 from mainspring.db.jobs import Who, get
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Params, Statement, ask, nothing, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Params, Statement, ask, nothing, scalar
 from mainspring.job import Claim
 
 _encode = msgspec.json.Encoder().encode

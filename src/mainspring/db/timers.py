@@ -10,8 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.db.jobs import Who, to_uuid
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Row, Statement, ask
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Row, Statement, ask
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG, NewJob
 from mainspring.text.texts import MAX_KEY, text_problem

@@ -12,8 +12,8 @@ import msgspec
 
 from mainspring.checks import check_span
 from mainspring.db.jobs import Who, check_id, check_limit, check_texts, to_uuid, why
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue, Params, Row, Statement, ask, nothing, scalar
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue, Params, Row, Statement, ask, nothing, scalar
 from mainspring.errors import UnknownName, ValidationError
 from mainspring.job import DEFAULT_ORG, NewJob
 from mainspring.text.texts import did_you_mean

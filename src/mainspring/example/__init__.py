@@ -19,8 +19,8 @@ from typing import Any
 import psycopg
 
 import mainspring as ms
-from mainspring.db.line import Line, Migration
-from mainspring.db.secure import is_secured
+from mainspring.db.schema.line import Line, Migration
+from mainspring.db.schema.secure import is_secured
 from mainspring.example.till import open_till
 
 tasks = ms.Registry("shop")

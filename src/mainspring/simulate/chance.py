@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
-from mainspring.db.schema import render
+from mainspring.db.wire.sql import render
 from mainspring.uuid7 import drawn_from
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,8 +9,8 @@ from typing import Any, Final, cast
 import msgspec
 
 from mainspring.cipher import SEALED
-from mainspring.db.run import AsyncDoor
-from mainspring.db.schema import render
+from mainspring.db.wire.run import AsyncDoor
+from mainspring.db.wire.sql import render
 from mainspring.declare.registry import ENGINE_REGISTRY
 from mainspring.declare.schedule import Schedule
 from mainspring.errors import MainspringError

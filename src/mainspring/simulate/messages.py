@@ -20,8 +20,8 @@ from psycopg.errors import error_from_result
 from psycopg.pq import Escaping, ExecStatus
 from psycopg.pq.abc import PGresult
 
-from mainspring.db.run import AsyncDoor
-from mainspring.db.statement import Row, Statement
+from mainspring.db.wire.run import AsyncDoor
+from mainspring.db.wire.statement import Row, Statement
 
 _PLACE = re.compile(r"%(?:\((\w+)\))?s")
 _FINE = {ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY}

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 
 from mainspring.app import App
 from mainspring.db.cipher import Keyring
-from mainspring.db.connect import AsyncConnection, Connection, options
-from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import Sql, render
+from mainspring.db.wire.connect import AsyncConnection, Connection, options
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.sql import Sql, render
 from mainspring.errors import ConfigurationError
 from mainspring.simulate.chance import Chance
 from mainspring.simulate.clockwork import SAME, Clockwork

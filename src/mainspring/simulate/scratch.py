@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import psycopg
 
-from mainspring.db.connect import options
-from mainspring.db.fence import confined
-from mainspring.db.translate import unavailable
+from mainspring.db.wire.connect import options
+from mainspring.db.wire.fence import confined
+from mainspring.db.wire.translate import unavailable
 from mainspring.embedded import VOLATILE
 from mainspring.errors import ConfigurationError
 from mainspring.virtual.databases import Database, DatabaseServer

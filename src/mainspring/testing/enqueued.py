@@ -13,8 +13,8 @@ import msgspec
 from mainspring.db import jobs
 from mainspring.db.cipher import Keyring
 from mainspring.db.jobs import Who
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.task import Task
 from mainspring.job import Job
 from mainspring.virtual.tasks import shown

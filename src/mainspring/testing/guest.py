@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from mainspring.app import App
 from mainspring.db.cipher import Keyring
-from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue
 from mainspring.errors import ConfigurationError
 from mainspring.testing.enqueued import EnqueuedVerbs
 from mainspring.virtual.calling_thread import run_from_thread

@@ -19,9 +19,9 @@ from psycopg.rows import TupleRow
 from mainspring.client import Client
 from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.cipher import Keyring
-from mainspring.db.run import psycopg_door, run
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.registry import Registry
 from mainspring.declare.task import Task
 from mainspring.errors import ConfigurationError

@@ -16,8 +16,8 @@ from mainspring.config import DEFAULT_SCHEMA, Retention
 from mainspring.db.alerts import untold
 from mainspring.db.gauges import Dead, gauges
 from mainspring.db.maintenance import SWEEPS, Sweep, alone, begin, end
-from mainspring.db.run import async_psycopg_door, run_async
-from mainspring.db.schema import Sql
+from mainspring.db.wire.run import async_psycopg_door, run_async
+from mainspring.db.wire.sql import Sql
 from mainspring.declare.context import Context
 from mainspring.declare.registry import ENGINE_REGISTRY, Registry
 from mainspring.declare.task import Task

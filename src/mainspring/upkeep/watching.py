@@ -16,8 +16,8 @@ from psycopg.rows import tuple_row
 from mainspring.db import alerts
 from mainspring.db.alerts import Found
 from mainspring.db.maintenance import begin, end
-from mainspring.db.run import async_psycopg_door, run_async
-from mainspring.db.schema import Sql, bounded
+from mainspring.db.wire.run import async_psycopg_door, run_async
+from mainspring.db.wire.sql import Sql, bounded
 from mainspring.declare.context import Context
 from mainspring.declare.registry import ENGINE_REGISTRY, Registry
 from mainspring.declare.task import Task

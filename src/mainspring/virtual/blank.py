@@ -15,7 +15,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
-from mainspring.db.schema import named
+from mainspring.db.wire.sql import named
 
 _SQL: Final = named((files(__package__) / "blank.sql").read_text())
 #: Rows are compared as text, whatever the database or the role prefers, and what we write is not counted.

@@ -14,8 +14,8 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from mainspring.config import DEFAULT_SCHEMA
-from mainspring.db.schema import render
-from mainspring.db.secure import is_secured
+from mainspring.db.schema.secure import is_secured
+from mainspring.db.wire.sql import render
 from mainspring.errors import ConfigurationError
 from mainspring.virtual.joined import View, join
 

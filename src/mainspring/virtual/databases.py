@@ -24,8 +24,8 @@ from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 
 from mainspring.config import DEFAULT_SCHEMA
-from mainspring.db.line import Line
-from mainspring.db.migrate import migrate
+from mainspring.db.schema.line import Line
+from mainspring.db.schema.migrate import migrate
 from mainspring.embedded import ROLE, SUPERUSER, Cluster
 from mainspring.virtual import clock
 from mainspring.virtual.blank import Blank, Unfit

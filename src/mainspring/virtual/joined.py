@@ -14,7 +14,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGconn
 
-from mainspring.db.adopt import origin
+from mainspring.db.wire.adopt import origin
 from mainspring.errors import ConfigurationError, MainspringError
 from mainspring.job import Claim
 from mainspring.worker.transactions import JobConnection, Transactions

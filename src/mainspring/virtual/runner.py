@@ -15,10 +15,10 @@ from mainspring.breaker import declared
 from mainspring.config import WorkerConfig
 from mainspring.db import jobs
 from mainspring.db.cipher import Keyring
-from mainspring.db.connect import pool
 from mainspring.db.jobs import Who
-from mainspring.db.run import async_psycopg_door, run_async
-from mainspring.db.schema import Sql
+from mainspring.db.wire.connect import pool
+from mainspring.db.wire.run import async_psycopg_door, run_async
+from mainspring.db.wire.sql import Sql
 from mainspring.declare.task import Task
 from mainspring.errors import JobError
 from mainspring.events import Bus

@@ -16,7 +16,7 @@ from psycopg.rows import tuple_row
 from psycopg.sql import SQL, Identifier, Literal
 
 from mainspring.config import DEFAULT_SCHEMA
-from mainspring.db.schema import render
+from mainspring.db.wire.sql import render
 from mainspring.errors import ConfigurationError
 from mainspring.virtual.clock import refuse_in_use
 

@@ -15,8 +15,8 @@ from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.cipher import Keyring
 from mainspring.db.limits import declare
 from mainspring.db.readable import key_in, readable_job
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.caller import NOBODY, Caller
 from mainspring.declare.registry import Registry
 from mainspring.errors import ConfigurationError

@@ -13,13 +13,13 @@ from starlette.requests import Request
 
 from mainspring.app import App
 from mainspring.client import AsyncClient
-from mainspring.db.connect import AsyncConnection, async_pool
 from mainspring.db.gauges import Reader
 from mainspring.db.jobs import now
 from mainspring.db.measures import Measures
-from mainspring.db.run import async_psycopg_door, run_async
-from mainspring.db.schema import Sql
-from mainspring.db.translate import unavailable
+from mainspring.db.wire.connect import AsyncConnection, async_pool
+from mainspring.db.wire.run import async_psycopg_door, run_async
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.translate import unavailable
 from mainspring.events import Observer
 from mainspring.observe import Metrics
 from mainspring.web.secret import CronSecret

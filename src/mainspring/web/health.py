@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mainspring.app import App
-from mainspring.db.connect import Connection, options
-from mainspring.db.schema import Sql
-from mainspring.db.status import check, status
+from mainspring.db.schema.status import check, status
+from mainspring.db.wire.connect import Connection, options
+from mainspring.db.wire.sql import Sql
 from mainspring.declare.block import Check
 from mainspring.errors import ConfigurationError, DatabaseUnavailable, SchemaError
 from mainspring.web.answers import RETRY_AFTER, Json

@@ -13,10 +13,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mainspring.db.bound import async_bound
-from mainspring.db.connect import AsyncConnection
 from mainspring.db.inbound import receive
-from mainspring.db.run import async_psycopg_door, run_async
+from mainspring.db.wire.bound import async_bound
+from mainspring.db.wire.connect import AsyncConnection
+from mainspring.db.wire.run import async_psycopg_door, run_async
 from mainspring.declare.block import Inbound, Received, SignatureRefused
 from mainspring.declare.envelope import complete
 from mainspring.errors import ConfigurationError

@@ -15,8 +15,8 @@ from mainspring.db import audit, batches, jobs, steps
 from mainspring.db.batches import Together, jobs_of, org_of
 from mainspring.db.cipher import Keyring
 from mainspring.db.readable import key_in, readable_job
-from mainspring.db.statement import Dialogue
 from mainspring.db.steps import Report
+from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.caller import NOBODY, of_job
 from mainspring.declare.envelope import complete
 from mainspring.errors import LeaseLost, MainspringError, ValidationError

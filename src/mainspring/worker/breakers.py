@@ -13,9 +13,9 @@ import psycopg
 from mainspring.breaker import Breaker, Need, counts, fit
 from mainspring.db import breakers
 from mainspring.db.breakers import BreakerView, Change, Serves
-from mainspring.db.run import async_psycopg_door, run_async
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue
+from mainspring.db.wire.run import async_psycopg_door, run_async
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue
 from mainspring.errors import DeclarationError
 from mainspring.events import BreakerClosed, BreakerOpened, Bus
 from mainspring.job import Claim

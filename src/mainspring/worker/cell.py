@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.worker.connection import SharedConnection
 from mainspring.worker.service import Service, backoff, log
 

@@ -6,7 +6,7 @@ import random
 from datetime import timedelta
 
 from mainspring.codes import CODES, ErrorClass
-from mainspring.db.translate import first_words, is_refusal, is_transient
+from mainspring.db.wire.translate import first_words, is_refusal, is_transient
 from mainspring.errors import MainspringError
 from mainspring.outcome import (
     BreakerOpen,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from mainspring.db.connect import AsyncConnection, options
+from mainspring.db.wire.connect import AsyncConnection, options
 
 T = TypeVar("T")
 

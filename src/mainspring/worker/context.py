@@ -16,11 +16,11 @@ from psycopg import AsyncConnection
 
 from mainspring.db import batches, steps
 from mainspring.db.batches import Together
-from mainspring.db.bound import async_bound_door, binding
-from mainspring.db.connect import refuse_stale
-from mainspring.db.run import async_psycopg_door, run_async
-from mainspring.db.statement import Dialogue
-from mainspring.db.translate import unavailable
+from mainspring.db.wire.bound import async_bound_door, binding
+from mainspring.db.wire.connect import refuse_stale
+from mainspring.db.wire.run import async_psycopg_door, run_async
+from mainspring.db.wire.statement import Dialogue
+from mainspring.db.wire.translate import unavailable
 from mainspring.declare.context import Context
 from mainspring.errors import DatabaseUnavailable, MainspringError
 from mainspring.job import SYSTEM, Job, NewJob

@@ -13,8 +13,8 @@ from typing import Any
 
 import psycopg
 
-from mainspring.db.connect import AsyncConnection, options, refuse_stale
-from mainspring.db.translate import is_transient
+from mainspring.db.wire.connect import AsyncConnection, options, refuse_stale
+from mainspring.db.wire.translate import is_transient
 from mainspring.health.trouble import Trouble
 from mainspring.outcome import Error, Move
 from mainspring.worker.crew import Crew

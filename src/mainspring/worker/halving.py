@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from mainspring.db.translate import first_words
+from mainspring.db.wire.translate import first_words
 from mainspring.outcome import Error, Failed, Move, Outcome, decide
 from mainspring.together.chunk import fails, halved
 from mainspring.worker.attempt import NO_DEADLINE, LiveAttempt

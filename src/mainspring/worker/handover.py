@@ -11,8 +11,8 @@ import msgspec
 import psycopg
 
 from mainspring.config import WorkerConfig
-from mainspring.db.connect import Connection, options
-from mainspring.db.schema import Sql
+from mainspring.db.wire.connect import Connection, options
+from mainspring.db.wire.sql import Sql
 from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.outbox import Outbox, Outcomes, settle_row
 from mainspring.worker.tracker import trust

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from mainspring.config import WorkerConfig
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.connection import SharedConnection
 from mainspring.worker.service import Service

@@ -18,8 +18,8 @@ from mainspring.breaker import Breaker
 from mainspring.cipher import Cipher
 from mainspring.config import WorkerConfig
 from mainspring.db.cipher import Keyring
-from mainspring.db.connect import pool
-from mainspring.db.schema import Sql
+from mainspring.db.wire.connect import pool
+from mainspring.db.wire.sql import Sql
 from mainspring.declare.block import Trigger
 from mainspring.declare.registry import Registry
 from mainspring.events import Bus, WakeupsLost, WakeupsRestored

@@ -7,9 +7,9 @@ from typing import Any
 import psycopg
 
 from mainspring.db import steps
-from mainspring.db.run import async_psycopg_door, run_async
-from mainspring.db.schema import Sql
 from mainspring.db.steps import Report
+from mainspring.db.wire.run import async_psycopg_door, run_async
+from mainspring.db.wire.sql import Sql
 from mainspring.worker.connection import SharedConnection
 from mainspring.worker.service import Service
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.outcome import CRASH_BUDGET
 from mainspring.worker.connection import SharedConnection
 from mainspring.worker.exchange import Exchange

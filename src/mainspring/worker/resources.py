@@ -9,7 +9,7 @@ from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
 from mainspring.db.cipher import Keyring
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.worker.breakers import BreakerService
 from mainspring.worker.reporter import Reports
 from mainspring.worker.transactions import Transactions

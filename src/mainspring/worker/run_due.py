@@ -18,8 +18,8 @@ import psycopg
 
 from mainspring.checks import check_instant, check_number, check_span
 from mainspring.config import WorkerConfig
-from mainspring.db.schema import Sql
-from mainspring.db.translate import unavailable
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.translate import unavailable
 from mainspring.declare.registry import Registry
 from mainspring.errors import ValidationError
 from mainspring.states import SETTLES, WORDS

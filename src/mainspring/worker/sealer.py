@@ -8,9 +8,9 @@ import psycopg
 
 from mainspring.config import WorkerConfig
 from mainspring.db import audit
-from mainspring.db.run import async_psycopg_door, run_async
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue
+from mainspring.db.wire.run import async_psycopg_door, run_async
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue
 from mainspring.worker.connection import SharedConnection
 from mainspring.worker.service import Service
 

@@ -7,7 +7,7 @@ import logging
 import random
 from contextlib import suppress
 
-from mainspring.db.translate import is_transient
+from mainspring.db.wire.translate import is_transient
 from mainspring.health.trouble import Trouble
 
 log = logging.getLogger("mainspring.worker")

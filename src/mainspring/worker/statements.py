@@ -13,7 +13,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from mainspring.config import WorkerConfig
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.job import Claim
 from mainspring.states import LEAVES_ATTEMPT, SETTLES, WORDS
 from mainspring.worker.bounds import BEGINNING

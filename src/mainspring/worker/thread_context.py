@@ -16,11 +16,11 @@ from psycopg import Connection
 
 from mainspring.db import batches, steps
 from mainspring.db.batches import Together
-from mainspring.db.bound import bound, bound_door
-from mainspring.db.connect import refuse_stale
-from mainspring.db.run import psycopg_door, run
-from mainspring.db.statement import Dialogue
-from mainspring.db.translate import unavailable
+from mainspring.db.wire.bound import bound, bound_door
+from mainspring.db.wire.connect import refuse_stale
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.statement import Dialogue
+from mainspring.db.wire.translate import unavailable
 from mainspring.declare.context import SyncContext
 from mainspring.errors import DatabaseUnavailable, MainspringError, ValidationError
 from mainspring.job import SYSTEM, Job, NewJob

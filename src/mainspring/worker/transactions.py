@@ -17,9 +17,9 @@ from psycopg.abc import PQGen
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, TransactionStatus
 
-from mainspring.db.bound import binding
-from mainspring.db.connect import AsyncConnection, options
-from mainspring.db.translate import unavailable
+from mainspring.db.wire.bound import binding
+from mainspring.db.wire.connect import AsyncConnection, options
+from mainspring.db.wire.translate import unavailable
 from mainspring.errors import MainspringError
 from mainspring.job import Claim
 

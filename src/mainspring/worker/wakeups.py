@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from psycopg import sql
 
-from mainspring.db.connect import AsyncConnection, options, refuse_stale
+from mainspring.db.wire.connect import AsyncConnection, options, refuse_stale
 from mainspring.declare.block import Trigger
 from mainspring.worker.service import Service, log
 

@@ -19,13 +19,13 @@ from mainspring.breaker import Breaker, declared
 from mainspring.category import DEAD_LETTER, QUEUES
 from mainspring.cipher import Cipher
 from mainspring.config import DEFAULT_SCHEMA, WorkerConfig, at_speed
-from mainspring.db.connect import Connection, options
 from mainspring.db.limits import declare
-from mainspring.db.run import psycopg_door
-from mainspring.db.run import run as run_flow
-from mainspring.db.schema import Sql
-from mainspring.db.status import check, status
-from mainspring.db.translate import is_transient
+from mainspring.db.schema.status import check, status
+from mainspring.db.wire.connect import Connection, options
+from mainspring.db.wire.run import psycopg_door
+from mainspring.db.wire.run import run as run_flow
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.translate import is_transient
 from mainspring.declare.block import Trigger
 from mainspring.declare.registry import Registry
 from mainspring.errors import DatabaseUnavailable

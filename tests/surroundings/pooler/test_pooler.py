@@ -13,7 +13,7 @@ from tests.worker.stage import SETTINGS, Stage
 
 from mainspring import Client, Context, DatabaseUnavailable, Registry, SyncContext
 from mainspring.config import WorkerConfig
-from mainspring.db.connect import AsyncConnection, Connection, options
+from mainspring.db.wire.connect import AsyncConnection, Connection, options
 from mainspring.embedded import Cluster
 from mainspring.worker import Worker
 

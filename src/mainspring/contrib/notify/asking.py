@@ -23,7 +23,7 @@ from mainspring.db import notify as db
 from mainspring.db import recipients
 from mainspring.db.notify import Asked, Class, Note, NotifyRefusal
 from mainspring.db.recipients import Channel, Recipient
-from mainspring.db.statement import Dialogue
+from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.caller import current_job
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG, NewJob

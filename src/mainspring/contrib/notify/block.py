@@ -21,8 +21,8 @@ from mainspring.db import notify as db
 from mainspring.db import recipients
 from mainspring.db.notify import TASK, Asked, Item, Rate
 from mainspring.db.recipients import Channel
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.block import Block
 from mainspring.declare.context import Context
 from mainspring.declare.registry import Registry

@@ -26,8 +26,8 @@ from mainspring.db import jobs, recipients
 from mainspring.db import notify as db
 from mainspring.db.notify import Notification
 from mainspring.db.recipients import Recipient
-from mainspring.db.run import async_psycopg_door, run_async
-from mainspring.db.statement import Dialogue
+from mainspring.db.wire.run import async_psycopg_door, run_async
+from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.caller import job_fields
 from mainspring.declare.context import Context
 from mainspring.errors import LeaseLost, MainspringError

@@ -12,7 +12,7 @@ from mainspring.config import changes, switch
 from mainspring.contrib.notify.sender import Sender
 from mainspring.contrib.notify.template import Template
 from mainspring.db.recipients import Channel, Recipient
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.declare.task import Task
 from mainspring.errors import ConfigurationError, ValidationError
 from mainspring.text.texts import did_you_mean

@@ -16,7 +16,7 @@ from mainspring.contrib.stripe.inbound import StripeEvent, StripeInbound
 from mainspring.contrib.stripe.reconcile import Pending, StripeFinding
 from mainspring.contrib.stripe.verbs import Calls
 from mainspring.db.inbound import received
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.declare.block import Block
 from mainspring.declare.context import Context, SyncContext
 from mainspring.declare.registry import Registry

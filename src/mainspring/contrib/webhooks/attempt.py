@@ -24,9 +24,9 @@ from mainspring.contrib.webhooks.target import TargetRefused
 from mainspring.contrib.webhooks.transport import Transport
 from mainspring.db import jobs, webhooks
 from mainspring.db.jobs import Who
-from mainspring.db.run import async_psycopg_door, run_async
-from mainspring.db.schema import Sql
 from mainspring.db.webhooks import AttemptRecord, Begun, Endpoint
+from mainspring.db.wire.run import async_psycopg_door, run_async
+from mainspring.db.wire.sql import Sql
 from mainspring.declare.caller import NOBODY
 from mainspring.declare.context import Context
 from mainspring.declare.envelope import complete

@@ -26,9 +26,9 @@ from mainspring.contrib.webhooks.event import WebhookEvent, event
 from mainspring.contrib.webhooks.policy import Policy
 from mainspring.contrib.webhooks.transport import WEBHOOK_TIMEOUT_S, Transport
 from mainspring.db import jobs, webhooks
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue
 from mainspring.db.webhooks import Endpoint, MadeDelivery, Published
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.block import Block
 from mainspring.declare.caller import current
 from mainspring.declare.context import Context

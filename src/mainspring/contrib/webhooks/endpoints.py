@@ -21,9 +21,9 @@ from mainspring.contrib.webhooks.target import WebhookTarget
 from mainspring.contrib.webhooks.transport import Transport
 from mainspring.db import webhooks
 from mainspring.db.jobs import Who
-from mainspring.db.schema import Sql
-from mainspring.db.statement import Dialogue
 from mainspring.db.webhooks import Endpoint, check_overlap
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG
 from mainspring.uuid7 import uuid7

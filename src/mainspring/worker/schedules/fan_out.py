@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 import psycopg
 
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.declare.schedule import Schedule, make
 from mainspring.errors import ValidationError
 from mainspring.job import Enqueued, NewJob

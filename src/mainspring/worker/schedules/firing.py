@@ -15,12 +15,12 @@ import psycopg
 
 from mainspring.db import jobs as job_flows
 from mainspring.db import schedules
-from mainspring.db.bound import async_bound_door
 from mainspring.db.cipher import Keyring
 from mainspring.db.jobs import Who
-from mainspring.db.run import AsyncDoor, async_psycopg_door, run_async
-from mainspring.db.schema import Sql
-from mainspring.db.translate import is_transient
+from mainspring.db.wire.bound import async_bound_door
+from mainspring.db.wire.run import AsyncDoor, async_psycopg_door, run_async
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.translate import is_transient
 from mainspring.declare.registry import ENGINE_REGISTRY, Registry
 from mainspring.declare.schedule import Schedule
 from mainspring.errors import DatabaseUnavailable

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from mainspring.config import WorkerConfig
-from mainspring.db.schema import Sql
+from mainspring.db.wire.sql import Sql
 from mainspring.worker.connection import SharedConnection
 from mainspring.worker.schedules.fan_out import FanOut
 from mainspring.worker.schedules.firing import Conn, Firing

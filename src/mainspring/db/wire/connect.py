@@ -11,10 +11,10 @@ from psycopg.errors import ConnectionTimeout
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from mainspring.config import ANSWERED_WITHIN
-from mainspring.db.answer import ASIDE, Answered, AsyncAnswered, Silent
-from mainspring.db.fence import FENCE, FENCE_TRIES, Destination, Route, ServerIdentity, ServerRefused
-from mainspring.db.schema import Sql
-from mainspring.db.translate import is_transient
+from mainspring.db.wire.answer import ASIDE, Answered, AsyncAnswered, Silent
+from mainspring.db.wire.fence import FENCE, FENCE_TRIES, Destination, Route, ServerIdentity, ServerRefused
+from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.translate import is_transient
 from mainspring.errors import ConfigurationError
 
 #: How long a caller waits for a connection: long enough for a database to restart.

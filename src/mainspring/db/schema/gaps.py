@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from mainspring.db.catalogue import Catalogue, role_names
-from mainspring.db.rights import POLICIES, ROLES, SEQUENCES, TABLE_RIGHTS, VERB_RIGHTS, VIEWS, rights
+from mainspring.db.schema.catalogue import Catalogue, role_names
+from mainspring.db.schema.rights import POLICIES, ROLES, SEQUENCES, TABLE_RIGHTS, VERB_RIGHTS, VIEWS, rights
 
 
 def gaps(schema: Catalogue) -> list[str]:

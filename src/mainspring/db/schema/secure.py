@@ -24,9 +24,9 @@ from psycopg.errors import (
 from psycopg.rows import tuple_row
 
 from mainspring.config import DEFAULT_SCHEMA
-from mainspring.db.catalogue import Catalogue, role_names
-from mainspring.db.gaps import gaps
-from mainspring.db.rights import (
+from mainspring.db.schema.catalogue import Catalogue, role_names
+from mainspring.db.schema.gaps import gaps
+from mainspring.db.schema.rights import (
     CALLS,
     PARTS,
     POLICIES,
@@ -39,7 +39,7 @@ from mainspring.db.rights import (
     WRITTEN,
     rights,
 )
-from mainspring.db.schema import render
+from mainspring.db.wire.sql import render
 from mainspring.errors import ConfigurationError
 
 T = TypeVar("T")

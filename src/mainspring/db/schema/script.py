@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mainspring.config import DEFAULT_SCHEMA
-from mainspring.db.line import Line, engine_line
-from mainspring.db.migrate import MIGRATION_TABLES, RECORD_TABLE, RECORD_VERB
-from mainspring.db.schema import render
+from mainspring.db.schema.line import Line, engine_line
+from mainspring.db.schema.migrate import MIGRATION_TABLES, RECORD_TABLE, RECORD_VERB
+from mainspring.db.wire.sql import render
 
 
 def script(schema: str = DEFAULT_SCHEMA, line: Line | None = None) -> str:

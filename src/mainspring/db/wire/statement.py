@@ -1,8 +1,8 @@
 """A question to the database as a value, and a dialogue as a generator.
 
 Everything a client does is "ask the database a few questions". A `Statement` is one question; a `Dialogue` is a
-generator that yields statements and receives their answers. Two small drivers (`mainspring.db.run`) run a dialogue on a
-sync or an async connection, so that every operation is written once.
+generator that yields statements and receives their answers. Two small drivers (`mainspring.db.wire.run`) run a dialogue
+on a sync or an async connection, so that every operation is written once.
 """
 
 from __future__ import annotations

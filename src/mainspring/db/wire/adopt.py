@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from mainspring.db.answer import confirmed
-from mainspring.db.run import AsyncDoor, Door, async_psycopg_door, psycopg_door
-from mainspring.db.statement import Row, Statement
+from mainspring.db.wire.answer import confirmed
+from mainspring.db.wire.run import AsyncDoor, Door, async_psycopg_door, psycopg_door
+from mainspring.db.wire.statement import Row, Statement
 from mainspring.errors import ConfigurationError
 
 log = logging.getLogger("mainspring")

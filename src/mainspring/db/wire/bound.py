@@ -14,8 +14,8 @@ import psycopg
 from psycopg.pq import Escaping
 from psycopg.pq.abc import PGconn
 
-from mainspring.db.run import AsyncDoor, Door, async_psycopg_door, psycopg_door
-from mainspring.db.statement import Row, Statement
+from mainspring.db.wire.run import AsyncDoor, Door, async_psycopg_door, psycopg_door
+from mainspring.db.wire.statement import Row, Statement
 from mainspring.job import DEFAULT_ORG
 
 #: Without an organisation that is said, the one that the connection brings (`options=-c mainspring.org=…`), or the

@@ -14,7 +14,7 @@ from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from mainspring.db.verb import Verb, read_verbs, whole
+from mainspring.db.schema.verb import Verb, read_verbs, whole
 from mainspring.errors import DeclarationError
 
 ENGINE_LINE = "mainspring"

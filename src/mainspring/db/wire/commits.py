@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mainspring.db.adopt import origin
+from mainspring.db.wire.adopt import origin
 
 Then = Callable[[], None]
 _KEY = "mainspring_committed"  # in a session's own dictionary: what to call, and on which connection it waits

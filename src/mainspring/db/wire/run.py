@@ -1,7 +1,7 @@
 """The two drivers of a dialogue: the only places that talk to a connection.
 
 A connection is reached through a `Door`: one function that executes a statement and returns its rows. Doors for psycopg
-are here; `mainspring.db.adopt` opens those of other libraries' connections.
+are here; `mainspring.db.wire.adopt` opens those of other libraries' connections.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, TypeAlias, TypeVar
 import psycopg
 from psycopg.rows import tuple_row
 
-from mainspring.db.answer import taking_long
-from mainspring.db.statement import Dialogue, Row, Statement
-from mainspring.db.translate import translate
+from mainspring.db.wire.answer import taking_long
+from mainspring.db.wire.statement import Dialogue, Row, Statement
+from mainspring.db.wire.translate import translate
 
 T = TypeVar("T")
 NO_TRANSACTION = nullcontext()

@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 
 from mainspring.config import DEFAULT_SCHEMA
-from mainspring.db.line import Line, engine_line
-from mainspring.db.schema import render
-from mainspring.db.verb import Verb
+from mainspring.db.schema.line import Line, engine_line
+from mainspring.db.schema.verb import Verb
+from mainspring.db.wire.sql import render
 from mainspring.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
 
 _TABLES = "select number, name, applied_at, breaking from {schema}.migration where line = %s"

@@ -9,8 +9,8 @@ from psycopg import sql
 from psycopg.rows import tuple_row
 
 from mainspring.config import DEFAULT_SCHEMA
-from mainspring.db.rights import ROLES
-from mainspring.db.schema import render
+from mainspring.db.schema.rights import ROLES
+from mainspring.db.wire.sql import render
 from mainspring.errors import ConfigurationError, SchemaMissing
 
 
