@@ -47,53 +47,53 @@ bench: $(VENV)/.bench ## benchmarks as ratios, written to bench/results/latest.j
 	@$(PY) -m bench $(ARGS)
 
 chaos: setup ## the full crash test: SIGKILL, SIGSTOP and a dying PostgreSQL under 20,000 jobs
-	@$(PY) -m tests.chaos $(ARGS)
+	@$(PY) -m tests.proofs.chaos $(ARGS)
 
 nemesis: setup ## every feature, hostile jobs and every fault for 10 minutes: nothing lost, nothing stuck (ARGS="--seconds 60 --seed 7")
-	@$(PY) -m tests.nemesis $(ARGS)
+	@$(PY) -m tests.proofs.nemesis $(ARGS)
 
 bugs: setup ## plant known bugs, one by one, and show that the tests catch each
-	@$(PY) -m tests.chaos.bugs $(ARGS)
+	@$(PY) -m tests.proofs.chaos.bugs $(ARGS)
 
 killers: setup ## jobs that kill their worker among harmless ones, a SIGKILL and an outage: nobody else pays
-	@$(PY) -m tests.chaos.killers $(ARGS)
+	@$(PY) -m tests.proofs.chaos.killers $(ARGS)
 
 failover: setup ## kill the primary and promote its standby, five times, under load
-	@$(PY) -m tests.surroundings.failover $(ARGS)
+	@$(PY) -m tests.proofs.surroundings.failover $(ARGS)
 
 oracle: setup ## hold the rules of time to walked minutes, in every zone from 2020 to 2035 (about 6 minutes)
-	@$(PY) -m tests.oracle $(ARGS)
+	@$(PY) -m tests.when.oracle $(ARGS)
 
 storm: setup ## 5 schedulers under random kills, 100,000 instants: none twice, none missing
-	@$(PY) -m tests.schedules.storm $(ARGS)
+	@$(PY) -m tests.worker.schedules.storm $(ARGS)
 
 deliveries: setup ## 10,000 notifications, a fifth of the calls goes wrong: none lost, repeats counted (ARGS="--count 300")
-	@$(PY) -m tests.senders.flood $(ARGS)
+	@$(PY) -m tests.contrib.senders.flood $(ARGS)
 
 breaks: setup ## break the rules of staffing, one by one: each must turn a marked test red
-	@$(PY) -m tests.staffing.breaks $(ARGS)
+	@$(PY) -m tests.apps.staffing.breaks $(ARGS)
 
 crashes: setup ## SIGKILL at every step of staffing's flows of money: another worker ends each as if nothing had happened
-	@STAFFING_CRASHES=all $(PY) -m pytest -q -s tests/staffing/test_crashes.py $(ARGS)
+	@STAFFING_CRASHES=all $(PY) -m pytest -q -s tests/apps/staffing/test_crashes.py $(ARGS)
 
 surge: setup ## 10,000 bookings due at once: each charged once, 50 a second, within the pools (ARGS="--bookings 500")
-	@$(PY) -m tests.staffing.surge $(ARGS)
+	@$(PY) -m tests.apps.staffing.surge $(ARGS)
 
 outage: setup ## 20,000 jobs behind an open breaker: what waiting costs, and how soon all run when it closes (about a minute)
 	@$(PY) -m bench.breakers $(ARGS)
 
 walk: setup ## a random walk through the marketplace, checked after each step (ARGS="--steps 5000 --seed 7")
-	@$(PY) -m tests.staffing.walk $(ARGS)
+	@$(PY) -m tests.apps.staffing.walk $(ARGS)
 
 timeline: setup ## three weeks of the marketplace, three times, held to walked minutes (ARGS="--from 2026-03-02")
-	@$(PY) -m tests.staffing.timeline $(ARGS)
+	@$(PY) -m tests.apps.staffing.timeline $(ARGS)
 
 model: setup ## 10,000 random steps of several workers against the model
-	@MODEL_STEPS=10000 $(PY) -m pytest -q -n auto tests/model $(ARGS)
+	@MODEL_STEPS=10000 $(PY) -m pytest -q -n auto tests/proofs/model $(ARGS)
 
 tenancy: setup ## each role over every table, view and function, on the newest server and on the oldest
 	@tools/packages postgresql-15
-	@TENANCY=all $(PY) -m pytest -q -n auto tests/tenancy $(ARGS)
+	@TENANCY=all $(PY) -m pytest -q -n auto tests/db/tenancy $(ARGS)
 
 rules: setup ## per ledger: rules with a passing test / all rules, and the missing ones
 	@$(PY) tools/rules.py $(ARGS)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from tests.rabbitmq.server import MISSING, RabbitMQServer, installed
+from tests.contrib.rabbitmq.server import MISSING, RabbitMQServer, installed
 
 import mainspring as ms
 from bench import ours

@@ -18,7 +18,7 @@ from tools.dump_schema import migrated
 from mainspring import __version__
 from mainspring.db.schema.line import Line, engine_line
 
-RECORD = Path(__file__).parent.parent / "tests/migrations/signatures.txt"
+RECORD = Path(__file__).parent.parent / "tests/db/migrations/signatures.txt"
 HEAD = "# Since which version each verb of the engine has its signature: `make schema` writes this."
 
 _FUNCTIONS = """

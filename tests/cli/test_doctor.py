@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tests.cli.conftest import Cli
 from tests.databases import Database, fresh_database
 from tests.db.engine import Engine
-from tests.surroundings.pgbouncer import pooling
+from tests.proofs.surroundings.pgbouncer import pooling
 
 from mainspring.embedded import Cluster
 from mainspring.health.doctor import Facts, Finding, findings

@@ -35,7 +35,7 @@ PREDICATES = {
     "queue": ("w.queue = any(p_queues)", "w.queue = q.name"),
     "task": ("w.task = any(p_tasks)",),
     "unlocked": ("for update of w skip locked",),
-    "limits": (),  # asked by claim_limited: tests/limits/test_explain.py
+    "limits": (),  # asked by claim_limited: tests/worker/limits/test_explain.py
     "quarantine": (),  # its tasks are not among those of the claim
     "turn": ("p_rescued > 0", "w.crashes = 1", "w.crashes = 0", "w.priority = p.priority"),
 }  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from psycopg.rows import TupleRow
-from tests.badinput.lists import BAD_PAYLOADS, FIELDS, ODD_BUT_FINE, UNFIT, nested
+from tests.client.badinput.lists import BAD_PAYLOADS, FIELDS, ODD_BUT_FINE, UNFIT, nested
 from tests.client.conftest import Connect, count
 from tests.client.tasks import greet, store
 from tests.databases import Database

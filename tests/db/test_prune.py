@@ -8,10 +8,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.chaos.races import Late
 from tests.databases import Database
 from tests.db.conftest import NOON
 from tests.db.engine import Engine
+from tests.proofs.chaos.races import Late
 
 from mainspring.job import Claim
 from mainspring.uuid7 import uuid7

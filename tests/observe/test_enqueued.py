@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from tests.client.frameworks.joins import django_connection, engine, url
 from tests.databases import Database
-from tests.frameworks.joins import django_connection, engine, url
 from tests.observe.conftest import Heard
 
 from mainspring import AsyncClient, Client, Registry

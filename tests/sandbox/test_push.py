@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.senders.kit import NOBODY
+from tests.contrib.senders.kit import NOBODY
 
 from mainspring.sandbox import Sandbox
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
-from tests.senders.kit import NOBODY
+from tests.contrib.senders.kit import NOBODY
 
 from mainspring.sandbox import Sandbox
 

@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from psycopg.rows import TupleRow, dict_row
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sa_async
+from tests.client.frameworks.joins import async_engine, django_connection, engine
 from tests.databases import Database
-from tests.frameworks.joins import async_engine, django_connection, engine
 
 from mainspring import Client, ConfigurationError, Context, Permanent, Registry, Snooze, SyncContext
 from mainspring.testing import Clock, Guest, adrain, drain

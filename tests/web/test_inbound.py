@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.databases import Database
-from tests.tenancy.town import Secured
+from tests.db.tenancy.town import Secured
 from tests.web.visit import Part, Provider, open_to
 from tests.worker.stage import Stage
 

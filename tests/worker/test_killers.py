@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.chaos.killers import Case, broken, slow
 from tests.databases import Database
+from tests.proofs.chaos.killers import Case, broken, slow
 
 from mainspring import Client
 

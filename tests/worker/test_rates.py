@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.limits.windows import largest
+from tests.worker.limits.windows import largest
 from tests.worker.stage import Stage
 from tests.worker.test_crew import Begun, Moment, crew, held
 

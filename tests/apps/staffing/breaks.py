@@ -1,0 +1,199 @@
+"""Break rules of the marketplace, one at a time, and show that a marked test turns red: `make breaks`.
+
+Each break is a small edit of a copy of the package: a constant off by one, a condition turned round, a recipient
+or a guard dropped. A break that no test of a rule sees is a hole in the tests, and the command fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.proofs.chaos.journal import say
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGE = ROOT / "src" / "mainspring_apps"
+#: What the plugin below prints for each failed test that is marked with rules.
+RED = re.compile(r"^RED (\S+) (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Break:
+    """One edit, and the tests that should see it."""
+
+    file: str
+    before: str
+    after: str
+    tests: str
+    times: int = 1  # how often the text stands there: all of them are changed
+
+    @property
+    def name(self) -> str:
+        return f"{self.file}: {self.before.strip()} → {self.after.strip() or 'nothing'}"
+
+
+def _in(file: str, tests: str, *edits: tuple[str, str]) -> list[Break]:
+    return [Break(file, before, after, tests) for before, after in edits]
+
+
+BREAKS: Sequence[Break] = (
+    *_in("rules/weeks.py", "test_weekly_payments.py test_weeks.py",
+         ('CHARGE_DAY: Final = "wed"', 'CHARGE_DAY: Final = "tue"'),
+         ('CHARGE_AT: Final = "10:00"', 'CHARGE_AT: Final = "10:01"'),
+         ("else midnight(day + DAY, zone)", "else midnight(day - DAY, zone)"),
+         ("charge <= at else 0", "charge < at else 0")),
+    *_in("rules/weeks.py", "test_final_warning.py", ('WARN_AT: Final = "14:00"', 'WARN_AT: Final = "13:00"')),
+    *_in("rules/weeks.py", "test_cutoff.py", ('CUTOFF_DAY: Final = "thu"', 'CUTOFF_DAY: Final = "fri"')),
+    *_in("rules/weeks.py", "test_bookings.py", ("last = day if end > start else day + DAY", "last = day")),
+    *_in("rules/charge.py", "test_weekly_payments.py test_payment_retry.py",
+         ('UNPAID: Final = frozenset({"Cancelled", "Disputed"})', 'UNPAID: Final = frozenset({"Disputed"})'),
+         ('return "pause" if source in PAUSING else "leave"', 'return "leave" if source in PAUSING else "pause"'),
+         ("shift.scheduled_start_time < period.end", "shift.scheduled_start_time <= period.end"),
+         ("if status not in RESUMABLE or open_a or open_b:",
+          "if status not in RESUMABLE or open_b:"),
+         ('FAILURE_TOLD: Final = "Borrowing Admin"', 'FAILURE_TOLD: Final = "Lending Admin"')),
+    *_in("rules/penalty.py", "test_escrow.py test_dispute_timeout.py",
+         ("if notice < timedelta(hours=hours)", "if notice <= timedelta(hours=hours)"),
+         ("(2 * numerator + denominator)", "(2 * numerator)")),
+    *_in("settings.py", "test_escrow.py test_dispute_timeout.py",
+         ("SHORT_TERM_PENALTY_BPS: Final = 5000", "SHORT_TERM_PENALTY_BPS: Final = 5001"),
+         ("LONG_TERM_NOTICE_HOURS: Final = 24", "LONG_TERM_NOTICE_HOURS: Final = 23"),
+         ("DISPUTE_TIMEOUT: Final = timedelta(hours=3)", "DISPUTE_TIMEOUT: Final = timedelta(hours=3, seconds=1)")),
+    *_in("rules/cutoff.py", "test_cutoff.py test_final_warning.py",
+         ('("Worker", "Borrowing Admin", "Lending Admin")', '("Worker", "Borrowing Admin")'),
+         ("standing.funded_period_end is None or", "standing.funded_period_end is not None and"),
+         ('return "late charge"', 'return "release"'),
+         ("asked <= ASK_TIMES", "asked < ASK_TIMES"),
+         ("return start < due.start", "return start <= due.start")),
+    *_in("rules/insurance.py", "test_insurance.py",
+         ("return expires < today", "return expires <= today"),
+         ('ALARMED: Final[tuple[Literal["Admin", "Manager"], ...]] = ("Admin", "Manager")',
+          'ALARMED: Final[tuple[Literal["Admin", "Manager"], ...]] = ("Admin",)'),
+         ('"Worker", "Supervisor", "Borrowing Admin", "Borrowing Manager", "Lending Admin", "Lending Manager",',
+          '"Worker", "Borrowing Admin", "Borrowing Manager", "Lending Admin", "Lending Manager",'),
+         ('return "Payment_Paused_Dispute" if option_a else "Active"', 'return "Active"')),
+    *_in("settings.py", "test_insurance.py", ("THRESHOLDS: Final = (14, 7)", "THRESHOLDS: Final = (14, 6)")),
+    *_in("rules/reminders.py", "test_reminders.py",
+         ('REMINDER_B, ("Worker", "Supervisor"))', 'REMINDER_B, ("Worker",))'),
+         ("if end is None or now > end:", "if end is None or now >= end:")),
+    *_in("settings.py", "test_reminders.py",
+         ("REMINDER_A: Final = timedelta(minutes=5)", "REMINDER_A: Final = timedelta(minutes=6)")),
+    *_in("rules/ladder.py", "test_ladder.py test_auto_approval.py",
+         ("deadline - now >= LATE_EDIT", "deadline - now > LATE_EDIT"),
+         ("if extensions >= MAX_EDIT_EXTENSIONS:", "if extensions > MAX_EDIT_EXTENSIONS:"),
+         ('LADDER[1], ("Supervisor", "Borrowing Admin"))', 'LADDER[1], ("Supervisor",))')),
+    *_in("settings.py", "test_ladder.py test_auto_approval.py",
+         ("AUTO_APPROVAL: Final = timedelta(hours=4)", "AUTO_APPROVAL: Final = timedelta(hours=4, seconds=1)")),
+    *_in("rules/dispute.py", "test_disputes.py test_dispute_timeout.py",
+         ('"B": frozenset({"Supervisor", "Borrowing Admin"})', '"B": frozenset({"Supervisor", "Worker"})'),
+         ("    if now > deadline:", "    if now >= deadline:"),
+         ('TIMEOUT_TOLD: Final[tuple[Part, ...]] = ("Borrowing Admin", "Lending Admin", "Worker")',
+          'TIMEOUT_TOLD: Final[tuple[Part, ...]] = ("Borrowing Admin", "Worker")')),
+    *_in("rules/failures.py", "test_search_errors.py",
+         ("return EXTENSION_WINDOW if kind == \"digest\" else timedelta(0)", "return EXTENSION_WINDOW"),
+         ("attempt <= QUERY_RETRIES", "attempt < QUERY_RETRIES")),
+    *_in("settings.py", "test_instant_alerts.py",
+         ("INSTANT_ALERTS_PER_USER_PER_HOUR: Final = 10", "INSTANT_ALERTS_PER_USER_PER_HOUR: Final = 11")),
+    *_in("settings.py", "test_tokens.py",
+         ("MAGIC_LINK_UNUSED: Final = timedelta(hours=24)", "MAGIC_LINK_UNUSED: Final = timedelta(hours=26)")),
+    *_in("rules/gate.py", "test_gate.py",
+         ('booking == "Completed" and starts_on <= end_date', 'booking == "Completed" and starts_on < end_date')),
+    # Guards and locks in SQL, and what only a second look shows.
+    *_in("sql/bookings.sql", "test_weekly_payments.py", ("for update of b", "")),
+    *_in("sql/payments.sql", "test_weekly_payments.py",
+         ("where s.time_log_id = t.id and p.status in ('Pending', 'Succeeded'))",
+          "where s.time_log_id = t.id and p.status in ('Succeeded'))")),
+    *_in("sql/cutoff.sql", "test_cutoff.py",
+         ("end_date = greatest(%(sunday)s::date, start_date)", "end_date = %(sunday)s::date")),
+    *_in("timers.py", "test_cutoff.py",
+         ("OF_SHIFT: Final = (*REMINDER_TIMERS, *LADDER_TIMERS, AUTO_APPROVAL_TIMER)",
+          "OF_SHIFT: Final = (*REMINDER_TIMERS,)")),
+    *_in("sql/insurance.sql", "test_insurance.py",
+         ("and policy_type = %(policy_type)s and id <> %(policy_id)s", "and id <> %(policy_id)s"),
+         ("and is_active and expiration_date >= %(today)s", "and is_active")),
+    *_in("sql/search.sql", "test_instant_alerts.py",
+         ("and d.kind = 'instant' and d.status = 'Sent'", "and d.kind = 'instant'")),
+    *_in("sql/disputes.sql", "test_dispute_timeout.py",
+         ("and d.timed_out_at is null and d.dispute_option = 'A'", "and d.dispute_option = 'A'")),
+    *_in("sql/disputes.sql", "test_disputes.py",
+         ("and t.status = 'Disputed' and not d.status", "and not d.status")),
+    *_in("desk.py", "test_final_warning.py", ("event_at=occurrence,", "event_at=self.now(conn),")),
+    *_in("sql/watching.sql", "test_cutoff.py",
+         ("where w.retrying and w.queue = %(queue)s", "where w.queue = %(queue)s")),
+)  # fmt: skip
+
+
+def problem(broken: Break) -> str | None:
+    """What is wrong with a break itself: its text must stand in its file once."""
+    found = (PACKAGE / "staffing" / broken.file).read_text().count(broken.before)
+    if found != broken.times:
+        return f"{broken.name}: stands {found} times in {broken.file}"
+    missing = [test for test in broken.tests.split() if not (Path(__file__).parent / test).is_file()]
+    return f"{broken.name}: there is no {missing[0]}" if missing else None
+
+
+def seen(broken: Break) -> tuple[list[str], str]:
+    """The rules whose tests turn red, and what pytest said."""
+    with tempfile.TemporaryDirectory(prefix="mainspring-breaks-") as folder:
+        copy = Path(folder) / "mainspring_apps"
+        shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        file = copy / "staffing" / broken.file
+        file.write_text(file.read_text().replace(broken.before, broken.after))
+        tests = [f"tests/apps/staffing/{test}" for test in broken.tests.split()]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "tests.apps.staffing.breaks",
+            "-p",
+            "no:randomly",
+            *tests,
+        ]
+        env = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
+    return [rule for _, rules in RED.findall(done.stdout + done.stderr) for rule in rules.split()], done.stdout
+
+
+def pytest_exception_interact(node: pytest.Item, call: pytest.CallInfo[object], report: pytest.TestReport) -> None:
+    """As a plugin of pytest: say which rules a failed test is marked with."""
+    rules = [str(rule) for mark in node.iter_markers("rule") for rule in mark.args]
+    if call.when == "call" and rules:
+        print(f"\nRED {node.nodeid} {' '.join(rules)}", file=sys.__stderr__, flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make breaks", description=__doc__)
+    parser.add_argument("words", nargs="*", help="only breaks whose names hold one of these")
+    parser.add_argument("--jobs", type=int, default=2, help="so many at once")
+    options = parser.parse_args()
+    chosen = [one for one in BREAKS if not options.words or any(word in one.name for word in options.words)]
+    if wrong := [text for one in chosen if (text := problem(one))]:
+        say("\n".join(wrong))
+        return 2
+    began, unseen = time.monotonic(), 0
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for number, (broken, (rules, said)) in enumerate(zip(chosen, pool.map(seen, chosen), strict=True), 1):
+            unseen += not rules
+            say(f"{number:2}/{len(chosen)}  {'red' if rules else 'NOT SEEN'}  {broken.name}  {' '.join(rules)}")
+            if not rules:
+                say("\n".join(f"      {line}" for line in said.splitlines()[-4:]))
+    say(f"breaks={len(chosen)} red={len(chosen) - unseen} unseen={unseen} in {time.monotonic() - began:.0f} s")
+    return 1 if unseen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

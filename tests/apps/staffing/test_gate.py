@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from tests.apps.staffing.sheets import at, begun, booked, leap, live, timers
+from tests.apps.staffing.town import MONDAY, Town
+
+from mainspring_apps.staffing import cancellation, insurance, shifts
+from mainspring_apps.staffing.rules import gate
+from mainspring_apps.staffing.states import Refused
+from mainspring_apps.staffing.timesheets import reminders
+
+SATURDAY = date(2026, 6, 6)
+SUNDAY = date(2026, 6, 7)
+
+
+@pytest.mark.rule("STAFF-1.21", "STAFF-3.12", "STAFF-4.16", "STAFF-4.17", "STAFF-4.24")
+@pytest.mark.parametrize(
+    ("booking", "shift", "starts_on", "uncovered", "why"),
+    [
+        ("Active", "Scheduled", SATURDAY, None, None),
+        ("Payment_Paused_Dispute", "Scheduled", SATURDAY, None, None),
+        ("Completed", "Scheduled", SATURDAY, None, None),
+        ("Completed", "Scheduled", SUNDAY, None, None),
+        ("Completed", "Scheduled", SUNDAY + timedelta(days=1), None, "status: the booking is Completed"),
+        ("Suspended_Insurance", "Scheduled", SATURDAY, None, "status: the booking is Suspended_Insurance"),
+        ("Cancelled", "Scheduled", SATURDAY, None, "status: the booking is Cancelled"),
+        ("Disputed", "Scheduled", SATURDAY, None, "status: the booking is Disputed"),
+        ("Active", "Working", SATURDAY, None, "status: the shift is Working"),
+        ("Active", "Cancelled", SATURDAY, None, "status: the shift is Cancelled"),
+        ("Active", "Scheduled", SATURDAY, "expired", "insurance: expired"),
+        ("Payment_Paused_Dispute", "Scheduled", SATURDAY, "expired", "insurance: expired"),
+        ("Completed", "Scheduled", SATURDAY, "expired", "insurance: expired"),
+    ],
+)
+def test_only_insurance_and_the_end_of_a_booking_close_the_gate(
+    booking: str, shift: str, starts_on: date, uncovered: str | None, why: str | None
+) -> None:
+    found = gate.closed(booking=booking, shift=shift, starts_on=starts_on, end_date=SUNDAY, uncovered=uncovered)
+    assert found == why
+
+
+def test_nobody_clocks_in_or_verifies_for_somebody_else(town: Town) -> None:
+    booking, shift = booked(town)
+    stranger = town.user(town.company("Borrower"), "Supervisor")
+    leap(town, at("09:00"))
+    for who, why in ((booking.supervisor, "a Supervisor may not"), (stranger, "nobody of this booking may")):
+        with pytest.raises(Refused, match=f"by: {why}") as refused:
+            shifts.clock_in(town.desk, town.conn, shift, by=who)
+        assert refused.value.field == "by"
+    shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
+    with pytest.raises(Refused, match="a Supervisor may not submit_timesheet"):
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.supervisor)
+    with pytest.raises(Refused, match="a Worker may not force_clock_out"):
+        shifts.force_clock_out(town.desk, town.conn, shift, by=booking.worker_user)
+    for end in (at("08:59"), at("09:01")):
+        with pytest.raises(Refused, match="end: work ends between clock-in and now"):
+            shifts.submit_timesheet(town.desk, town.conn, shift, end=end, by=booking.worker_user)
+    shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
+    for who in (booking.worker_user, booking.lending_admin, stranger):
+        with pytest.raises(Refused, match="may not verify_timesheet"):
+            shifts.verify_timesheet(town.desk, town.conn, shift, by=who)
+    with pytest.raises(Refused, match="time_log_id: there is no time log 404"):
+        shifts.verify_timesheet(town.desk, town.conn, 404, by=booking.worker_user)
+
+
+@pytest.mark.rule("STAFF-1.21", "STAFF-10.23")
+def test_while_payment_is_paused_by_a_dispute_work_goes_on(town: Town) -> None:
+    tuesday = MONDAY + timedelta(days=1)
+    booking, disputed = booked(town, status="Payment_Paused_Dispute", days=[MONDAY, tuesday])
+    town.conn.execute("update staffing.time_log set status = 'Working' where id = %(id)s", {"id": disputed})
+    leap(town, at("17:00"))
+    with town.conn.transaction():
+        shifts.submit_timesheet(town.desk, town.conn, disputed)
+        dispute = town.insert(
+            "disputes", booking_id=booking.id, time_log_id=disputed, dispute_option="A", dispute_filed_at=town.now
+        )
+        town.conn.execute("update staffing.time_log set status = 'Disputed' where id = %s", [disputed])
+    leap(town, at("09:00", tuesday))
+    shift = booking.shifts[1]
+    with town.conn.transaction():
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
+    assert town.shift_status(shift) == "Working"
+    assert set(timers(town, shift)) == {"reminder-5m", "reminder-30m"}
+    assert town.row("disputes", dispute)["status"] == "Open"
+
+
+@pytest.mark.rule("STAFF-3.12")
+def test_a_released_booking_is_worked_and_paid_up_to_its_sunday(town: Town) -> None:
+    booking, shift = booked(town, days=[SATURDAY, SUNDAY + timedelta(days=1)], status="Completed")
+    town.conn.execute("update staffing.bookings set end_date = %s where id = %s", [SUNDAY, booking.id])
+    town.funded(booking, shift)
+    leap(town, at("09:00", SATURDAY))
+    with town.conn.transaction():
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
+    leap(town, at("17:00", SATURDAY))
+    with town.conn.transaction():
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
+    live(town, at("17:00", SATURDAY), at("21:00", SATURDAY), at("21:00:01", SATURDAY))
+    assert town.shift_status(shift) == "Verified"
+    assert town.ledger(booking) == (24000, 0, 0, 24000, 0)
+    assert len(town.messages("ladder_0")) == 1
+
+    leap(town, at("09:00", SUNDAY + timedelta(days=1)))
+    with pytest.raises(Refused, match="the booking is Completed") as refused, town.conn.transaction():
+        shifts.clock_in(town.desk, town.conn, booking.shifts[1], by=booking.worker_user)
+    assert refused.value.field == "status"
+
+
+@pytest.mark.rule("STAFF-4.16", "STAFF-4.20")
+def test_a_suspended_booking_lets_nobody_in_and_nobody_out(town: Town) -> None:
+    booking, working = begun(town, days=[MONDAY, MONDAY + timedelta(days=1)])
+    town.conn.execute(
+        "update staffing.bookings set status = 'Suspended_Insurance', status_before_suspension = 'Active'"
+        " where id = %s",
+        [booking.id],
+    )
+    with pytest.raises(Refused, match="status: the booking is Suspended_Insurance") as refused:
+        shifts.clock_in(town.desk, town.conn, booking.shifts[1], by=booking.worker_user)
+    assert refused.value.field == "status"
+    assert town.shift_status(booking.shifts[1]) == "Scheduled"
+    assert town.shift_status(working) == "Working"
+    assert live(town, at("17:05"), at("17:30")) == [("remind_5m", at("17:05")), ("remind_30m", at("17:30"))]
+    assert len(town.messages("reminder_5m")) == 2
+
+
+@pytest.mark.rule("STAFF-4.17")
+def test_the_gate_asks_for_cover_on_the_local_date(town: Town) -> None:
+    """In Auckland it is the 16th while in UTC it is still the 15th, the policy's last day."""
+    booking = town.booking(zone="Pacific/Auckland", shifts=[date(2026, 6, 15), date(2026, 6, 16)], insured=False)
+    town.policy(booking.borrower, date(2027, 6, 1))
+    town.policy(booking.lender, date(2026, 6, 15))
+    leap(town, at("09:00", date(2026, 6, 15), "Pacific/Auckland"))
+    shifts.clock_in(town.desk, town.conn, booking.shifts[0], by=booking.worker_user)
+
+    leap(town, datetime(2026, 6, 15, 20, tzinfo=UTC))
+    with pytest.raises(Refused, match=r"^insurance: ") as refused:
+        shifts.clock_in(town.desk, town.conn, booking.shifts[1], by=booking.worker_user)
+    assert refused.value.field == "insurance"
+    assert town.status(booking) == "Active"
+
+
+@pytest.mark.rule("STAFF-4.24")
+def test_after_renewal_a_disputed_booking_is_worked_again(town: Town) -> None:
+    booking, shift = booked(town, status="Suspended_Insurance", status_before_suspension="Payment_Paused_Dispute")
+    worked = town.shift(booking, date(2026, 5, 29), status="Disputed")
+    town.insert("disputes", booking_id=booking.id, time_log_id=worked, dispute_option="A", dispute_filed_at=town.now)
+    policy = town.value("select id from staffing.insurance_policies where company_id = %s", booking.lender)
+    town.conn.execute(
+        "update staffing.insurance_policies set is_active = false, expiration_date = '2026-05-31' where id = %s",
+        [policy],
+    )
+    leap(town, at("09:00"))
+    with pytest.raises(Refused, match="Suspended_Insurance"):
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
+    with town.conn.transaction():
+        insurance.renew_insurance(
+            town.desk, town.conn, policy, expiration_date=date(2027, 6, 1), by=booking.lending_admin
+        )
+    assert town.status(booking) == "Payment_Paused_Dispute"
+    with town.conn.transaction():
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
+    assert town.shift_status(shift) == "Working"
+
+
+@pytest.mark.rule("STAFF-3.16", "STAFF-10.37")
+def test_only_shifts_that_have_not_begun_are_cancelled_with_their_timers(town: Town) -> None:
+    booking, working = begun(town, days=[MONDAY, MONDAY + timedelta(days=1), MONDAY + timedelta(days=2)])
+    planned, other = booking.shifts[1:]
+    timer = reminders.remind_5m.job(
+        reminders.Reminding(
+            time_log_id=planned, booking_id=booking.id, worker_id=booking.worker, supervisor_id=None,
+            scheduled_end_time=town.now, reminder_5m_time=town.now, reminder_30m_time=town.now,
+        )
+    )  # fmt: skip
+    town.desk.client.timers.set(timer.at(at("17:05")).with_key(f"reminder-5m:{planned}"), conn=town.conn)
+    with town.conn.transaction():
+        gone = cancellation.cancel_shifts(
+            town.desk, town.conn, booking.id, [planned, working], reason="Dispute_Timeout", dispute_id=None
+        )
+
+    assert gone == [planned]
+    row = town.row("time_log", planned)
+    assert (row["status"], row["cancel_reason"], row["cancelled_at"]) == ("Cancelled", "Dispute_Timeout", town.now)
+    assert (town.shift_status(working), town.shift_status(other)) == ("Working", "Scheduled")
+    assert timers(town, planned) == {}
+    assert len(timers(town, working)) == 2
+    assert [entry[1:] for entry in town.audit("cancel_shift")] == [("time_log", planned, "Dispute_Timeout", None)]

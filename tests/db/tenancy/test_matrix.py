@@ -1,0 +1,74 @@
+"""Each role, with and without an organisation, over every table, view and function: nothing of another organisation."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from tests.db.tenancy.town import OURS, THEIRS, Town, tenants_have
+
+#: Mistakes that somebody could make, each of them seen by the probe.
+PLANTS = {
+    "a policy is gone": "drop policy api on mainspring.job",
+    "a policy admits everything": "create policy oops on mainspring.finished using (true)",
+    "a table has no row-level security": "alter table mainspring.idempotency disable row level security",
+    "the owner is not bound": "alter table mainspring.waiting no force row level security",
+    "workers are never bound": "create policy oops on mainspring.running to mainspring_worker using (true)",
+    "a policy guards reading only": """
+        create policy oops on mainspring.step for insert to mainspring_worker with check (true)""",
+    "the api may do what workers do": "grant mainspring_worker to mainspring_api",
+    "a view reads as a superuser": """
+        alter view mainspring.jobs owner to postgres;
+        alter view mainspring.jobs reset (security_invoker)""",
+    "a function acts as a superuser": """
+        alter function mainspring.state_of owner to postgres;
+        alter function mainspring.state_of security definer""",
+    "a verb acts as a superuser": "alter function mainspring.cancel owner to postgres",
+    "a part of a verb may be called": """
+        alter function mainspring.seize owner to postgres;
+        alter function mainspring.seize security definer;
+        grant execute on function mainspring.seize to mainspring_api""",
+}
+#: What answers about our own jobs, so that its silence about others means something.
+TALKATIVE = {
+    "cancel", "reschedule", "state_of", "job_of", "find_dead", "replay", "replay_many", "discard", "discard_many",
+    "fix_forward", "prioritize", "enqueue_many", "erase", "set_endpoint", "rotate_secret", "remove_endpoint",
+    "redeliver", "close_alert",
+    "resend_notification", "read_inbox", "forget_recipient",
+}  # fmt: skip
+
+
+@pytest.mark.rule("ENG-19.04", "ENG-29.07")
+def test_nothing_of_another_organisation_can_be_read_or_written(town: Town) -> None:
+    """Functions are called on the newest server only: `make tenancy` calls them on the oldest as well."""
+    everything = town.conn.info.server_version >= 180000 or os.environ.get("TENANCY") == "all"
+    assert list(town.leaks(calls=everything)) == []
+
+
+def test_the_probe_sees_every_mistake(town18: Town) -> None:
+    unseen = []
+    for mistake, statements in PLANTS.items():
+        with town18.conn.transaction(force_rollback=True):
+            town18.do(statements)
+            if next(town18.leaks(), None) is None:
+                unseen.append(mistake)
+    assert unseen == []
+
+
+def test_there_is_something_to_protect_in_every_table(town18: Town) -> None:
+    for relation in filter(tenants_have, town18.relations("rpv")):
+        query = f"select distinct org_id from mainspring.{relation} where org_id = any(%s)"
+        assert len(town18.do(query, [OURS, THEIRS])) == 2, f"{relation}: settle_in gives it no rows"
+
+
+def test_the_probe_asks_for_what_there_is(town18: Town) -> None:
+    blind = []
+    for name, parameters in town18.functions():
+        if name in TALKATIVE:
+            answers = []
+            for org in (town18.ours, town18.ours.unknown()):
+                with town18.acting("operator", OURS):
+                    answers.append([town18.call(name, parameters, org, *how) for how in town18.variants(parameters)])
+            if answers[0] == answers[1]:
+                blind.append(name)
+    assert blind == []

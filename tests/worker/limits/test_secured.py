@@ -1,0 +1,68 @@
+"""On a secured schema limits hold across organisations, though whoever sets one sees a single organisation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from tests.databases import Database
+from tests.db.engine import Engine
+from tests.db.tenancy.town import Secured
+
+import mainspring as ms
+from mainspring.worker import Worker
+
+
+@pytest.fixture
+def secured(database: Database) -> Iterator[Secured]:
+    with closing(Secured(database)) as secured:
+        yield secured
+
+
+def test_a_new_limit_counts_what_runs_in_all_organisations(secured: Secured) -> None:
+    with secured.connect("worker") as conn:
+        worker = Engine(conn)
+        for org in ("acme", "beta"):
+            with ms.Client(secured.dsn("api", org), secured=True) as api:
+                api.enqueue_many([ms.Registry("x").task(noop).job().for_org(org) for _ in range(3)])
+        before = worker.claim(n=4, tasks=["noop"])
+        assert len({job.org_id for job in before}) == 2
+        with ms.Client(secured.dsn("operator", "acme"), secured=True) as operator:
+            operator.limits.set(ms.concurrency(task="noop", most=3), reason="slow")
+            assert worker.claim(tasks=["noop"]) == []
+            worker.complete("w1", before[0].epoch, before[1].epoch)
+            assert len(worker.claim(tasks=["noop"])) == 1
+            (row,) = operator.limits.list()
+            assert (row.used, row.set_by) == (3, "SYSTEM")
+            assert secured.do("select org_id from mainspring.audit where event = 'limit.set'") == [("SYSTEM",)]
+            operator.limits.fair("q:default", weights={"beta": 2})
+            operator.limits.unfair("q:default")
+            operator.limits.depth("q:default", 7)
+            operator.limits.drop("concurrency:noop")
+
+
+def test_a_worker_declares_what_its_application_says(secured: Secured) -> None:
+    tasks = ms.Registry("shop")
+    tasks.task(noop)
+
+    async def go() -> None:
+        config = ms.WorkerConfig(wakeups=False)
+        limits: list[ms.Limit | ms.Fair] = [ms.rate("q:default", 5, per="1s"), ms.fair("q:default")]
+        worker = Worker(secured.dsn("worker"), tasks, config=config, limits=limits)
+        await worker.start()
+        await worker.stop()
+
+    asyncio.run(go())
+    assert secured.do("select name, declared, app from mainspring.limit") == [("rate:q:default", True, "shop")]
+    assert secured.do("select to_regclass('mainspring.waiting_fair') is not null") == [(True,)]
+
+
+def test_an_application_sets_no_limits(secured: Secured) -> None:
+    with ms.Client(secured.dsn("api", "acme"), secured=True) as api, pytest.raises(ms.NotPermitted):
+        api.limits.set(ms.rate("q:default", 5, per="1s"))
+
+
+async def noop() -> None:
+    """Do nothing."""
