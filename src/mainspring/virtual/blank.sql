@@ -33,6 +33,10 @@ with catalogue as (
 )
 select name, count(*) || ' ' || sum(hashtid(ctid)::bigint * hashint8(xmin::text::bigint)) from catalogue group by name
 
+-- name: ask
+-- Which database the following is to make blank, and since when PostgreSQL has counted for us what is written there.
+select set_config('mainspring.oid', {oid}, false), set_config('mainspring.counted', {counted}, false)
+
 -- name: restore
 -- Make a used database blank, in a session whose triggers and foreign keys are off.
 -- PostgreSQL counts what is written, and a session that is gone has told all: if nobody but us made it count anew, rows
@@ -43,12 +47,12 @@ select name, count(*) || ' ' || sum(hashtid(ctid)::bigint * hashint8(xmin::text:
 do $restore$
 declare
   own constant oid := (select oid from pg_database where datname = current_database());
-  counted constant boolean := pg_stat_get_db_stat_reset_time(own)::text is not distinct from {counted}::text;
+  counted constant boolean := pg_stat_get_db_stat_reset_time(own)::text is not distinct from current_setting('mainspring.counted');
   written oid[];
   catalogues text;
   place regclass;
 begin
-  if own <> {oid} then
+  if own <> current_setting('mainspring.oid')::oid then
     raise exception 'another database';
   end if;
   if exists (select from pg_db_role_setting where setdatabase = own)
@@ -72,8 +76,9 @@ begin
     and (not counted or pg_stat_get_tuples_inserted(oid) + pg_stat_get_tuples_updated(oid)
                         + pg_stat_get_tuples_deleted(oid) > 0);
   if exists (
-    select from pg_class c left join pg_index i on i.indexrelid = c.oid
-    where (c.oid = any (written) or i.indrelid = any (written)) and c.oid <> all ({large})
+    select from pg_class c
+    where c.oid = any (written || array(select indexrelid from pg_index where indrelid = any (written)))
+      and c.oid <> all ({large})
       and (pg_stat_file(pg_relation_filepath(c.oid), true)).size
           > case c.relam when 403 then 2 else 10 end * current_setting('block_size')::int
   ) then
