@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
@@ -9,7 +10,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from mainspring.db.jobs import Who, to_uuid
+from mainspring.db.jobs import CancelOutcome, Who, check_texts, to_uuid, why
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Row, Statement, ask
 from mainspring.errors import ValidationError
@@ -38,6 +39,19 @@ def timer(job: NewJob) -> NewJob:
     if job.scheduled_for is None and job.delay is None:
         raise ValidationError("scheduled_for: is missing: when, .at(...) or .after(...)?", field="scheduled_for")
     return replace(job, mode="replace", wait=None)
+
+
+def cancel_many(
+    sql: Sql, keys: Sequence[str], who: Who, reason: str | None = None
+) -> Dialogue[dict[str, CancelOutcome]]:
+    """Stop what is under way for these keys; the answer of each."""
+    for key in keys:
+        check_texts(MAX_KEY, keys=key)
+    if not keys:
+        return {}
+    params: dict[str, str | int | None] = {"org": who.org_id or DEFAULT_ORG, "keys": json.dumps(list(keys))}
+    params |= {"actor_type": who.actor_type, "actor_id": who.actor_id, "reason": why(reason)}
+    return (yield from ask(Statement(sql["cancel_many"], params, lambda rows: {row[0]: row[1] for row in rows})))
 
 
 def get(sql: Sql, key: str, who: Who) -> Dialogue[Timer | None]:

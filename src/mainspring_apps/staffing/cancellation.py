@@ -17,9 +17,8 @@ def cancel_shifts(
     Their money is the caller's matter: see `payments.escrow.split`.
     """
     cancelled = sorted(store.column(conn, "cancel_shifts", booking_id=booking_id, ids=list(shifts), reason=reason))
-    keys = {timers.key(timer, shift): shift for shift in cancelled for timer in timers.OF_SHIFT}
-    for shift in {keys[key] for key in store.column(conn, "keys_under_way", keys=list(keys))}:
-        timers.cancel_or_warn(desk, conn, shift, *timers.OF_SHIFT, reason=reason)
+    keys = [timers.key(timer, shift) for shift in cancelled for timer in timers.OF_SHIFT]
+    desk.client.timers.try_cancel_many(keys, reason=reason, conn=conn)
     for shift in cancelled:
         desk.record(
             conn, "cancel_shift", "time_log", shift, booking_id=booking_id, reason=reason, dispute_id=dispute_id,

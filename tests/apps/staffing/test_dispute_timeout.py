@@ -18,6 +18,7 @@ from tests.apps.staffing.quarrels import (
     submit,
     submitted,
 )
+from tests.apps.staffing.sheets import refusing
 from tests.apps.staffing.town import MONDAY, NEXT_MONDAY, W10, Booking, Town
 
 from mainspring.sandbox import Fault
@@ -100,7 +101,7 @@ def test_a_timer_that_was_left_finds_a_resolved_dispute_and_does_nothing(
 ) -> None:
     booking, dispute = disputed(town)
     with monkeypatch.context() as patch:
-        patch.setattr(type(town.desk.client.timers), "cancel", lambda *_, **__: "not found")
+        patch.setattr(type(town.desk.client.timers), "try_cancel_many", lambda *_, **__: None)
         amounts = {} if status == "Legal_Hold" else {"lender_minor": 24000, "borrower_minor": 0}
         resolved(town, dispute, status, **amounts)
     assert len(town.waiting("dispute_timeout")) == 1
@@ -218,18 +219,11 @@ def disputed_too(town: Town) -> tuple[Booking, int]:
 
 
 @pytest.mark.rule("STAFF-10.30", "STAFF-10.31")
-def test_a_dispute_without_a_timer_is_handled_at_the_next_full_hour_once(
-    town: Town, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dispute_without_a_timer_is_handled_at_the_next_full_hour_once(town: Town) -> None:
     town.mainspring.clock.set(T)
-
-    def away(*_: object, **__: object) -> None:
-        raise ConnectionError("the timers are away")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(town.desk.client.timers), "set", away)
-        booking = town.booking(shifts=[MONDAY, NEXT_MONDAY])
-        town.mainspring.clock.set(T + 10 * MINUTE)
+    booking = town.booking(shifts=[MONDAY, NEXT_MONDAY])
+    town.mainspring.clock.set(T + 10 * MINUTE)
+    with refusing(town, "insert", "dispute_timeout"):
         dispute = filed(town, submit(town, booking, booking.shifts[0]), by=booking.borrowing_admin)
     assert town.waiting("dispute_timeout") == []
     town.mainspring.drain()  # from here on the sweep is known

@@ -214,6 +214,93 @@ async def test_a_timer_lives_and_dies_with_the_caller_s_transaction(join: Join, 
     assert (found.job_id, found.state, found.due_at) == (job, "scheduled", NOON + timedelta(hours=4))
 
 
+async def test_many_are_cancelled_at_once_each_with_its_answer(timers: Any, sql: Sql) -> None:
+    for key in ("a", "b", "c"):
+        await timers.set(at(0 if key == "b" else 4).with_key(key))
+    claim(sql, "greet")
+
+    answers = await timers.cancel_many(["c", "a", "b", "gone", "a"], reason="sold")
+
+    assert answers == {"a": "cancelled", "b": "cancel_requested", "c": "cancelled", "gone": "not_found"}
+    assert await timers.cancel_many([]) == {}
+    assert await timers.cancel_many(["a"], org="acme") == {"a": "not_found"}
+    rows = sql.execute("select detail ->> 'reason' from mainspring.audit where event = 'job.cancelled'").fetchall()
+    assert rows == [("sold",)] * 2
+    with pytest.raises(ms.ValidationError, match=r"^keys: "):
+        await timers.cancel_many(["a", ""])
+
+
+async def test_two_who_cancel_the_same_timers_in_another_order_do_not_wait_for_each_other(
+    client: Any, timers: Any
+) -> None:
+    keys = [f"k{number}" for number in range(40)]
+    for key in keys:
+        await timers.set(at(4).with_key(key))
+
+    def cancel(wanted: list[str]) -> dict[str, str]:
+        with ms.Client(client.own.dsn) as one:
+            return dict(one.timers.cancel_many(wanted))
+
+    answers = await asyncio.gather(*(asyncio.to_thread(cancel, wanted) for wanted in (keys, keys[::-1]) * 4))
+    assert {answer for found in answers for answer in found.values()} == {"cancelled"}
+
+
+def refuse(sql: Sql, verb: str) -> None:
+    """From now on the database refuses to set, or to cancel, timers."""
+    sql.execute(
+        "create function public.refuse() returns trigger language plpgsql as"
+        " $$ begin raise exception 'not today'; end $$"
+    )
+    sql.execute(
+        f"create trigger refuse before {verb} on mainspring.waiting for each row execute function refuse()".encode()
+    )
+
+
+@pytest.mark.rule("STAFF-19.13")
+async def test_a_timer_that_cannot_be_set_leaves_the_caller_s_transaction_as_it_was(
+    join: Join, sql: Sql, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with join.transaction():
+        assert (await joined(join, "try_set", at(4))).answer == "created"
+    refuse(sql, "insert")
+
+    async with join.transaction():
+        assert (await joined(join, "try_set", at(5))).answer == "replaced"
+        assert await joined(join, "try_set", at(4).with_key("another")) is None
+        assert (await joined(join, "get", KEY)).due_at == NOON + timedelta(hours=5)
+
+    assert (await joined(join, "get", KEY)).due_at == NOON + timedelta(hours=5)
+    (line,) = [line for line in caplog.records if line.name == "mainspring"]
+    assert line.levelname == "ERROR"
+    assert line.message.startswith("timer another was not set: ")
+
+
+async def test_timers_that_cannot_be_cancelled_stay_and_the_caller_s_transaction_goes_on(
+    join: Join, sql: Sql, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with join.transaction():
+        for key in ("a", "b", KEY):
+            await joined(join, "set", at(4).with_key(key))
+        assert await joined(join, "try_cancel_many", [KEY]) == {KEY: "cancelled"}
+    refuse(sql, "delete")
+
+    async with join.transaction():
+        assert await joined(join, "try_cancel_many", ["a", "b"]) is None
+        assert (await joined(join, "set", at(4))).answer == "created"
+
+    assert sql.execute("select count(*) from mainspring.waiting").fetchone() == (3,)
+    assert [line.levelname for line in caplog.records if line.name == "mainspring"] == ["WARNING"]
+
+
+async def test_trying_refuses_what_is_no_timer_and_needs_no_transaction(timers: Any, sql: Sql) -> None:
+    with pytest.raises(ms.ValidationError, match=r"^key: "):
+        await timers.try_set(greet.job().after(60))
+    assert (await timers.try_set(at(4))).answer == "created"
+    assert await timers.try_cancel_many([KEY]) == {KEY: "cancelled"}
+    refuse(sql, "insert")
+    assert await timers.try_set(at(4)) is None
+
+
 def test_triggers_and_psql_set_and_ask_by_the_same_words(sql: Sql) -> None:
     def one(statement: str) -> Any:
         return sql.execute(statement.encode()).fetchone()

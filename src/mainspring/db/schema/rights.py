@@ -116,6 +116,7 @@ VERB_RIGHTS: Final[dict[str, tuple[Role, ...]]] = {
     "wake": EVERYBODY,
     "record_business": EVERYBODY,
     "cancel": EVERYBODY,
+    "cancel_many": EVERYBODY,
     "reschedule": EVERYBODY,
     "prioritize": OPERATOR,
     "replay": OPERATOR,

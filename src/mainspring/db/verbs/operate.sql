@@ -86,6 +86,17 @@ begin
   end loop;
 end $$;
 
+-- The same for what is under way for many keys of one organisation, in one statement; each key once, and in one order for
+-- all, so that no two callers wait for each other. Index: idempotency_pkey.
+create or replace function {schema}.cancel_many(p_org text, p_keys text[], p_actor_type text, p_actor_id text, p_reason text)
+returns table (key text, answer text) language plpgsql as $$
+begin
+  for key in select distinct k.key from unnest(p_keys) k (key) order by k.key loop
+    answer := {schema}.cancel({schema}.job_of(p_org, key), p_org, p_actor_type, p_actor_id, p_reason);
+    return next;
+  end loop;
+end $$;
+
 -- Move a job that waits to another time. Answers the new state, or null when it does not wait.
 create or replace function {schema}.reschedule(p_id uuid, p_org text, p_at timestamptz, p_actor_type text, p_actor_id text,
                                     p_reason text default null) returns text

@@ -126,14 +126,16 @@ def _cursor_door(new_cursor: Callable[[], Any]) -> Door:
 
 def _sqlalchemy_door(conn: Any) -> Door:
     def execute(statement: Statement[Any]) -> Sequence[Row]:
-        return list(conn.execute(_text(statement.sql), dict(statement.params)).all())
+        answer = conn.execute(_text(statement.sql), dict(statement.params))
+        return list(answer.all()) if answer.returns_rows else ()
 
     return execute
 
 
 def _async_sqlalchemy_door(conn: Any) -> AsyncDoor:
     async def execute(statement: Statement[Any]) -> Sequence[Row]:
-        return list((await conn.execute(_text(statement.sql), dict(statement.params))).all())
+        answer = await conn.execute(_text(statement.sql), dict(statement.params))
+        return list(answer.all()) if answer.returns_rows else ()
 
     return execute
 

@@ -56,7 +56,7 @@ def file_dispute(desk: Desk, conn: Conn, time_log_id: int, *, option: Option, by
     about = {"booking_id": booking.id, "time_log_id": shift.id, "option": option, "at": now, "by": by}
     dispute_id = int(store.value(conn, "file_dispute", **about))
     store.do(conn, "dispute_shift", time_log_id=shift.id, at=now)
-    timers.cancel_or_warn(desk, conn, shift.id, *timers.LADDER_TIMERS, timers.AUTO_APPROVAL_TIMER, reason="disputed")
+    timers.cancel(desk, conn, shift.id, *timers.LADDER_TIMERS, timers.AUTO_APPROVAL_TIMER, reason="disputed")
     escrow.freeze(conn, shift.id, dispute_id)
     timeouts.watch_over(desk, conn, dispute_id, booking.id, now)
     with acting(by):
@@ -90,7 +90,7 @@ def resolve_dispute(
         raise Refused("settlement: a part of it is negative", field="settlement")
     ends = {"status": status, "at": now, "lender": lender_minor, "borrower": borrower_minor}
     store.do(conn, "end_dispute", dispute_id=dispute_id, **ends)
-    timers.cancel_or_warn(desk, conn, dispute_id, timers.DISPUTE_TIMEOUT_TIMER, reason=status)
+    timers.cancel(desk, conn, dispute_id, timers.DISPUTE_TIMEOUT_TIMER, reason=status)
     with acting(by):
         if status in rules.PAYING:
             store.do(conn, "settle_shift", time_log_id=dispute.time_log_id, by=str(by or "SYSTEM"))

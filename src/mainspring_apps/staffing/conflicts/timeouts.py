@@ -79,11 +79,7 @@ def timeout_of(dispute_id: int, booking_id: int, filed_at: datetime) -> ms.NewJo
 
 def watch_over(desk: Desk, conn: Conn, dispute_id: int, booking_id: int, filed_at: datetime) -> None:
     """Set the timer of a new dispute; where that fails the dispute stands, and the sweep finds it (STAFF-10.30)."""
-    try:
-        with conn.transaction():
-            desk.client.timers.set(timeout_of(dispute_id, booking_id, filed_at), conn=conn)
-    except Exception as error:
-        log.warning("dispute %s has no timer: %s", dispute_id, type(error).__name__, exc_info=error)
+    desk.client.timers.try_set(timeout_of(dispute_id, booking_id, filed_at), conn=conn)
 
 
 # `keep`: a timeout that became a dead letter waits for a person, not for the next sweep.

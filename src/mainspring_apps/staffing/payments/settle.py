@@ -177,7 +177,7 @@ def _record(
     """Write what happened to a payment; where it has come to its end, nobody need ask any more."""
     after = None if status is None else {"status": status}
     if status is not None:
-        timers.cancel(desk, conn, payment.id, timers.RECONCILIATION_TIMER, reason=status)
+        desk.client.timers.cancel(timers.key(timers.RECONCILIATION_TIMER, payment.id), reason=status, conn=conn)
     desk.record(
         conn, action, "payment", payment.id, booking_id=payment.booking_id, reason=why,
         before={"status": payment.status}, after=after,

@@ -74,10 +74,6 @@ update staffing.time_log set status = 'Cancelled', cancelled_at = {schema}.now()
 where booking_id = %(booking_id)s and id = any(%(ids)s) and status = 'Scheduled'
 returning id
 
--- name: keys_under_way
--- Of these keys of timers, those under which a job waits or runs: nearly always none.
-select key from unnest(%(keys)s::text[]) key where exists (select from {schema}.timer('default', key))
-
 -- name: change_booking_end
 update staffing.bookings set scheduled_end_time = %(end)s where id = %(booking_id)s
 

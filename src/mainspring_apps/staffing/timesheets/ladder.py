@@ -49,19 +49,19 @@ def begin(desk: Desk, conn: Conn, sheet: Sheet) -> None:
         (_AT_60M, ladder_60m.job(sheet).at(sheet.notification_60m_time)),
         (_AT_3H, ladder_3h.job(sheet).at(sheet.notification_3h_time)),
     ):
-        timers.set_or_log(desk, conn, sheet.time_log_id, timer, job)
+        desk.client.timers.try_set(job.with_key(timers.key(timer, sheet.time_log_id)), conn=conn)
     extend(desk, conn, sheet)
 
 
 def extend(desk: Desk, conn: Conn, sheet: Sheet) -> None:
     """Let the timesheet approve itself at its deadline, which may have moved."""
     job = auto_approve.job(sheet).at(sheet.auto_approval_time)
-    timers.set_or_log(desk, conn, sheet.time_log_id, timers.AUTO_APPROVAL_TIMER, job)
+    desk.client.timers.try_set(job.with_key(timers.key(timers.AUTO_APPROVAL_TIMER, sheet.time_log_id)), conn=conn)
 
 
 def end(desk: Desk, conn: Conn, time_log_id: int, *, reason: str) -> None:
     """Cancel what is left of the four timers; if that fails, they look at the row and do nothing."""
-    timers.cancel_or_warn(desk, conn, time_log_id, *timers.LADDER_TIMERS, timers.AUTO_APPROVAL_TIMER, reason=reason)
+    timers.cancel(desk, conn, time_log_id, *timers.LADDER_TIMERS, timers.AUTO_APPROVAL_TIMER, reason=reason)
 
 
 def _step(

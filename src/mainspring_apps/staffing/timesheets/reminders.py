@@ -58,17 +58,17 @@ def follow(
         reminder_5m_time=due[0],
         reminder_30m_time=due[1],
     )
-    five, thirty = timers.REMINDER_TIMERS
-    ids = (
-        timers.set_or_log(desk, conn, shift.id, five, remind_5m.job(about).at(due[0])),
-        timers.set_or_log(desk, conn, shift.id, thirty, remind_30m.job(about).at(due[1])),
+    jobs = (remind_5m.job(about).at(due[0]), remind_30m.job(about).at(due[1]))
+    five, thirty = (
+        desk.client.timers.try_set(job.with_key(timers.key(timer, shift.id)), conn=conn)
+        for timer, job in zip(timers.REMINDER_TIMERS, jobs, strict=True)
     )
-    store.do(conn, "set_reminders", time_log_id=shift.id, five=ids[0], thirty=ids[1])
+    store.do(conn, "set_reminders", time_log_id=shift.id, five=five and five.id, thirty=thirty and thirty.id)
 
 
 def drop(desk: Desk, conn: Conn, time_log_id: int, *, now: datetime, reason: str) -> None:
     """Cancel both reminders and say so on the row; if that fails, they look at the row and stay silent (STAFF-8.27)."""
-    if timers.cancel_or_warn(desk, conn, time_log_id, *timers.REMINDER_TIMERS, reason=reason):
+    if timers.cancel(desk, conn, time_log_id, *timers.REMINDER_TIMERS, reason=reason):
         store.do(conn, "unset_reminders", time_log_id=time_log_id, at=now)
 
 
