@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from mainspring.client import AsyncClient
 from mainspring.declare.context import Context
 from mainspring.job import Claim, Job, NewJob
 from mainspring.outcome import Cancelled
@@ -25,6 +26,10 @@ class Quiet(Context):
     @property
     def cancelled(self) -> bool:
         return self._cancelled
+
+    @property
+    def client(self) -> AsyncClient:
+        raise NotImplementedError
 
     async def enqueue(self, *jobs: NewJob | NewBatch | Flow) -> None: ...
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +10,7 @@ import psycopg
 import pytest
 from tests.worker.stage import Stage
 
+import mainspring as ms
 from mainspring import Context, Registry, SyncContext, fixed
 from mainspring.db.wire.fence import System
 from mainspring.errors import LeaseLost, MainspringError, ValidationError
@@ -191,6 +193,114 @@ async def test_a_follow_up_inherits_everything_of_its_parent(stage: Stage, tasks
     )
     assert (child.request_id, child.correlation_id, child.traceparent) == ("req-1", "cor-1", TRACE)
     assert child.parent_id == job
+
+
+@pytest.mark.rule("ENG-9.10", "ENG-4.11")
+async def test_the_context_s_client_joins_the_block_that_is_open(stage: Stage, tasks: Registry, colour: str) -> None:
+    stage.ledger()
+    seen: list[int] = []
+
+    @tasks.task
+    async def follow(*, n: int) -> None: ...
+
+    def look() -> None:
+        seen.append(stage.one("select count(*) from mainspring.job where task = 'follow'"))
+
+    def timer(n: int) -> ms.NewJob:
+        return follow.job(n=n).after(3600).with_key("follow")
+
+    if colour == "async":
+
+        @tasks.task(name="work")
+        async def work(ctx: Context) -> None:
+            await ctx.client.enqueue(follow.job(n=0))
+            look()
+            async with ctx.db() as conn:
+                await conn.execute(INSERT, [ctx.job.id, "reserved"])
+                await ctx.client.enqueue(follow.job(n=1))
+                look()
+            look()
+            async with ctx.transaction() as conn:
+                await conn.execute(INSERT, [ctx.job.id, "effect"])
+                await ctx.client.enqueue_many([follow.job(n=2), follow.job(n=3)])
+                await ctx.client.timers.set(timer(4))
+                assert (await ctx.client.timers.try_set(timer(5))) is not None
+                assert (await ctx.client.timers.get("follow")) is not None
+                look()
+    else:
+
+        @tasks.task(name="work")
+        def work(ctx: SyncContext) -> None:
+            ctx.client.enqueue(follow.job(n=0))
+            look()
+            with ctx.db() as conn:
+                conn.execute(INSERT, [ctx.job.id, "reserved"])
+                ctx.client.enqueue(follow.job(n=1))
+                look()
+            look()
+            with ctx.transaction() as conn:
+                conn.execute(INSERT, [ctx.job.id, "effect"])
+                ctx.client.enqueue_many([follow.job(n=2), follow.job(n=3)])
+                ctx.client.timers.set(timer(4))
+                assert ctx.client.timers.try_set(timer(5)) is not None
+                assert ctx.client.timers.get("follow") is not None
+                look()
+
+    job = await stage.enqueue(work.job())
+    await stage.drain(tasks)
+
+    assert (await stage.job(job)).state == "succeeded"
+    assert seen == [1, 1, 2, 2]
+    assert stage.effects() == ["effect", "reserved"]
+    assert stage.one("select count(*) from mainspring.job where task = 'follow' and parent_id = %s", job) == 5
+
+
+@pytest.mark.rule("ENG-9.10", "ENG-4.11")
+async def test_what_a_failed_block_enqueued_is_gone_though_the_job_goes_on(
+    stage: Stage, tasks: Registry, colour: str
+) -> None:
+    stage.ledger()
+
+    @tasks.task
+    async def follow(*, n: int) -> None: ...
+
+    if colour == "async":
+
+        @tasks.task(name="work")
+        async def work(ctx: Context) -> None:
+            await ctx.enqueue(follow.job(n=0))
+            for block in (ctx.db, ctx.transaction):
+                with suppress(ValueError):
+                    async with block():
+                        await ctx.enqueue(follow.job(n=1))
+                        await ctx.client.enqueue(follow.job(n=2))
+                        ctx.audit("work.half", way=True)
+                        raise ValueError("half way")
+            async with ctx.transaction():
+                await ctx.enqueue(follow.job(n=3))
+                await ctx.client.enqueue(follow.job(n=4))
+    else:
+
+        @tasks.task(name="work")
+        def work(ctx: SyncContext) -> None:
+            ctx.enqueue(follow.job(n=0))
+            for block in (ctx.db, ctx.transaction):
+                with suppress(ValueError), block():
+                    ctx.enqueue(follow.job(n=1))
+                    ctx.client.enqueue(follow.job(n=2))
+                    ctx.audit("work.half", way=True)
+                    raise ValueError("half way")
+            with ctx.transaction():
+                ctx.enqueue(follow.job(n=3))
+                ctx.client.enqueue(follow.job(n=4))
+
+    job = await stage.enqueue(work.job())
+    await stage.drain(tasks)
+
+    assert (await stage.job(job)).state == "succeeded"
+    rows = stage.rows("select (payload ->> 'n')::int from mainspring.job where task = 'follow' order by 1")
+    assert rows == [(0,), (3,), (4,)]
+    assert stage.one("select count(*) from mainspring.audit where event = 'work.half'") == 0
 
 
 @pytest.mark.rule("ENG-4.11")

@@ -66,7 +66,17 @@ class AsyncClient(JobVerbs, EnqueueVerbs, Async):
     ) -> None:
         about: dict[str, Any] = {"schema": schema, "caller": caller, "secured": secured, "observers": observers}
         about |= {"cipher": cipher, "answered_within": answered_within}
-        self.seam = AsyncSeam(dsn, pool_size=pool_size, timeout=timeout, **about)
+        self._begin(AsyncSeam(dsn, pool_size=pool_size, timeout=timeout, **about))
+
+    @classmethod
+    def over(cls, seam: AsyncSeam) -> Self:
+        """A client whose verbs work by another seam: that of a handler's context."""
+        client = cls.__new__(cls)
+        client._begin(seam)
+        return client
+
+    def _begin(self, seam: AsyncSeam) -> None:
+        self.seam = seam
         self.dead = AsyncDeadLetters(self)
         self.alerts = AsyncClientAlerts(self)
         self.audit = AsyncAudit(self)

@@ -27,7 +27,7 @@ class EnqueueVerbs(Verbs):
     def enqueue_many(self, jobs_: Sequence[NewJob], *, conn: Any = None) -> Work[list[Enqueued]]:
         """Enqueue jobs, all or none."""
         wanted = yield from self.seam.sealed(self.seam.complete(jobs_))
-        if conn is None:
+        if (conn := self.seam.joins(conn)) is None:
             return (yield from send(self.seam, wanted)) if wanted else []
         dialogue = jobs.enqueue_many(self.seam.sql, wanted, batch=len(wanted) or 1)
         return (yield from _joined(self.seam, dialogue, wanted, conn))
@@ -36,7 +36,7 @@ class EnqueueVerbs(Verbs):
 def enqueue_job(seam: ClientSeam, job: NewJob, conn: Any) -> Work[Enqueued]:
     """Enqueue one job."""
     wanted = yield from seam.sealed(seam.complete([job]))
-    if conn is None:
+    if (conn := seam.joins(conn)) is None:
         answer: Enqueued = yield Single(wanted[0])
         return answer
     return (yield from _joined(seam, jobs.enqueue_many(seam.sql, wanted, batch=1), wanted, conn))[0]
@@ -45,7 +45,7 @@ def enqueue_job(seam: ClientSeam, job: NewJob, conn: Any) -> Work[Enqueued]:
 def enqueue_together(seam: ClientSeam, what: Together, conn: Any) -> Work[list[Enqueued]]:
     """Enqueue a batch or a flow, all of it or nothing."""
     wanted = yield from seam.sealed(seam.complete(jobs_of(what)))
-    if conn is None:
+    if (conn := seam.joins(conn)) is None:
         return (yield from send(seam, wanted, what))
     dialogue = batches.enqueue(seam.sql, what, wanted, batches.org_of(wanted, seam.org()))
     return (yield from _joined(seam, dialogue, wanted, conn))

@@ -147,6 +147,10 @@ class ClientSeam(Seam):
         super().__init__(sql, Keyring(cipher, dsn, sql, secured=secured, answered_within=limit), caller, observers)
         self.dsn, self.secured, self.answered_within = dsn, secured, limit
 
+    def joins(self, conn: Any) -> Any:
+        """The connection whose transaction a verb joins; None: one of the client's own."""
+        return conn
+
 
 @contextmanager
 def still_open() -> Iterator[None]:

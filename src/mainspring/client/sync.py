@@ -66,7 +66,17 @@ class Client(JobVerbs, EnqueueVerbs, Sync):
     ) -> None:
         about: dict[str, Any] = {"schema": schema, "caller": caller, "secured": secured, "observers": observers}
         about |= {"cipher": cipher, "answered_within": answered_within}
-        self.seam = SyncSeam(dsn, pool_size=pool_size, timeout=timeout, **about)
+        self._begin(SyncSeam(dsn, pool_size=pool_size, timeout=timeout, **about))
+
+    @classmethod
+    def over(cls, seam: SyncSeam) -> Self:
+        """A client whose verbs work by another seam: that of a handler's context."""
+        client = cls.__new__(cls)
+        client._begin(seam)
+        return client
+
+    def _begin(self, seam: SyncSeam) -> None:
+        self.seam = seam
         self.dead = DeadLetters(self)
         self.alerts = ClientAlerts(self)
         self.audit = Audit(self)

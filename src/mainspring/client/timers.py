@@ -84,6 +84,7 @@ class TimerVerbs(Verbs):
 
 def _harmless(seam: ClientSeam, work: Callable[[], Work[T]], conn: Any, level: int, said: str) -> Work[T | None]:
     """Do it behind a savepoint of the caller's transaction: what fails leaves a line in the log."""
+    conn = seam.joins(conn)
 
     def say(statement: str) -> Work[None]:
         return seam.ask(ask(Statement(seam.sql[statement], {}, nothing)), conn)

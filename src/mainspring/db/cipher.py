@@ -51,7 +51,7 @@ class Keyring:
         answered_within: float = ANSWERED_WITHIN,
     ) -> None:
         self.cipher, self._limit = cipher, answered_within
-        self._dsn, self._sql, self._secured = dsn, sql, secured
+        self.dsn, self._sql, self._secured = dsn, sql, secured
         self._pool: ConnectionPool[psycopg.Connection[Any]] | None = None
         self._making = threading.Lock()
         self._keys: dict[str, tuple[float, OrgKeys]] = {}
@@ -128,7 +128,7 @@ class Keyring:
     def _do(self, org: str, dialogue: Dialogue[T]) -> T:
         with self._making:  # its callers are threads
             if self._pool is None:
-                self._pool = pool(self._dsn, size=1, name="mainspring keys", answered_within=self._limit)
+                self._pool = pool(self.dsn, size=1, name="mainspring keys", answered_within=self._limit)
         self._pool.open()
         try:
             with unavailable(), self._pool.connection() as conn, conn.transaction():
@@ -136,7 +136,7 @@ class Keyring:
                     conn.execute("select set_config('mainspring.org', %s, true)", [org])
                 return run(psycopg_door(conn), dialogue)
         except PoolTimeout:
-            raise DatabaseUnavailable(f"the database is unavailable: {why_not(self._dsn)}", sent=False) from None
+            raise DatabaseUnavailable(f"the database is unavailable: {why_not(self.dsn)}", sent=False) from None
 
 
 def erase(sql: Sql, who: Who, reason: str) -> Dialogue[int]:

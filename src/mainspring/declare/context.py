@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from psycopg import AsyncConnection, Connection
 
+    from mainspring.client import AsyncClient, Client
     from mainspring.job import Claim, Job, NewJob
     from mainspring.together.batch import Batch, NewBatch
     from mainspring.together.flow import Flow
@@ -82,11 +83,26 @@ class Context(_AnyContext):
             async with ctx.transaction() as conn: ...
     """
 
+    @property
+    @abstractmethod
+    def client(self) -> AsyncClient:
+        """A client whose verbs join the block that is open, `ctx.transaction()` or `ctx.db()`, and fail with it.
+
+        ::
+
+            async with ctx.transaction() as conn:
+                await conn.execute(...)
+                await ctx.client.timers.set(remind.job(order_id=7).after(3600).with_key("remind:7"))
+
+        Outside of blocks each verb is a transaction of its own, under the lease, which a later failure does not undo.
+        """
+
     @abstractmethod
     async def enqueue(self, *jobs: NewJob | NewBatch | Flow) -> None:
         """Enqueue follow-up jobs, batches and flows, which inherit organisation, project, actor and trace.
 
-        They are checked now and written with the job's success: in its transaction, or with its completion.
+        They are checked now and written with the job's success: in its transaction, or with its completion. What was
+        enqueued in a block of the context that then fails is not. To write now, in the open block: `ctx.client`.
         """
 
     @abstractmethod
@@ -184,6 +200,11 @@ class Context(_AnyContext):
 
 class SyncContext(_AnyContext):
     """The running job, for a plain function, which runs in a thread."""
+
+    @property
+    @abstractmethod
+    def client(self) -> Client:
+        """A client whose verbs join the block that is open, `ctx.transaction()` or `ctx.db()`; as in Context."""
 
     @abstractmethod
     def enqueue(self, *jobs: NewJob | NewBatch | Flow) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,6 +26,7 @@ from mainspring.text.sanitize import mask, masked
 from mainspring.text.texts import MAX_NAME, text_problem
 from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import LiveAttempt
+from mainspring.worker.block import block, refuse_inside_db
 from mainspring.worker.resources import Resources
 from mainspring.worker.steps import Memory, read, refuse_inside_step, written
 
@@ -38,25 +38,6 @@ EnqueueGroup = tuple[list[NewJob], Callable[[Sequence[NewJob]], Dialogue[list[En
 PAUSES = (0.1, 0.5, 2.0)
 MOST_PROGRESS = 1e15  # that a job may count to
 LAST_REPORT = 1.0  # seconds for the last report of an attempt
-
-#: Whether this context is inside a block of `ctx.db()`.
-_in_db: ContextVar[bool] = ContextVar("mainspring_db", default=False)
-
-
-@contextmanager
-def inside_db() -> Iterator[None]:
-    """A block of `ctx.db()`."""
-    _in_db.set(True)
-    try:
-        yield
-    finally:
-        _in_db.set(False)  # not by a token: the block may be left in another context
-
-
-def refuse_inside_db(what: str) -> None:
-    """Refuse what needs a second connection: as many jobs as there are connections would wait for each other."""
-    if _in_db.get():
-        raise MainspringError(f"{what} comes before or after, not inside the block of ctx.db(): it holds a connection")
 
 
 def encode_result(result: Any, seal: Seal | None = None) -> str | None:
@@ -123,6 +104,17 @@ class BaseContext:
         pairs = zip(wanted, answers, strict=False)  # an on-finish job waits, and is told of later
         new = [(job, answer.state) for job, answer in pairs if answer.answer == "created"]
         self._attempt.created = [*self._attempt.created, *new]
+
+    @contextmanager
+    def _block(self, conn: Any) -> Iterator[None]:
+        """A block is open: the client joins it, and what it left for the job's success goes if the block fails."""
+        before = self.follow_ups.copy(), self.groups.copy(), self._notes, self._attempt.created
+        try:
+            with block(conn):
+                yield
+        except BaseException:
+            self.follow_ups, self.groups, self._notes, self._attempt.created = before
+            raise
 
     def _write_follow_ups(self) -> Dialogue[None]:
         """Everything that waited for the job's success."""

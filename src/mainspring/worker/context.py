@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from psycopg import AsyncConnection
 
+from mainspring.client.aio import AsyncClient
 from mainspring.db import batches, steps
 from mainspring.db.batches import Together
 from mainspring.db.wire.bound import async_bound_door, binding
@@ -29,7 +30,9 @@ from mainspring.text.document import MAX_BYTES
 from mainspring.together.batch import Batch
 from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import LiveAttempt
-from mainspring.worker.base_context import LAST_REPORT, PAUSES, BaseContext, inside_db, refuse_inside_db
+from mainspring.worker.base_context import LAST_REPORT, PAUSES, BaseContext
+from mainspring.worker.block import inside_db, refuse_inside_db
+from mainspring.worker.job_seam import AsyncJobSeam
 from mainspring.worker.resources import Resources
 from mainspring.worker.steps import inside, kept, read, refuse_inside_step, type_of, written
 from mainspring.worker.transactions import JobConnection
@@ -40,9 +43,18 @@ T = TypeVar("T")
 class JobContext(BaseContext, Context):
     """The context of an async handler."""
 
+    _client: AsyncClient | None = None  # made when it is asked for
+
     def __init__(self, attempt: LiveAttempt, resources: Resources) -> None:
         super().__init__(attempt, resources)
         self._transactions = resources.transactions
+
+    @property
+    def client(self) -> AsyncClient:
+        """See Context."""
+        if self._client is None:
+            self._client = AsyncClient.over(AsyncJobSeam(self, self._resources))
+        return self._client
 
     async def enqueue(self, *jobs: NewJob | Together) -> None:
         """See Context."""
@@ -176,13 +188,15 @@ class JobContext(BaseContext, Context):
         with unavailable():
             conn = await self._transactions.take(self.job)
         try:
-            with inside_db():
-                yield conn
-            self._refuse_if_settled()
-            with unavailable():
-                refuse_stale(conn)
-                self._learn(await run_async(async_psycopg_door(conn), steps.fence(self._sql, self._worker, self.job)))
-                await conn.command("commit")
+            with self._block(conn):
+                with inside_db():
+                    yield conn
+                self._refuse_if_settled()
+                with unavailable():
+                    refuse_stale(conn)
+                    fence = steps.fence(self._sql, self._worker, self.job)
+                    self._learn(await run_async(async_psycopg_door(conn), fence))
+                    await conn.command("commit")
         finally:
             await self._transactions.give(conn)
 
@@ -195,19 +209,20 @@ class JobContext(BaseContext, Context):
             conn = await self._transactions.take(self.job)
         self._in_transaction = True
         try:
-            yield conn  # what the handler's own statements raise stays what it is
-            self._refuse_if_settled()
-            with unavailable(sent=False):
-                refuse_stale(conn)
-            self._attempt.committing = True
-            with unavailable():
-                if self.follow_ups or self.groups:
-                    await self._follow(conn)
-                if self._notes:
-                    await run_async(async_psycopg_door(conn), self._write_notes())
-                if (report := self._last_report()) is not None:
-                    await run_async(async_psycopg_door(conn), report)
-                await self._end(conn)
+            with self._block(conn):
+                yield conn  # what the handler's own statements raise stays what it is
+                self._refuse_if_settled()
+                with unavailable(sent=False):
+                    refuse_stale(conn)
+                self._attempt.committing = True
+                with unavailable():
+                    if self.follow_ups or self.groups:
+                        await self._follow(conn)
+                    if self._notes:
+                        await run_async(async_psycopg_door(conn), self._write_notes())
+                    if (report := self._last_report()) is not None:
+                        await run_async(async_psycopg_door(conn), report)
+                    await self._end(conn)
             self._attempt.settled = True
         finally:
             self._attempt.committing = self._in_transaction = False

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from psycopg import Connection
 
+from mainspring.client.sync import Client
 from mainspring.db import batches, steps
 from mainspring.db.batches import Together
 from mainspring.db.wire.bound import bound, bound_door
@@ -28,7 +29,9 @@ from mainspring.text.document import MAX_BYTES
 from mainspring.together.batch import Batch
 from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import LiveAttempt
-from mainspring.worker.base_context import PAUSES, BaseContext, inside_db, refuse_inside_db
+from mainspring.worker.base_context import PAUSES, BaseContext
+from mainspring.worker.block import inside_db, refuse_inside_db
+from mainspring.worker.job_seam import SyncJobSeam
 from mainspring.worker.resources import Resources
 from mainspring.worker.steps import inside, kept, read, refuse_inside_step, type_of, written
 
@@ -38,9 +41,18 @@ T = TypeVar("T")
 class ThreadContext(BaseContext, SyncContext):
     """The context of a plain function in a thread."""
 
+    _client: Client | None = None  # made when it is asked for
+
     def __init__(self, attempt: LiveAttempt, resources: Resources) -> None:
         super().__init__(attempt, resources)
         self._pool = resources.pool
+
+    @property
+    def client(self) -> Client:
+        """See SyncContext."""
+        if self._client is None:
+            self._client = Client.over(SyncJobSeam(self, self._resources))
+        return self._client
 
     def enqueue(self, *jobs: NewJob | Together) -> None:
         """See SyncContext."""
@@ -151,7 +163,11 @@ class ThreadContext(BaseContext, SyncContext):
     def _db(self) -> Iterator[Connection[Any]]:
         self._begin("ctx.db()")
         self._pool.open()
-        with self._pool.connection() as conn, bound(conn, self.job.org_id, self.job.project_id):
+        with (
+            self._pool.connection() as conn,
+            self._block(conn),
+            bound(conn, self.job.org_id, self.job.project_id),
+        ):
             with inside_db():
                 yield conn
             self._refuse_if_settled()
@@ -168,7 +184,7 @@ class ThreadContext(BaseContext, SyncContext):
         self._in_transaction = True
         try:
             with self._pool.connection() as conn:
-                with bound(conn, self.job.org_id, self.job.project_id):
+                with self._block(conn), bound(conn, self.job.org_id, self.job.project_id):
                     yield conn
                     self._refuse_if_settled()
                     with unavailable(sent=False):
