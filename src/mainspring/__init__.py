@@ -18,7 +18,7 @@ from mainspring.breaker import Breaker, breaker
 from mainspring.cipher import Cipher, MasterKey
 from mainspring.codes import register as register_code
 from mainspring.config import Retention, WorkerConfig
-from mainspring.declare.caller import Caller, calling
+from mainspring.declare.caller import Caller, calling, following
 from mainspring.declare.context import Context, SyncContext
 from mainspring.declare.registry import Registry
 from mainspring.declare.schedule import Schedule
@@ -159,6 +159,7 @@ __all__ = [
     "exponential",
     "fair",
     "fixed",
+    "following",
     "group",
     "in_order",
     "keep",

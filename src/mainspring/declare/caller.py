@@ -15,6 +15,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
+import msgspec
+
 from mainspring.job import ActorType, Claim
 
 if TYPE_CHECKING:
@@ -118,6 +120,31 @@ def calling(caller: Caller) -> Iterator[None]:
     around = current()
     trace = {name: getattr(around, name) for name in TRACE if getattr(caller, name) is None}
     token = _current.set(replace(caller, **trace) if any(trace.values()) else caller)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def following(correlation_id: str | None) -> Iterator[None]:
+    """Go on with a story that began elsewhere: inside this block jobs and audit rows carry its correlation id.
+
+    Whoever calls stays the same, and inside a handler so does its job, the parent of what is enqueued. None: no other
+    story is known.
+
+    >>> with calling(Caller(org_id="acme", correlation_id="webhook")), following("order-7"):
+    ...     current().org_id, current().correlation_id
+    ('acme', 'order-7')
+    """
+    around = _current.get()
+    if correlation_id is None:
+        correlation_id = around.correlation_id
+    if isinstance(around, Claim):
+        followed: Caller | Claim = msgspec.structs.replace(around, correlation_id=correlation_id)
+    else:
+        followed = replace(around, correlation_id=correlation_id)
+    token = _current.set(followed)
     try:
         yield
     finally:

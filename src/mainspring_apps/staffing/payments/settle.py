@@ -197,4 +197,4 @@ def _status(conn: Conn, payment_id: int) -> str:
 
 def _on_behalf_of(payment: OpenPayment) -> Any:
     """What follows carries the id that the charge began with, whoever told of its end (STAFF-16.06)."""
-    return ms.calling(ms.Caller(actor_type="system", actor_id="SYSTEM", correlation_id=payment.correlation_id))
+    return ms.following(payment.correlation_id)
