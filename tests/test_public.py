@@ -24,7 +24,8 @@ Fair Limit Line QueueFull concurrency fair in_order rate
 Breaker BreakerOpen breaker
 AlertRow Measure Measured Watch measure watch watch_dead
 Batch BatchNotFound Flow NewBatch batch chain chunks group
-by_payload calling debounce exponential fixed following keep listed live register_code replacing reset_failed window
+by_payload calling check_zone debounce exponential
+fixed following keep listed live register_code replacing reset_failed window
 """
 PUBLIC = NAMES.split()
 

@@ -58,6 +58,7 @@ from mainspring.together.batch import Batch, NewBatch, batch
 from mainspring.together.chunk import chunks
 from mainspring.together.flow import Flow, chain, group
 from mainspring.when.rule import FRI, MON, SAT, SUN, THU, TUE, WED, Rule, Tick, cron, daily, every, monthly, weekly
+from mainspring.when.zones import check_zone
 
 # These bring the database driver, which takes longest to import: a command line that only shows its help, and a module
 # that only declares tasks, do without.
@@ -150,6 +151,7 @@ __all__ = [
     "by_payload",
     "calling",
     "chain",
+    "check_zone",
     "chunks",
     "concurrency",
     "cron",

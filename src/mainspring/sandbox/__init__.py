@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from mainspring.sandbox.courier import Courier
     from mainspring.sandbox.faults import Fault
     from mainspring.sandbox.server import Sandbox
+    from mainspring.sandbox.stripe.post import Manner
 else:
-    _HOMES = {"Courier": "courier", "Fault": "faults", "Sandbox": "server"}
+    _HOMES = {"Courier": "courier", "Fault": "faults", "Manner": "stripe.post", "Sandbox": "server"}
     _EXTRA = {"starlette", "uvicorn", "httpx2", "aiosmtpd"}
 
     def __getattr__(name: str) -> Any:
@@ -29,4 +30,4 @@ else:
             raise ConfigurationError("the sandbox needs an extra: pip install 'mainspring[sandbox]'") from None
 
 
-__all__ = ["Courier", "Fault", "Sandbox"]
+__all__ = ["Courier", "Fault", "Manner", "Sandbox"]

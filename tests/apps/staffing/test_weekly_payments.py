@@ -532,7 +532,7 @@ def test_no_job_waits_for_the_webhook(town: Town) -> None:
 
 
 def _held() -> Any:
-    from mainspring.sandbox.stripe.post import Manner
+    from mainspring.sandbox import Manner
 
     return Manner(hold=True)
 

@@ -174,6 +174,9 @@ async def test_what_was_made_is_found_by_key_and_by_id(till: Till, monkeypatch: 
     assert await stripe.find_charge("k9") is None
     assert await stripe.find_transfer("t0", START, destination=till.lender, group="g") == sent[0]
     assert await stripe.find_transfer("k0") is None
+    assert sent[0] == await stripe.get_transfer(sent[0].id) == stripe.sync.get_transfer(sent[0].id)
+    assert back[0] == await stripe.get_refund(back[0].id) == stripe.sync.get_refund(back[0].id)
+    assert (await stripe.get_transfer("tr_unknown"), await stripe.get_refund("re_unknown")) == (None, None)
     assert await stripe.find_refund("r0", START, intent=paid[0].id) == back[0]
     assert await stripe.find_refund("r0", charge=paid[1].charge) is None
     assert await stripe.charges(START) == paid[::-1] == stripe.sync.charges(START, customer=till.customer)

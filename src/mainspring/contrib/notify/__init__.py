@@ -2,6 +2,7 @@
 
 from mainspring.contrib.notify.block import Notify
 from mainspring.contrib.notify.push import Push
+from mainspring.contrib.notify.quiet import quiet_until
 from mainspring.contrib.notify.resend import Resend
 from mainspring.contrib.notify.sender import Outgoing, Receipt, Sender, Undeliverable
 from mainspring.contrib.notify.settings import senders
@@ -31,5 +32,6 @@ __all__ = [
     "Template",
     "Twilio",
     "Undeliverable",
+    "quiet_until",
     "senders",
 ]

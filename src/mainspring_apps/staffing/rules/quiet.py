@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, time, timedelta
 from typing import Final
 
-from mainspring.contrib.notify.quiet import quiet_until
+from mainspring.contrib.notify import quiet_until
 from mainspring_apps.staffing.rules.digests import zone_of
 from mainspring_apps.staffing.settings import INSTANT_ALERTS_PER_USER_PER_HOUR
 

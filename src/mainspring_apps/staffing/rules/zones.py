@@ -16,7 +16,7 @@ def problem(name: str) -> str | None:
     (None, "is not a time zone (did you mean 'Europe/London'?)")
     """
     try:
-        ms.daily("00:00", zone=name)
+        ms.check_zone(name)
     except ms.ValidationError as error:
         return str(error).removeprefix("zone: ")
     return None
