@@ -97,7 +97,17 @@ SEQUENCES: Final[dict[str, tuple[str, str, str]]] = {
 }
 
 #: Read by the right of who reads them.
-VIEWS: Final = ("jobs", "attempts", "keys", "trail", "dead_letters", "batches", "notification_log", "deliveries")
+VIEWS: Final = (
+    "jobs",
+    "attempts",
+    "queues",
+    "keys",
+    "trail",
+    "dead_letters",
+    "batches",
+    "notification_log",
+    "deliveries",
+)
 
 EVERYBODY: Final[tuple[Role, ...]] = ROLES
 WORKER_ONLY: Final[tuple[Role, ...]] = ("worker",)

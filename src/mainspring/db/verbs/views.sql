@@ -63,6 +63,27 @@ union all
 select r.org_id, r.id, r.epoch, r.attempt, r.worker, r.started_at, null, 'running', null
 from {schema}.running r;
 
+-- One row a queue that has settings, or jobs that wait: since when the first of its jobs is due and not started, and since
+-- when the first is due that a breaker or a limit keeps from starting. Nothing is counted: names come from the table and
+-- from tickets by one probe a name, instants by one probe of waiting_claim a priority, and one of waiting_parked.
+create or replace view {schema}.queues with (security_invoker = true) as
+with recursive lane(name) as (
+  (select w.queue from {schema}.waiting w order by w.queue limit 1)
+  union all
+  select (select w.queue from {schema}.waiting w where w.queue > lane.name order by w.queue limit 1)
+  from lane where lane.name is not null
+), names as (
+  select q.name from {schema}.queue q where q.org_id = 'SYSTEM' union select l.name from lane l where l.name is not null
+)
+select n.name, q.paused_at, q.paused_by, q.pause_reason,
+       (select min(x.due_at) from generate_series(0, 3) p(priority)
+        cross join lateral (
+          select w.due_at from {schema}.waiting w
+          where w.queue = n.name and w.priority = p.priority and w.due_at <= {schema}.now()
+          order by w.due_at limit 1) x) as due_since,
+       {schema}.oldest_parked(n.name) as parked_since
+from names n left join {schema}.queue q on q.org_id = 'SYSTEM' and q.name = n.name;
+
 -- One row a batch, with its members counted: an index scan of them. `waiting` counts those that are due later as well.
 create or replace view {schema}.batches with (security_invoker = true) as
 select b.id, b.org_id, b.name,

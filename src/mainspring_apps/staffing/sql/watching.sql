@@ -15,14 +15,9 @@ group by 1, 2 order by 1
 select count(*) from (select from {schema}.dead_letters limit 10000) d
 
 -- name: waiting_longest
--- Since when the first due job of each queue waits. Index: waiting_claim, a row for each queue and priority.
-select q.name, {schema}.now() - min(w.due_at)
-from unnest(%(queues)s::text[]) q (name) cross join generate_series(0, 3) p (priority)
-cross join lateral (
-  select w.due_at from {schema}.waiting w
-  where w.queue = q.name and w.priority = p.priority and w.due_at <= {schema}.now()
-  order by w.due_at limit 1) w
-group by q.name order by q.name
+-- Since when the first due job of each queue waits.
+select q.name, {schema}.now() - q.due_since from {schema}.queues q
+where q.name = any(%(queues)s) and q.due_since is not null order by q.name
 
 -- name: retried_jobs
 -- Of the jobs that made an attempt of late, how many must make another, and how many there are; the engine's own are not
