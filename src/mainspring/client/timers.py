@@ -11,8 +11,8 @@ from mainspring.client.enqueue import enqueue_job
 from mainspring.client.seam import ClientSeam
 from mainspring.db import jobs, timers
 from mainspring.db.jobs import CancelOutcome
-from mainspring.db.statement import Statement, ask, nothing
 from mainspring.db.timers import Timer
+from mainspring.db.wire.statement import Statement, ask, nothing
 from mainspring.job import Enqueued, NewJob
 
 log = logging.getLogger("mainspring")

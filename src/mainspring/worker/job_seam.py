@@ -10,7 +10,7 @@ from mainspring.client.seam import ClientSeam, Seam
 from mainspring.client.sync import SyncSeam
 from mainspring.config import ANSWERED_WITHIN
 from mainspring.db import jobs
-from mainspring.db.statement import Flow
+from mainspring.db.wire.statement import Dialogue
 from mainspring.job import Enqueued, NewJob
 from mainspring.worker.block import open_connection
 
@@ -47,7 +47,7 @@ class AsyncJobSeam(JobSeam, AsyncSeam):
     def __init__(self, ctx: JobContext, resources: Resources) -> None:
         JobSeam.__init__(self, ctx, resources)
 
-    async def run(self, flow: Flow[T], conn: Any = None, *, atomic: bool = False) -> T:
+    async def run(self, flow: Dialogue[T], conn: Any = None, *, atomic: bool = False) -> T:
         """In the open block; else in a transaction of its own, under the job's lease."""
         if (conn := self.joins(conn)) is not None:
             return await AsyncSeam.run(self, flow, conn)
@@ -68,7 +68,7 @@ class SyncJobSeam(JobSeam, SyncSeam):
     def __init__(self, ctx: ThreadContext, resources: Resources) -> None:
         JobSeam.__init__(self, ctx, resources)
 
-    def run(self, flow: Flow[T], conn: Any = None, *, atomic: bool = False) -> T:
+    def run(self, flow: Dialogue[T], conn: Any = None, *, atomic: bool = False) -> T:
         """In the open block; else in a transaction of its own, under the job's lease."""
         if (conn := self.joins(conn)) is not None:
             return SyncSeam.run(self, flow, conn)
