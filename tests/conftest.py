@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -106,6 +106,12 @@ def cluster15(run: RunClusters) -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def own_tables() -> Sequence[str]:
+    """SQL for tables of the tests' own, run once: who makes one in a test uses up its database. Override it."""
+    return ()
+
+
 @pytest.fixture
 def database15(cluster15: Cluster, request: pytest.FixtureRequest) -> Iterator[Database]:
     with fresh_database(cluster15, reuse=may_reuse(request)) as database:
@@ -114,8 +120,10 @@ def database15(cluster15: Cluster, request: pytest.FixtureRequest) -> Iterator[D
 
 
 @pytest.fixture
-def database(volatile_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Database]:
-    with fresh_database(volatile_cluster, reuse=may_reuse(request)) as database:
+def database(
+    volatile_cluster: Cluster, own_tables: Sequence[str], request: pytest.FixtureRequest
+) -> Iterator[Database]:
+    with fresh_database(volatile_cluster, prepare=own_tables, reuse=may_reuse(request)) as database:
         yield database
         check_invariants(database)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -20,10 +20,12 @@ server = cache(DatabaseServer.of)
 
 
 @contextmanager
-def fresh_database(cluster: Cluster, *, migrated: bool = True, reuse: bool = True) -> Iterator[Database]:
+def fresh_database(
+    cluster: Cluster, *, migrated: bool = True, reuse: bool = True, prepare: Sequence[str] = ()
+) -> Iterator[Database]:
     """A database of its own, with virtual time if migrated, dropped or made blank afterwards."""
     here = server(cluster)
-    with here.fresh(reuse=reuse) if migrated else here.copy("template0") as database:
+    with here.fresh(prepare=prepare, reuse=reuse) if migrated else here.copy("template0") as database:
         yield database
 
 

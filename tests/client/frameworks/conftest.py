@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import psycopg
 import pytest
@@ -9,11 +9,16 @@ from tests.client.frameworks.joins import ASYNC, SYNC, Join, joined
 from tests.databases import Database
 
 
+@pytest.fixture(scope="session")
+def own_tables() -> Sequence[str]:
+    """A table of the caller's business."""
+    return ["create table booking (id integer primary key)"]
+
+
 @pytest.fixture
 def sql(database: Database) -> Iterator[psycopg.Connection[TupleRow]]:
-    """Somebody else's connection, with a table of the caller's business."""
+    """Somebody else's connection."""
     with database.connect() as conn:
-        conn.execute("create table booking (id integer primary key)")
         yield conn
 
 
