@@ -51,10 +51,14 @@ def mainspring_app(tasks: ms.Registry, told: Told, watches: list[ms.Watch], monk
     return ms.App(None, tasks, observers=[told], watches=watches)
 
 
+@pytest.fixture(scope="session")
+def mainspring_migrations() -> Sequence[str]:
+    return [CASES]
+
+
 @pytest.fixture
 def mainspring(mainspring: Harness) -> Harness:
     mainspring.clock.set(NOON)
-    mainspring.conn.execute(CASES)
     return mainspring
 
 
