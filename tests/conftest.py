@@ -26,9 +26,10 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Thousands of collected tests are not garbage: not to look through them, then and later, saves CPU time.
+    """Thousands of collected tests are not garbage: not to look through them saves 6 % of the CPU time of the run.
 
-    A third of what it takes to collect them (12 s instead of 18), and 6 % of the rest of the run.
+    While they are collected it saves a third in the first run of a clone, which compiles them (12 s of CPU instead of
+    18 in each process), and nothing later (6 s).
     """
     gc.disable()
     try:
