@@ -13,6 +13,7 @@ from mainspring.db import jobs, timers
 from mainspring.db.jobs import CancelOutcome
 from mainspring.db.timers import Timer
 from mainspring.db.wire.statement import Statement, ask, nothing
+from mainspring.db.wire.translate import has_no_transaction
 from mainspring.job import Enqueued, NewJob
 
 log = logging.getLogger("mainspring")
@@ -83,22 +84,31 @@ class TimerVerbs(Verbs):
 
 
 def _harmless(seam: ClientSeam, work: Callable[[], Work[T]], conn: Any, level: int, said: str) -> Work[T | None]:
-    """Do it behind a savepoint of the caller's transaction: what fails leaves a line in the log."""
+    """Do it behind a savepoint of the caller's transaction: what fails leaves a line in the log.
+
+    A connection that commits by itself needs none: there, too, what fails has written nothing.
+    """
     conn = seam.joins(conn)
+    saved = False
 
     def say(statement: str) -> Work[None]:
         return seam.ask(ask(Statement(seam.sql[statement], {}, nothing)), conn)
 
     if conn is not None:
-        yield from say("savepoint")
+        try:
+            yield from say("savepoint")
+            saved = True
+        except Exception as error:
+            if not has_no_transaction(error):
+                raise
     try:
         done = yield from work()
     except Exception as error:
         log.log(level, "%s: %s", said, type(error).__name__, exc_info=error)
-        if conn is not None:
+        if saved:
             yield from say("rollback_to_savepoint")
         return None
-    if conn is not None:
+    if saved:
         yield from say("release_savepoint")
     return done
 

@@ -107,13 +107,17 @@ class BaseContext:
 
     @contextmanager
     def _block(self, conn: Any) -> Iterator[None]:
-        """A block is open: the client joins it, and what it left for the job's success goes if the block fails."""
+        """A block is open: the client joins it, and what it left for the job's success goes if the block fails.
+
+        Once it is being committed, nobody knows whether it has failed.
+        """
         before = self.follow_ups.copy(), self.groups.copy(), self._notes, self._attempt.created
         try:
             with block(conn):
                 yield
         except BaseException:
-            self.follow_ups, self.groups, self._notes, self._attempt.created = before
+            if not self._attempt.committing:
+                self.follow_ups, self.groups, self._notes, self._attempt.created = before
             raise
 
     def _write_follow_ups(self) -> Dialogue[None]:

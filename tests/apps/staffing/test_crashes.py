@@ -28,6 +28,7 @@ from tests.apps.staffing.town import Town
 from tests.databases import check_tickets
 
 from mainspring.sandbox import Courier, Sandbox
+from mainspring.sandbox.ledger import real_time
 from mainspring.testing import Harness
 from mainspring.virtual.databases import DatabaseServer
 from mainspring_apps.staffing.market import Market
@@ -73,7 +74,7 @@ def fresh(
                 yield town
                 town.close()
                 check_tickets(harness.conn)
-                mainspring_sandbox_server.reset()
+                mainspring_sandbox_server.reset(real_time)
 
     return made
 

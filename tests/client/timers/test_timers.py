@@ -351,3 +351,13 @@ async def test_unless_live_leaves_what_waits_or_runs_alone(client: Any, sql: Sql
     assert (await client.enqueue(spare())).answer == "created"
     with pytest.raises(ms.ValidationError, match="unless_live needs one"):
         await client.enqueue(ms.NewJob(task="greet", payload=at(1).payload, unless_live=True))
+
+
+def test_trying_on_a_connection_that_commits_by_itself_needs_no_savepoint(database: Database, sql: Sql) -> None:
+    with ms.Client(database.dsn) as one, psycopg.connect(database.dsn, autocommit=True) as conn:
+        made = one.timers.try_set(at(4), conn=conn)
+        assert made is not None
+        assert made.answer == "created"
+        refuse(sql, "insert")
+        assert one.timers.try_set(at(4).with_key("another"), conn=conn) is None
+        assert one.timers.try_cancel_many([KEY], conn=conn) == {KEY: "cancelled"}

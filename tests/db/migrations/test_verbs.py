@@ -18,10 +18,10 @@ from tests.db.engine import Engine
 from tests.db.migrations.conftest import LIFE, live_through
 from tools.dump_schema import dump
 
-import mainspring.db.schema.migrate
+import mainspring.db
 from mainspring import Client, NewJob
 from mainspring.db.schema.line import Line, engine_line
-from mainspring.db.schema.migrate import CLOCK, migrate
+from mainspring.db.schema.migrate import CLOCK, MIGRATION_TABLES, migrate
 from mainspring.db.schema.status import check, status
 from mainspring.db.schema.verb import Verb
 from mainspring.db.wire.sql import render
@@ -86,7 +86,7 @@ def test_every_view_states_that_its_reader_s_rights_count(line: Line) -> None:
 
 
 def test_no_file_of_verbs_is_longer_than_400_lines() -> None:
-    folder = Path(mainspring.db.schema.migrate.__file__).parent / "verbs"
+    folder = Path(mainspring.db.__file__).parent / "verbs"
     assert {file.name: n for file in folder.iterdir() if (n := len(file.read_text().splitlines())) > 400} == {}
 
 
@@ -337,7 +337,7 @@ def test_verb_that_is_not_there_is_one_clear_sentence(migrated: Database) -> Non
 def of_before(empty: Database) -> Iterator[psycopg.Connection[Any]]:
     """A database of the time when tables and functions stood in 18 numbered files."""
     with empty.connect() as conn:
-        conn.execute(render(mainspring.db.schema.migrate.MIGRATION_TABLES, "mainspring"))
+        conn.execute(render(MIGRATION_TABLES, "mainspring"))
         conn.execute("drop table mainspring.verb")
         conn.execute("""
             insert into mainspring.migration (line, number, name, breaking, digest)

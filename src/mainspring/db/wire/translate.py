@@ -52,6 +52,11 @@ def is_transient(error: BaseException, ask: Ask = read) -> bool:
     return state.startswith(_UNAVAILABLE) or state in _TRANSIENT
 
 
+def has_no_transaction(error: BaseException, ask: Ask = read) -> bool:
+    """Whether a statement wanted a transaction and there is none: the connection commits by itself."""
+    return _diagnose(error, ask)[0] == "25P01"
+
+
 def is_refusal(error: BaseException, ask: Ask = read) -> bool:
     """Whether the database could not be written to at all: nothing has happened, and no job is at fault."""
     if issubclass(type(error), DatabaseUnavailable) and ask(error, "sent") is False:
