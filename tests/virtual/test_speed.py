@@ -153,5 +153,5 @@ async def test_a_worker_keeps_up_with_a_fast_clock(stage: Stage, tasks: Registry
     fired = [entry for entry in told["entries"] if entry.get("schedule") == "berlin"]
     assert {(entry["task"], entry["zone"]) for entry in fired} == {("tick", "Europe/Berlin")}
     first, second = (entry for entry in told["entries"] if entry["task"] == "fails")
-    assert (first["state"], first["attempt"], first["subject"]) == ("retrying", 1, {"n": 7})
+    assert (first["state"], first["attempt"], first["subject"]) == ("retried", 1, {"n": 7})
     assert (second["state"], second["attempt"], second["zone"]) == ("succeeded", 2, "UTC")

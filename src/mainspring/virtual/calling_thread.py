@@ -34,6 +34,8 @@ class CallingThread(Executor):
                     future.set_result(fn(*args, **kwargs))
                 except BaseException as error:
                     future.set_exception(error)
+                    if isinstance(error, KeyboardInterrupt):  # Ctrl-C means everything, not the handler that it met
+                        raise
 
         self._calls.put(call)
         return future

@@ -1,0 +1,45 @@
+"""Plain handlers called in the thread of the test or the simulation, where Ctrl-C arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Executor
+from typing import Any
+
+import pytest
+
+from mainspring.virtual.calling_thread import run_from_thread
+
+
+def test_ctrl_c_inside_of_a_handler_ends_everything() -> None:
+    ended: list[str] = []
+
+    def handler() -> None:
+        raise KeyboardInterrupt
+
+    async def main(executor: Executor) -> Any:
+        loop = asyncio.get_running_loop()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                await loop.run_in_executor(executor, handler)
+            await asyncio.sleep(3600)  # as a simulation would go on
+        finally:
+            ended.append(threading.current_thread().name)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_from_thread(main)
+
+    assert len(ended) == 1
+
+
+def test_other_errors_of_a_handler_are_the_handlers() -> None:
+    def handler() -> None:
+        raise SystemExit(3)
+
+    async def main(executor: Executor) -> str:
+        with pytest.raises(SystemExit):
+            await asyncio.get_running_loop().run_in_executor(executor, handler)
+        return "went on"
+
+    assert run_from_thread(main) == "went on"
