@@ -144,7 +144,9 @@ def careless_commit(conn: Conn) -> None:
 
 def shared_crash_burns(conn: Conn) -> None:
     """A crash that several jobs shared costs each of them an attempt."""
-    altered(conn, "rescue", ("shared := r.crashes < 2 and r.worker = any(crowded);", "shared := false;", 1))
+    altered(
+        conn, "rescue", ("shared := unseen or (r.crashes < 2 and r.worker = any(crowded));", "shared := unseen;", 1)
+    )
 
 
 def suspects_one_by_one(conn: Conn) -> None:
