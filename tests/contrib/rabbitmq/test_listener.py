@@ -244,7 +244,7 @@ async def test_the_delay_before_the_next_try_grows(broker: Broker, wire: Wire, m
 async def test_a_broker_that_falls_silent_is_noticed(
     stage: Stage, broker: Broker, wire: Wire, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "SETTLES", 0.1)
+    monkeypatch.setattr(link, "FIRST_ASKED_S", 0.1)
     monkeypatch.setattr(link, "BROKER_SILENCE_S", 0.1)
     monkeypatch.setattr(link, "BROKER_PATIENCE_S", 0.4)
     async with listening(broker.block(url=wire.url), lambda: None):
