@@ -61,6 +61,20 @@ def test_there_is_something_to_protect_in_every_table(town18: Town) -> None:
         assert len(town18.do(query, [OURS, THEIRS])) == 2, f"{relation}: settle_in gives it no rows"
 
 
+@pytest.mark.rule("ENG-19.04")
+@pytest.mark.parametrize("role", ["operator", "worker", "owner"])
+def test_the_view_of_queues_speaks_of_jobs_of_its_readers_organisation_only(town18: Town, role: str) -> None:
+    query = "select name from mainspring.queues where due_since is not null"
+    with town18.conn.transaction(force_rollback=True):
+        town18.do("update mainspring.waiting set queue = org_id")
+        told = {}
+        for org in (OURS, THEIRS, None):
+            with town18.acting(role, org):
+                told[org] = {name for (name,) in town18.do(query)}
+    everything = {OURS, THEIRS, "SYSTEM"} if role == "worker" else set()
+    assert told == {OURS: {OURS}, THEIRS: {THEIRS}, None: everything}
+
+
 def test_the_probe_asks_for_what_there_is(town18: Town) -> None:
     blind = []
     for name, parameters in town18.functions():

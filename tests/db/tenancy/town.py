@@ -32,6 +32,8 @@ ROLES = ("worker", "api", "operator", "owner")
 STATES = {"scheduled", "ready", "retrying", "running", "succeeded", "failed", "dead", "cancelled"}
 #: An id of a job is the whole database's: who brings one that is taken learns that, and nothing else (docs/adr/0012).
 MAY_COLLIDE = {"enqueue", "enqueue_many", "fix_forward", "write_job"}
+#: A view of names and instants: the rows are nobody's, what they say comes of jobs that the reader may see.
+NOBODYS = {"queues"}
 OTHERWISE = {"uuid7", "wake", "digest", "seal_hash"}  # answers otherwise at other times, or for whatever it is given
 #: Queues and their limits are everybody's: what operators do to them is seen by all of them.
 COMMON = {
@@ -271,6 +273,8 @@ class Town(Secured):
 
     def _reads(self, role: str, org: str | None) -> Iterator[str]:
         for relation in self.relations("rpv"):
+            if relation in NOBODYS:
+                continue
             allowed = self._may_see(role, org, "audit" if relation == "trail" else relation)
             with self.acting(role, org):
                 rows = self.attempt(f"select distinct org_id from mainspring.{relation}")
@@ -341,7 +345,7 @@ class Town(Secured):
 
 def tenants_have(relation: str) -> bool:
     """Whether organisations have rows in it; the others are the engine's own."""
-    return relation not in SHARED or relation == "audit"
+    return relation not in SHARED.keys() | NOBODYS or relation == "audit"
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
