@@ -19,6 +19,7 @@ from tests.db.migrations.conftest import LIFE, live_through
 from tools.dump_schema import dump
 
 import mainspring.db
+import mainspring.db.schema.migrate
 from mainspring import Client, NewJob
 from mainspring.db.schema.line import Line, engine_line
 from mainspring.db.schema.migrate import CLOCK, MIGRATION_TABLES, migrate
