@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import threading
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -31,6 +33,29 @@ def test_ctrl_c_inside_of_a_handler_ends_everything() -> None:
         run_from_thread(main)
 
     assert len(ended) == 1
+
+
+def test_ctrl_c_between_two_handlers_does_not_leave_the_next_one_waiting_for_its_thread() -> None:
+    ended: list[str] = []
+
+    async def main(executor: Executor) -> None:
+        loop = asyncio.get_running_loop()
+        interrupt = loop.run_in_executor(executor, _thread.interrupt_main)
+        queued = loop.run_in_executor(executor, lambda: ended.append("ran"))
+        try:
+            await asyncio.gather(interrupt, asyncio.sleep(3600))
+        finally:
+            with suppress(asyncio.CancelledError):  # as a worker does, which cannot stop a thread
+                await asyncio.shield(queued)
+            with suppress(asyncio.CancelledError):
+                await loop.run_in_executor(executor, lambda: ended.append("ran later"))
+            ended.append("ended")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_from_thread(main)
+
+    assert ended[-1] == "ended"
+    assert "ran later" not in ended
 
 
 def test_other_errors_of_a_handler_are_the_handlers() -> None:

@@ -11,7 +11,8 @@ import contextvars
 import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -23,13 +24,16 @@ class CallingThread(Executor):
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._deserted = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Have a function called there."""
         future: Future[T] = Future()
 
         def call() -> None:
-            if future.set_running_or_notify_cancel():
+            if self._deserted:
+                future.cancel()
+            elif future.set_running_or_notify_cancel():
                 try:
                     future.set_result(fn(*args, **kwargs))
                 except BaseException as error:
@@ -38,6 +42,8 @@ class CallingThread(Executor):
                         raise
 
         self._calls.put(call)
+        if self._deserted:
+            self.desert()
         return future
 
     def serve(self, until: Future[Any]) -> None:
@@ -45,6 +51,13 @@ class CallingThread(Executor):
         until.add_done_callback(lambda _: self._calls.put(lambda: None))
         while not until.done():
             self._calls.get()()
+
+    def desert(self) -> None:
+        """Cancel what is submitted: nobody serves any more, and an attempt waits for its thread, cancelled or not."""
+        self._deserted = True
+        with suppress(Empty):
+            while True:
+                self._calls.get_nowait()()
 
 
 def run_from_thread(main: Callable[[Executor], Coroutine[Any, Any, T]]) -> T:
@@ -70,6 +83,7 @@ def run_from_thread(main: Callable[[Executor], Coroutine[Any, Any, T]]) -> T:
         try:
             caller.serve(until=done)
         except BaseException:  # Ctrl-C
+            caller.desert()
             if loop is not None and task is not None:
                 loop.call_soon_threadsafe(task.cancel)
             raise
