@@ -39,7 +39,7 @@ async def noop(*, user: int, email: str, subject: str, copies: list[int]) -> Non
 @tasks.task
 async def effect(ctx: ms.Context, *, user: int) -> None:
     """Write one row in the job's own transaction."""
-    async with ctx.transaction() as conn:
+    async with ctx.complete() as conn:
         await conn.execute("insert into effect (user_id) values (%s)", [user])
 
 
@@ -122,7 +122,7 @@ async def drain(dsn: str, jobs: int, make: Callable[[int], list[ms.NewJob]] = no
 
 
 async def transactional_drain(dsn: str, jobs: int) -> float:
-    """Jobs/s when each handler writes one row in `ctx.transaction()`."""
+    """Jobs/s when each handler writes one row in `ctx.complete()`."""
     return await drain(dsn, jobs, lambda number: [effect.job(user=n) for n in range(number)])
 
 

@@ -23,7 +23,7 @@ TABLES = """
 async def issue_invoice(ctx: ms.Context, *, order_id: int) -> None:
     """Write the invoice of an order, once."""
     await ctx.enqueue(send_invoice.job(order_id=order_id))
-    async with ctx.transaction() as conn:
+    async with ctx.complete() as conn:
         await conn.execute("insert into invoice select id, cents from orders where id = %s", [order_id])
 
 

@@ -60,6 +60,7 @@ for _name, _text in {
     "TIMEOUT": "The attempt, or something that it waited for, took too long.",
     "QUEUE_FULL": "The queue is full: best-effort jobs are refused until it is shorter.",
     "RATE_LIMITED": "A provider refused the call because of its rate limit.",
+    "COMPLETION_NOT_COMMITTED": "The transaction that was to complete the job did not commit.",
     "INTERNAL_ERROR": "The handler raised an exception that nobody classified.",
 }.items():
     register(_name, "retryable", _text)
@@ -81,6 +82,7 @@ for _name, _text in {
     "UNKNOWN_JOB_TYPE": "No task has this name.",
     "SNOOZED_TOO_LONG": "The job was put off for longer than its task allows.",
     "CANCELLED": "The job was cancelled.",
+    "AFTER_COMPLETION": "The handler went on after it had completed its job: what it wrote or returned then is lost.",
     "PAYLOAD_UNREADABLE": "What the job carries was changed, or belongs to another job or organisation.",
     "PAYLOAD_ERASED": "The organisation was erased: nobody can read what the job carries.",
 }.items():

@@ -17,7 +17,9 @@
     │   ├── KeyReused             the key is taken with another payload
     │   ├── TransitionRefused     the job's state does not allow it; carries verb and state
     │   ├── ResultUnavailable     the job ended without success; carries state and error
-    │   └── LeaseLost             the worker no longer owns the job
+    │   ├── LeaseLost             the worker no longer owns the job
+    │   ├── AfterCompletion       a handler went on after it had completed its job
+    │   └── CompletionNotCommitted  the transaction that was to complete the job did not commit
     ├── QueueFull                 best-effort work is refused for now; carries queue
     ├── ScheduleNotFound          no schedule has this name
     ├── BatchNotFound             no batch has this id
@@ -133,6 +135,18 @@ class LeaseLost(JobError):
     """The worker no longer owns the job; nothing it writes can commit."""
 
     code = "LEASE_EXPIRED"
+
+
+class AfterCompletion(JobError):
+    """The handler went on after it had completed its job: nothing more can be written for it."""
+
+    code = "AFTER_COMPLETION"
+
+
+class CompletionNotCommitted(JobError):
+    """The transaction that was to complete the job did not commit: it is tried again."""
+
+    code = "COMPLETION_NOT_COMMITTED"
 
 
 class QueueFull(MainspringError):

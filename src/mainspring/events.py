@@ -93,6 +93,15 @@ class JobFailed(JobEvent, frozen=True, gc=False, tag="job.failed"):
     final: bool = False
 
 
+class JobFailedLate(JobEvent, frozen=True, gc=False, tag="job.failed_late"):
+    """A handler raised, returned a value or ran out of time after it had completed its job, which stays succeeded."""
+
+    code: str = "INTERNAL_ERROR"
+    error_class: str = "retryable"
+    message: str = ""
+    stack: str | None = None
+
+
 class JobRetried(JobEvent, frozen=True, gc=False, tag="job.retried"):
     """A failed job is to run again, `delay` seconds later."""
 

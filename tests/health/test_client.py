@@ -86,9 +86,9 @@ class TestTold:
         @tasks.task(retry=ms.fixed(seconds=3600, attempts=2))
         async def settle(ctx: ms.Context, *, booking: int, fail: bool = False) -> None:
             client = mainspring_app.async_client()
-            async with ctx.db() as conn:
-                await client.alerts.open("asked", f"booking {booking}", conn=conn)
             async with ctx.transaction() as conn:
+                await client.alerts.open("asked", f"booking {booking}", conn=conn)
+            async with ctx.complete() as conn:
                 await client.alerts.open(NEEDS, f"booking {booking}", conn=conn)
                 if fail:
                     raise RuntimeError("after the alert")

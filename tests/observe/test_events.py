@@ -118,14 +118,14 @@ async def test_a_transaction_that_rolls_back_tells_neither_success_nor_follow_up
 
         @tasks.task(retry=AT_ONCE)
         async def work(ctx: Context) -> None:
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 await ctx.enqueue(follow.job())
                 await conn.execute(effect(ctx))
     else:
 
         @tasks.task(retry=AT_ONCE)
         def work(ctx: SyncContext) -> None:
-            with ctx.transaction() as conn:
+            with ctx.complete() as conn:
                 ctx.enqueue(follow.job())
                 conn.execute(effect(ctx))
 
@@ -230,7 +230,7 @@ async def test_a_transaction_that_committed_though_its_handler_saw_an_error_coun
 
     @tasks.task(retry=AT_ONCE)
     async def work(ctx: Context) -> None:
-        async with ctx.transaction():
+        async with ctx.complete():
             await ctx.enqueue(follow.job())
 
     @tasks.task
@@ -259,7 +259,7 @@ async def test_a_commit_whose_answer_is_late_is_told_though_the_lease_can_no_lon
 
     @tasks.task
     async def work(ctx: Context) -> None:
-        async with ctx.transaction():
+        async with ctx.complete():
             pass
 
     monkeypatch.setattr(JobContext, "_end", slow)

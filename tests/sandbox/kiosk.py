@@ -26,21 +26,21 @@ class Kiosk:
         async def sell(ctx: ms.Context, *, number: int) -> None:
             who = await stripe.customer(key="customer:1", name="Ada")
             paid = await stripe.charge(PRICE, customer=who, payment_method="pm_card_visa", key=ctx.idempotency_key)
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 await conn.execute("insert into sale values (%s, %s, mainspring.now())", [number, paid.id])
 
         @tasks.task
         def sell_plainly(ctx: ms.SyncContext, *, number: int) -> None:
             who = stripe.sync.customer(key="customer:1", name="Ada")
             paid = stripe.sync.charge(PRICE, customer=who, payment_method="pm_card_visa", key=ctx.idempotency_key)
-            with ctx.transaction() as conn:
+            with ctx.complete() as conn:
                 conn.execute("insert into sale values (%s, %s, mainspring.now())", [number, paid.id])
 
         @stripe.on("payment_intent.succeeded", "charge.succeeded")
         @tasks.task(snooze_limit=timedelta(hours=1))
         async def hear(ctx: ms.Context, *, provider: str, event_id: str) -> None:
             event = await stripe.event(ctx, event_id)
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 told = [event.id, event.type, event.object.get("payment_intent") or event.object["id"]]
                 await conn.execute("insert into heard values (%s, %s, %s, mainspring.now())", told)
 

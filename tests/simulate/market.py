@@ -24,10 +24,10 @@ async def charge(ctx: ms.Context, *, stall: int) -> None:
     try:
         paid = await stripe.charge(PRICE, customer=who, payment_method=CARDS[stall % 3], key=ctx.idempotency_key)
     except Declined:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await notify.send("owner", "paid", {"stall": stall, "text": "declined"}, by=ctx, conn=conn)
         return
-    async with ctx.transaction() as conn:
+    async with ctx.complete() as conn:
         await conn.execute("insert into rent values (%s, %s, mainspring.now())", [stall, paid.id])
 
 
@@ -36,7 +36,7 @@ async def charge(ctx: ms.Context, *, stall: int) -> None:
 async def confirm(ctx: ms.Context, *, provider: str, event_id: str) -> None:
     """Stripe's own word for it."""
     event = await stripe.event(ctx, event_id)
-    async with ctx.transaction() as conn:
+    async with ctx.complete() as conn:
         confirmed = "update rent set confirmed_at = mainspring.now() where intent = %s returning stall"
         ((stall,),) = await (await conn.execute(confirmed, [event.object["id"]])).fetchall()
         await notify.send("owner", "paid", {"stall": stall, "text": "paid"}, by=ctx, conn=conn)

@@ -21,7 +21,7 @@ def fill(conn: Any) -> None:
 @tasks.task(subject="order_id")
 async def order(ctx: ms.Context, *, order_id: int) -> None:
     """Take an order; its mail follows when the customer has slept over it."""
-    async with ctx.transaction() as tx:
+    async with ctx.complete() as tx:
         await tx.execute("insert into shop_order values (%s, mainspring.now())", [order_id])
         await ctx.enqueue(mail.job(order_id=order_id).after(timedelta(minutes=random.randrange(60))))
 

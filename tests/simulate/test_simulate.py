@@ -159,7 +159,7 @@ def test_each_thing_happens_at_its_exact_instant_from_the_first_up_to_the_last(m
 
     @tasks.task
     async def look(ctx: Context) -> None:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             seen.append(await (await conn.execute("select mainspring.now()")).fetchone())
 
     tasks.schedule("look", every(hours=8), look)
@@ -217,7 +217,7 @@ def test_errors_of_handlers_are_part_of_the_time_line(move: Move, tasks: Registr
 def test_what_is_prepared_is_prepared_at_the_first_instant(move: Move, tasks: Registry) -> None:
     @tasks.task
     async def count(ctx: Context) -> int:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             row = await (await conn.execute("select count(*), min(at) from customer")).fetchone()
             assert row == (2, START)
         return 2

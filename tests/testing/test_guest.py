@@ -117,7 +117,7 @@ def test_a_job_and_its_follow_up_run_in_the_transaction_and_go_with_it(
 
     @tasks.task
     async def send(ctx: Context, *, to: str) -> None:
-        async with ctx.transaction() as tx:
+        async with ctx.complete() as tx:
             cursor = await tx.execute("select count(*), '{}'::jsonb from mail where note = %s", [to])
             assert await cursor.fetchone() == (0, {})  # rows and adapters are psycopg's own, whatever the caller's
             async with tx.transaction(), tx.cursor() as writes:
@@ -126,7 +126,7 @@ def test_a_job_and_its_follow_up_run_in_the_transaction_and_go_with_it(
 
     @tasks.task
     def record(ctx: SyncContext, *, to: str) -> None:
-        with ctx.transaction() as tx:
+        with ctx.complete() as tx:
             tx.execute("insert into mail values (%s)", [f"recorded {to}"])
 
     with way(database.dsn) as (conn, ask):
@@ -151,19 +151,19 @@ def test_failures_are_settled_as_a_worker_settles_them(
 
     @tasks.task(name="flaky")
     async def flaky(ctx: Context) -> None:
-        async with ctx.transaction() as tx:
+        async with ctx.complete() as tx:
             await tx.execute("insert into mail values ('never')")
             raise ConnectionError("away")
 
     @tasks.task
     def refused(ctx: SyncContext) -> None:
-        with ctx.transaction() as tx:
+        with ctx.complete() as tx:
             tx.execute("insert into mail values ('never')")
             raise Permanent("closed")
 
     @tasks.task
     async def broken(ctx: Context) -> None:
-        async with ctx.transaction() as tx:
+        async with ctx.complete() as tx:
             await tx.execute("select no_such_function()")
 
     @tasks.task
@@ -339,7 +339,7 @@ def test_a_session_shows_handlers_what_it_holds_and_reads_anew_what_they_wrote(
 
     @tasks.task
     async def ship(ctx: Context, *, order: int) -> None:
-        async with ctx.transaction() as tx:
+        async with ctx.complete() as tx:
             await tx.execute("update orders set state = 'shipped' where id = %s", [order])
 
     with by_sqlalchemy_session(database.dsn) as (session, _):
@@ -363,13 +363,13 @@ async def test_async_tests_drain_in_their_own_loop_and_transaction(
 
     @tasks.task
     async def send(ctx: Context) -> None:
-        async with ctx.transaction() as tx:
+        async with ctx.complete() as tx:
             await tx.execute("insert into mail values ('sent')")
         told.set()
 
     @tasks.task
     def plain(ctx: SyncContext) -> None:
-        with ctx.transaction() as tx:
+        with ctx.complete() as tx:
             tx.execute("insert into mail values ('plain')")
 
     async def check(conn: Any) -> None:
@@ -416,12 +416,12 @@ def test_a_handler_cannot_end_the_test_s_transaction(
 
     @tasks.task
     async def modern(ctx: Context) -> None:
-        async with ctx.transaction() as tx:
+        async with ctx.complete() as tx:
             await tx.commit()
 
     @tasks.task
     def plain(ctx: SyncContext) -> None:
-        with ctx.transaction() as tx:
+        with ctx.complete() as tx:
             tx.commit()
 
     with way(database.dsn) as (conn, _):
@@ -440,7 +440,7 @@ def test_a_plain_handler_that_takes_too_long_keeps_the_connection_until_its_end(
 
     @tasks.task(timeout=timedelta(milliseconds=50))
     def slow(ctx: SyncContext) -> None:
-        with ctx.transaction() as tx:
+        with ctx.complete() as tx:
             for _ in range(3):
                 tx.execute("insert into mail select 'late' from pg_sleep(0.05)")
 

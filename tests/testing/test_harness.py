@@ -172,7 +172,7 @@ def test_an_attempt_that_takes_too_long_fails_the_test(mainspring: Harness, task
 def test_an_error_after_the_job_s_own_commit_fails_the_test(mainspring: Harness, tasks: Registry) -> None:
     @tasks.task
     async def work(ctx: Context) -> None:
-        async with ctx.transaction():
+        async with ctx.complete():
             pass
         raise KeyError("too late")
 
@@ -267,17 +267,17 @@ def test_handlers_transactions_are_real_ones(mainspring: Harness, tasks: Registr
 
     @tasks.task
     async def modern(ctx: Context) -> None:
-        async with ctx.transaction() as tx:
+        async with ctx.complete() as tx:
             await tx.execute("insert into ledger values ('async')")
 
     @tasks.task
     def plain(ctx: SyncContext) -> None:
-        with ctx.transaction() as tx:
+        with ctx.complete() as tx:
             tx.execute("insert into ledger values ('plain')")
 
     @tasks.task
     async def undone(ctx: Context) -> None:
-        async with ctx.transaction() as tx:
+        async with ctx.complete() as tx:
             await tx.execute("insert into ledger values ('never')")
             raise Permanent("no")
 
@@ -303,7 +303,7 @@ def test_jobs_of_an_open_transaction_are_not_drained_from_under_it(mainspring: H
 def test_draining_a_few_jobs_costs_milliseconds(mainspring: Harness, tasks: Registry) -> None:
     @tasks.task
     async def work(ctx: Context) -> None:
-        async with ctx.transaction():
+        async with ctx.complete():
             pass
 
     def once() -> float:
@@ -323,7 +323,7 @@ def test_a_crash_inside_of_a_handler_leaves_the_lease_and_nothing_else(mainsprin
 
     @tasks.task
     async def work(ctx: Context) -> None:
-        async with ctx.transaction() as tx:
+        async with ctx.complete() as tx:
             await tx.execute("insert into ledger values (%s)", [ctx.attempt])
             if ctx.attempt == 1:
                 raise Crash

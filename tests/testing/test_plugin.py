@@ -31,7 +31,7 @@ app = ms.App("postgresql://production.example/shop", tasks)
 
 @tasks.task
 async def pay(ctx: ms.Context, *, order: int) -> None:
-    async with ctx.transaction() as tx:
+    async with ctx.complete() as tx:
         await tx.execute("insert into payment values (%s)", [order])
 """
 CONFTEST = """

@@ -20,7 +20,7 @@ seen: list[tuple[str, datetime]] = []
 @tasks.task
 async def serve(ctx: ms.Context, *, guest: str) -> None:
     """Somebody was served."""
-    async with ctx.transaction() as conn:
+    async with ctx.complete() as conn:
         ((now,),) = await (await conn.execute("select mainspring.now()")).fetchall()
     seen.append((guest, now))
 

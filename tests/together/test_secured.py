@@ -33,7 +33,7 @@ async def test_batches_chunks_and_flows_of_two_organisations_end_by_one_worker(
     async def load(ctx: ms.Context, *, rows: list[int]) -> list[int]:
         if bad & set(rows):
             raise RuntimeError("no answer")
-        async with ctx.transaction():
+        async with ctx.complete():
             ctx.result = rows
         return rows
 

@@ -278,7 +278,7 @@ async def test_with_a_kick_a_payment_has_its_invoice_and_mail_within_seconds(
 
         @tasks.task
         async def paid(ctx: ms.Context, *, event_id: str) -> None:
-            async with ctx.transaction():
+            async with ctx.complete():
                 await ctx.enqueue(issue_invoice.job(booking_id=7))
                 await ctx.enqueue(send_mail.job(booking_id=7))
 

@@ -248,7 +248,7 @@ async def test_a_caller_that_hangs_up_aborts_nothing(tasks: ms.Registry, databas
 
     @tasks.task
     async def slow(ctx: ms.Context) -> str:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute("select pg_advisory_xact_lock(7)")
         return "done"
 

@@ -45,8 +45,10 @@ class Quiet(Context):
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         return nullcontext()
 
-    def db(self) -> AbstractAsyncContextManager[Any]:
+    def complete(self, result: object = None) -> AbstractAsyncContextManager[Any]:
         return nullcontext()
+
+    async def complete_in(self, conn: Any, *, result: object = None) -> None: ...
 
     async def step(self, name: str, fn: Any, /, *args: Any, **kwargs: Any) -> Any: ...
 

@@ -24,3 +24,8 @@ def tasks() -> Registry:
 @pytest.fixture
 def mainspring_app(tasks: Registry) -> Registry:
     return tasks
+
+
+@pytest.fixture(params=["async", "thread"])
+def colour(request: pytest.FixtureRequest) -> str:
+    return str(request.param)

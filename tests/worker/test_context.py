@@ -22,11 +22,6 @@ INSERT = "insert into ledger values (%s, %s)"
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-@pytest.fixture(params=["async", "thread"])
-def colour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.mark.rule("ENG-9.10", "ENG-16.07", "ENG-4.11", "ENG-9.15")
 async def test_effect_follow_ups_result_and_completion_commit_together(
     stage: Stage, tasks: Registry, colour: str
@@ -45,7 +40,7 @@ async def test_effect_follow_ups_result_and_completion_commit_together(
 
         @tasks.task(name="work")
         async def work(ctx: Context) -> None:
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 await conn.execute(INSERT, [ctx.job.id, "effect"])
                 await ctx.enqueue(follow.job(n=1), follow.job(n=2))
                 ctx.result = "result"
@@ -54,7 +49,7 @@ async def test_effect_follow_ups_result_and_completion_commit_together(
 
         @tasks.task(name="work")
         def work(ctx: SyncContext) -> None:
-            with ctx.transaction() as conn:
+            with ctx.complete() as conn:
                 conn.execute(INSERT, [ctx.job.id, "effect"])
                 ctx.enqueue(follow.job(n=1), follow.job(n=2))
                 ctx.result = "result"
@@ -83,7 +78,7 @@ async def test_a_handler_that_raises_in_its_transaction_leaves_nothing_and_its_r
 
         @tasks.task(name="work", retry=AT_ONCE)
         async def work(ctx: Context) -> None:
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 await conn.execute(INSERT, [ctx.job.id, f"attempt {ctx.attempt}"])
                 await ctx.enqueue(follow.job())
                 if ctx.attempt == 1:
@@ -92,7 +87,7 @@ async def test_a_handler_that_raises_in_its_transaction_leaves_nothing_and_its_r
 
         @tasks.task(name="work", retry=AT_ONCE)
         def work(ctx: SyncContext) -> None:
-            with ctx.transaction() as conn:
+            with ctx.complete() as conn:
                 conn.execute(INSERT, [ctx.job.id, f"attempt {ctx.attempt}"])
                 ctx.enqueue(follow.job())
                 if ctx.attempt == 1:
@@ -122,7 +117,7 @@ async def test_a_worker_that_lost_its_lease_cannot_commit_its_effect(
         @tasks.task(name="work")
         async def work(ctx: Context) -> None:
             try:
-                async with ctx.transaction() as conn:
+                async with ctx.complete() as conn:
                     await conn.execute(INSERT, [ctx.job.id, "stale"])
                     await ctx.enqueue(follow.job())
                     entered.set()
@@ -136,7 +131,7 @@ async def test_a_worker_that_lost_its_lease_cannot_commit_its_effect(
         @tasks.task(name="work")
         def work(ctx: SyncContext) -> None:
             try:
-                with ctx.transaction() as conn:
+                with ctx.complete() as conn:
                     conn.execute(INSERT, [ctx.job.id, "stale"])
                     ctx.enqueue(follow.job())
                     entered.set()
@@ -215,12 +210,12 @@ async def test_the_context_s_client_joins_the_block_that_is_open(stage: Stage, t
         async def work(ctx: Context) -> None:
             await ctx.client.enqueue(follow.job(n=0))
             look()
-            async with ctx.db() as conn:
+            async with ctx.transaction() as conn:
                 await conn.execute(INSERT, [ctx.job.id, "reserved"])
                 await ctx.client.enqueue(follow.job(n=1))
                 look()
             look()
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 await conn.execute(INSERT, [ctx.job.id, "effect"])
                 await ctx.client.enqueue_many([follow.job(n=2), follow.job(n=3)])
                 await ctx.client.timers.set(timer(4))
@@ -233,12 +228,12 @@ async def test_the_context_s_client_joins_the_block_that_is_open(stage: Stage, t
         def work(ctx: SyncContext) -> None:
             ctx.client.enqueue(follow.job(n=0))
             look()
-            with ctx.db() as conn:
+            with ctx.transaction() as conn:
                 conn.execute(INSERT, [ctx.job.id, "reserved"])
                 ctx.client.enqueue(follow.job(n=1))
                 look()
             look()
-            with ctx.transaction() as conn:
+            with ctx.complete() as conn:
                 conn.execute(INSERT, [ctx.job.id, "effect"])
                 ctx.client.enqueue_many([follow.job(n=2), follow.job(n=3)])
                 ctx.client.timers.set(timer(4))
@@ -269,14 +264,14 @@ async def test_what_a_failed_block_enqueued_is_gone_though_the_job_goes_on(
         @tasks.task(name="work")
         async def work(ctx: Context) -> None:
             await ctx.enqueue(follow.job(n=0))
-            for block in (ctx.db, ctx.transaction):
+            for block in (ctx.transaction, ctx.complete):
                 with suppress(ValueError):
                     async with block():
                         await ctx.enqueue(follow.job(n=1))
                         await ctx.client.enqueue(follow.job(n=2))
                         ctx.audit("work.half", way=True)
                         raise ValueError("half way")
-            async with ctx.transaction():
+            async with ctx.complete():
                 await ctx.enqueue(follow.job(n=3))
                 await ctx.client.enqueue(follow.job(n=4))
     else:
@@ -284,13 +279,13 @@ async def test_what_a_failed_block_enqueued_is_gone_though_the_job_goes_on(
         @tasks.task(name="work")
         def work(ctx: SyncContext) -> None:
             ctx.enqueue(follow.job(n=0))
-            for block in (ctx.db, ctx.transaction):
+            for block in (ctx.transaction, ctx.complete):
                 with suppress(ValueError), block():
                     ctx.enqueue(follow.job(n=1))
                     ctx.client.enqueue(follow.job(n=2))
                     ctx.audit("work.half", way=True)
                     raise ValueError("half way")
-            with ctx.transaction():
+            with ctx.complete():
                 ctx.enqueue(follow.job(n=3))
                 ctx.client.enqueue(follow.job(n=4))
 
@@ -367,35 +362,35 @@ async def test_after_the_transaction_the_job_has_ended_and_nothing_can_follow(
 
         @tasks.task(name="work", retry=AT_ONCE)
         async def work(ctx: Context) -> None:
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 await conn.execute(INSERT, [ctx.job.id, "first"])
             try:
                 await ctx.enqueue(work.job())
             except MainspringError as error:
                 refused.append(str(error))
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 await conn.execute(INSERT, [ctx.job.id, "second"])
     else:
 
         @tasks.task(name="work", retry=AT_ONCE)
         def work(ctx: SyncContext) -> None:
-            with ctx.transaction() as conn:
+            with ctx.complete() as conn:
                 conn.execute(INSERT, [ctx.job.id, "first"])
             try:
                 ctx.enqueue(work.job())
             except MainspringError as error:
                 refused.append(str(error))
-            with ctx.transaction() as conn:
+            with ctx.complete() as conn:
                 conn.execute(INSERT, [ctx.job.id, "second"])
 
     job = await stage.enqueue(work.job())
     await stage.drain(tasks)
 
-    assert ["the job has ended" in text for text in refused] == [True]
+    assert ["the job is completed" in text for text in refused] == [True]
     assert stage.effects() == ["first"]
     found = await stage.job(job)
     assert (found.state, found.attempt) == ("succeeded", 1)
-    assert "failed after its success" in caplog.text
+    assert "failed after its completion" in caplog.text
 
 
 async def test_the_handler_cannot_commit_or_roll_back_behind_the_engines_back(stage: Stage, tasks: Registry) -> None:
@@ -403,7 +398,7 @@ async def test_the_handler_cannot_commit_or_roll_back_behind_the_engines_back(st
 
     @tasks.task(retry=fixed(seconds=60, attempts=2))
     async def sly(ctx: Context, *, way: str) -> None:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute(INSERT, [ctx.job.id, way])
             await getattr(conn, way)()
 
@@ -419,7 +414,7 @@ async def test_a_savepoint_inside_the_transaction_can_be_rolled_back_alone(stage
 
     @tasks.task
     async def work(ctx: Context) -> None:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute(INSERT, [ctx.job.id, "kept"])
             async with conn.transaction(force_rollback=True):
                 await conn.execute(INSERT, [ctx.job.id, "dropped"])
@@ -440,7 +435,7 @@ async def test_a_business_error_of_the_database_stays_what_it_is(stage: Stage, t
         @tasks.task(name="work", retry=AT_ONCE)
         async def work(ctx: Context) -> str:
             try:
-                async with ctx.transaction() as conn:
+                async with ctx.complete() as conn:
                     await conn.execute("insert into stock values (-1)")
             except psycopg.errors.CheckViolation as error:
                 seen.append(error.diag.table_name)
@@ -450,7 +445,7 @@ async def test_a_business_error_of_the_database_stays_what_it_is(stage: Stage, t
         @tasks.task(name="work", retry=AT_ONCE)
         def work(ctx: SyncContext) -> str:
             try:
-                with ctx.transaction() as conn:
+                with ctx.complete() as conn:
                     conn.execute("insert into stock values (-1)")
             except psycopg.errors.CheckViolation as error:
                 seen.append(error.diag.table_name)
@@ -471,7 +466,7 @@ async def test_a_constraint_of_the_domain_stops_a_second_effect_even_without_the
 
     @tasks.task(retry=fixed(seconds=60, attempts=1))
     async def issue(ctx: Context, *, booking: int) -> None:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute("insert into invoice values (%s)", [booking])
 
     jobs = [await stage.enqueue(issue.job(booking=7)) for _ in range(2)]
@@ -486,7 +481,7 @@ async def test_a_result_that_cannot_be_stored_rolls_the_transaction_back(stage: 
 
     @tasks.task
     async def work(ctx: Context) -> None:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute(INSERT, [ctx.job.id, "effect"])
             ctx.result = object()
 
@@ -503,7 +498,7 @@ async def test_a_connection_lost_while_it_was_idle_costs_no_attempt(stage: Stage
 
     @tasks.task
     async def work(ctx: Context) -> int:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute(INSERT, [ctx.job.id, "effect"])
             ctx.result = conn.info.backend_pid
         return 0
@@ -522,7 +517,7 @@ async def test_more_handlers_than_connections_take_turns(stage: Stage, tasks: Re
 
     @tasks.task
     async def work(ctx: Context) -> None:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute(INSERT, [ctx.job.id, "effect"])
 
     await stage.enqueue_many([work.job() for _ in range(30)])
@@ -543,7 +538,7 @@ async def test_an_attempt_parses_loads_works_stores_and_leaves_its_trail_in_that
     @tasks.task
     async def work(ctx: Context, *, n: int) -> None:
         steps.append(f"parsed {n!r}")
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             cursor = await conn.execute("select note from ledger")
             steps.append(f"loaded {await cursor.fetchone()}")
             ctx.result = n + 1
@@ -576,14 +571,14 @@ async def test_a_transaction_on_a_server_that_was_replaced_meanwhile_does_not_co
 
         @tasks.task
         async def work(ctx: Context) -> None:
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 await conn.execute(INSERT, [ctx.job.id, "paid"])
                 promoted(conn)
     else:
 
         @tasks.task(name="work")
         def work(ctx: SyncContext) -> None:
-            with ctx.transaction() as conn:
+            with ctx.complete() as conn:
                 conn.execute(INSERT, [ctx.job.id, "paid"])
                 promoted(conn)
 

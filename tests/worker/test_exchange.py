@@ -179,7 +179,7 @@ async def test_a_full_worker_takes_the_next_job_as_soon_as_one_of_its_transactio
 ) -> None:
     @tasks.task
     async def work(ctx: Context) -> None:
-        async with ctx.transaction():
+        async with ctx.complete():
             await asyncio.sleep(0.15)  # longer than the pauses between polls that follow a find
 
     jobs = [await stage.enqueue(work.job()) for _ in range(3)]
@@ -193,7 +193,7 @@ async def test_draining_runs_what_follows_from_what_it_runs(stage: Stage, tasks:
     @tasks.task
     async def chain(ctx: Context, *, left: int) -> None:
         if left:
-            async with ctx.transaction():
+            async with ctx.complete():
                 await ctx.enqueue(chain.job(left=left - 1))
 
     await stage.enqueue(chain.job(left=8))
@@ -212,7 +212,7 @@ async def test_draining_does_not_end_on_a_look_from_before_a_follow_up_came(
 
     @tasks.task
     async def work(ctx: Context) -> None:
-        async with ctx.transaction():
+        async with ctx.complete():
             await go.wait()
             await ctx.enqueue(follow.job())
 
@@ -269,7 +269,7 @@ async def test_a_worker_that_loses_all_its_connections_resumes_and_nothing_is_lo
 
     @tasks.task(retry=AT_ONCE)
     async def transactional(ctx: Context, *, n: int) -> None:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute("insert into effect values (%s)", [n])
 
     jobs = [job for n in range(300) for job in (plain.job(n=n), transactional.job(n=n))]

@@ -293,7 +293,7 @@ async def test_a_deadlock_in_a_handler_is_tried_again_and_then_succeeds(stage: S
 
     @tasks.task(retry=AT_ONCE)
     async def transfer(ctx: Context, *, giver: int, taker: int) -> None:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute("update account set balance = balance - 1 where id = %s", [giver])
             if ctx.attempt == 1:
                 await both.wait()

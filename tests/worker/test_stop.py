@@ -213,7 +213,7 @@ async def test_stopping_twice_is_harmless(stage: Stage, tasks: Registry) -> None
 async def test_a_stopped_worker_leaves_no_connection_behind(stage: Stage, tasks: Registry) -> None:
     @tasks.task
     async def work(ctx: Context) -> None:
-        async with ctx.transaction():
+        async with ctx.complete():
             pass
 
     @tasks.task

@@ -68,7 +68,7 @@ class AsyncHandlerSeam(HandlerSeam):
         """Run a dialogue: in the transaction of `conn`, or in one of its own, under the job's lease."""
         if conn is not None:
             return await run_async(async_psycopg_door(conn), dialogue)
-        async with self._ctx.db() as own:
+        async with self._ctx.transaction() as own:
             return await run_async(async_psycopg_door(own), dialogue)
 
     async def enqueue(self, job: NewJob) -> Enqueued:
@@ -87,7 +87,7 @@ class SyncHandlerSeam(HandlerSeam):
         """Run a dialogue: in the transaction of `conn`, or in one of its own, under the job's lease."""
         if conn is not None:
             return run(psycopg_door(conn), dialogue)
-        with self._ctx.db() as own:
+        with self._ctx.transaction() as own:
             return run(psycopg_door(own), dialogue)
 
     def enqueue(self, job: NewJob) -> Enqueued:

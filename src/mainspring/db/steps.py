@@ -59,6 +59,13 @@ def fence(sql: Sql, worker: str, job: Claim) -> Dialogue[bool]:
     return cancelled
 
 
+def fail_late(sql: Sql, worker: str, job: Claim, error: dict[str, Any]) -> Dialogue[bool]:
+    """Keep what a handler raised after it had completed its job; says whether it was recorded now."""
+    params: Params = {"id": str(job.id), "worker": worker, "epoch": job.epoch, "error": _encode(error).decode()}
+    recorded: bool = yield from ask(Statement(sql["fail_late"], params, scalar))
+    return recorded
+
+
 def save(sql: Sql, worker: str, job: Claim, value: str) -> Dialogue[bool]:
     """Keep a checkpoint in place of the last one; answers like `remember`."""
     params: Params = {"worker": worker, "epoch": job.epoch, "value": value}

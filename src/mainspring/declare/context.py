@@ -29,7 +29,7 @@ class _AnyContext(ABC):
     """What both colours of the context offer."""
 
     job: Claim
-    result: Any = None  # what `client.result` returns; a handler that uses no transaction may also return it
+    result: Any = None  # what `client.result` returns; a handler that does not call `complete` may also return it
 
     @property
     def idempotency_key(self) -> str:
@@ -64,7 +64,7 @@ class _AnyContext(ABC):
     def audit(self, event: str, **detail: object) -> None:
         """Put an event of your domain, such as `billing.frozen`, on the audit trail, by SYSTEM, with the job's success.
 
-        In `ctx.transaction()` it commits with the rows that it reports; if the attempt fails it is not written.
+        In a block it commits with the rows that it reports; elsewhere it is not written if the attempt fails.
         """
 
     def check(self) -> None:
@@ -80,17 +80,17 @@ class Context(_AnyContext):
 
         @tasks.task
         async def issue_invoice(ctx: ms.Context, *, booking_id: int) -> None:
-            async with ctx.transaction() as conn: ...
+            async with ctx.complete() as conn: ...
     """
 
     @property
     @abstractmethod
     def client(self) -> AsyncClient:
-        """A client whose verbs join the block that is open, `ctx.transaction()` or `ctx.db()`, and fail with it.
+        """A client whose verbs join the block that is open, `ctx.transaction()` or `ctx.complete()`, and fail with it.
 
         ::
 
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 await conn.execute(...)
                 await ctx.client.timers.set(remind.job(order_id=7).after(3600).with_key("remind:7"))
 
@@ -101,8 +101,9 @@ class Context(_AnyContext):
     async def enqueue(self, *jobs: NewJob | NewBatch | Flow) -> None:
         """Enqueue follow-up jobs, batches and flows, which inherit organisation, project, actor and trace.
 
-        They are checked now and written with the job's success: in its transaction, or with its completion. What was
-        enqueued in a block of the context that then fails is not. To write now, in the open block: `ctx.client`.
+        They are checked now and written with the job's success; what was enqueued in a block that fails is not.
+        Inside of `ctx.transaction()` single jobs commit with that block, under a key that is the same on every attempt
+        (the job's own where it has one), so that a retry does not enqueue them twice.
         """
 
     @abstractmethod
@@ -118,16 +119,40 @@ class Context(_AnyContext):
         """The jobs of its flow that this one has waited for, with their results, in the order of their names there."""
 
     @abstractmethod
-    def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
-        """A transaction in which business rows, follow-up jobs and the job's completion commit together, fenced."""
+    def complete(self, result: object = None) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        """The last transaction of the job: business rows, follow-up jobs, result and success are one commit, fenced.
+
+        ::
+
+            async with ctx.complete() as conn:
+                await conn.execute("insert into shop.mail values (%s)", [order_id])
+                await ctx.enqueue(ask_for_review.job(order_id=order_id))
+
+        Nothing can follow it: an exception, a value that is returned or a block that is opened after it is recorded on
+        the attempt, told as `job.failed_late`, and opens an alert, while the job stays succeeded.
+        """
 
     @abstractmethod
-    def db(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+    def complete_in(self, conn: Any, *, result: object = None) -> Awaitable[None]:
+        """Complete the job in a transaction of your own: its rows and the job's success are one commit, fenced.
+
+        ::
+
+            async with AsyncSession(engine) as session, session.begin():
+                session.add(Receipt(order_id=order_id))
+                await ctx.complete_in(session)
+
+        Takes an async SQLAlchemy session or connection, or one of psycopg or asyncpg, in an open transaction of READ
+        COMMITTED. If that does not commit, the attempt fails with `CompletionNotCommitted`.
+        """
+
+    @abstractmethod
+    def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """A transaction in the middle of the job: what is written there commits at the end of the block, fenced.
 
         ::
 
-            async with ctx.db() as conn:
+            async with ctx.transaction() as conn:
                 booking = await store.reserve(conn, booking_id)  # committed before the call that follows
             await provider.call(booking, key=ctx.idempotency_key)
 
@@ -204,11 +229,11 @@ class SyncContext(_AnyContext):
     @property
     @abstractmethod
     def client(self) -> Client:
-        """A client whose verbs join the block that is open, `ctx.transaction()` or `ctx.db()`; as in Context."""
+        """A client whose verbs join the block that is open, `ctx.transaction()` or `ctx.complete()`; as in Context."""
 
     @abstractmethod
     def enqueue(self, *jobs: NewJob | NewBatch | Flow) -> None:
-        """Enqueue follow-up jobs, batches and flows; they are written with the job's success."""
+        """Enqueue follow-up jobs, batches and flows; as in Context."""
 
     @abstractmethod
     def add(self, *jobs: NewJob) -> None:
@@ -223,11 +248,24 @@ class SyncContext(_AnyContext):
         """The jobs of its flow that this one has waited for, with their results, in the order of their names there."""
 
     @abstractmethod
-    def transaction(self) -> AbstractContextManager[Connection[Any]]:
-        """A transaction in which business rows, follow-up jobs and the job's completion commit together, fenced."""
+    def complete(self, result: object = None) -> AbstractContextManager[Connection[Any]]:
+        """The last transaction of the job: business rows, follow-up jobs, result and success are one commit, fenced."""
 
     @abstractmethod
-    def db(self) -> AbstractContextManager[Connection[Any]]:
+    def complete_in(self, conn: Any, *, result: object = None) -> None:
+        """Complete the job in a transaction of your own: its rows and the job's success are one commit, fenced.
+
+        ::
+
+            with Session(engine) as session, session.begin():
+                session.add(Receipt(order_id=order_id))
+                ctx.complete_in(session)
+
+        Takes a SQLAlchemy session or connection, a Django connection, or one of psycopg or psycopg2; as in Context.
+        """
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Connection[Any]]:
         """A transaction in the middle of the job: what is written there commits at the end of the block, fenced."""
 
     @overload

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
@@ -14,7 +16,7 @@ from mainspring.declare.caller import NOBODY, Caller, current
 from mainspring.declare.trace import ambient
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG, NewJob
-from mainspring.text.document import payload_key
+from mainspring.text.document import payload_key, stable_hash
 from mainspring.uuid7 import uuid7
 
 _encode = msgspec.json.Encoder().encode
@@ -30,6 +32,13 @@ def complete(jobs: Sequence[NewJob], defaults: Caller) -> list[NewJob]:
     if (traceparent := ambient(jobs)) is not None:
         caller = dataclasses.replace(caller, traceparent=traceparent)
     return [_complete(job, caller) for job in jobs]
+
+
+def derived_key(parent: UUID, job: NewJob, repeats: Counter[str]) -> str:
+    """The key of a follow-up that is the same on every attempt of its parent; `repeats` tells equal ones apart."""
+    same = f"{parent}:{job.task}:{stable_hash(job.payload)[:16]}"
+    repeats[same] += 1
+    return f"{same}:{repeats[same]}"
 
 
 def merged(caller: Caller, defaults: Caller) -> Caller:

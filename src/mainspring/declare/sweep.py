@@ -37,7 +37,7 @@ def sweeper(
     later = PAGE_QUERY.format(query=query, bound=f"where {quoted} > %(after)s", by=quoted)
 
     async def sweep(ctx: Context, *, after: Any = None) -> None:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             text = first if after is None else later
             bounds = {"now": ctx.job.claimed_at, "after": after, "limit": limit}
             cursor = await conn.execute(text.encode(), bounds)

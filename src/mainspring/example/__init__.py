@@ -70,7 +70,7 @@ async def place_order(ctx: ms.Context, *, order_id: int, cents: int) -> None:
     """Write the order; its row, the e-mail that follows and this job's success are one commit."""
     await asyncio.sleep(dice.uniform(0.01, 0.05))
     await ctx.enqueue(send_receipt.job(order_id=order_id))
-    async with ctx.transaction() as conn:
+    async with ctx.complete() as conn:
         await conn.execute(
             "insert into mainspring.shop_order (order_id, cents) values (%s, %s) on conflict do nothing",
             [order_id, cents],

@@ -54,10 +54,10 @@ class Till:
             try:
                 paid = await stripe.charge(amount, customer=who, payment_method=card, key=ctx.idempotency_key)
             except Declined:
-                async with ctx.transaction() as conn:
+                async with ctx.complete() as conn:
                     await notify.send(f"customer-{customer}", "card_refused", about, by=ctx, conn=conn)
                 return
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 await conn.execute(PAID, [order_id, paid.id, cents])
                 await notify.send(f"customer-{customer}", "receipt", about | {"total": str(amount)}, by=ctx, conn=conn)
                 await webhooks.publish("order.paid", about | {"cents": cents}, ("Order", order_id), by=ctx, conn=conn)
@@ -67,7 +67,7 @@ class Till:
         async def confirm_payment(ctx: ms.Context, *, provider: str, event_id: str) -> None:
             """Stripe's own word for it, by a signed webhook."""
             event = await stripe.event(ctx, event_id)
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 if (await conn.execute(CONFIRMED, [event.object["id"]])).rowcount == 0:
                     raise NotYet(1)  # it was faster than our own row of the payment
 

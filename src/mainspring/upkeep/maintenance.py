@@ -75,7 +75,7 @@ def maintenance(
         """Look whether dead rows pile up, and whether something keeps them from being removed."""
         from mainspring.observe.alerts import Alerts, wrong  # not before it is needed: it brings the metrics' library
 
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             found = await run_async(async_psycopg_door(conn), gauges(sql, cap=1))
         found = replace(found, lanes=[], workers=1, dead=Dead(open=0, oldest_s=None), heartbeat_s=None)
         firing[:] = firing or [Alerts(observers)]
@@ -88,7 +88,7 @@ def maintenance(
     @tasks.task(name="mainspring.tell_alerts", category="maintenance", encrypt=False)
     async def tell_alerts(ctx: Context) -> None:
         """Tell observers of alerts that were opened or closed in a transaction whose commit nobody told."""
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             door, events = async_psycopg_door(conn), list[Alert]()
             if await run_async(door, begin(sql, ctx.job.task)):
                 events = await run_async(door, untold(sql))
@@ -103,7 +103,7 @@ def _sweeper(tasks: Registry, name: str, sweep: Sweep, sql: Sql, keep: Retention
     """The task that does one sweep after another until nothing is left to remove."""
 
     async def run(ctx: Context) -> None:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             flow = alone(sql, task.name, ctx.job.org_id, sweep(sql, keep))
             removed = await run_async(async_psycopg_door(conn), flow)
             if removed >= keep.batch:

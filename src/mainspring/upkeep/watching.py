@@ -57,7 +57,7 @@ class Watching(Registry):
         """Ask the watches of an interval: what is wrong opens an alert, what is over closes its own."""
         due = [one for one in self._watches if one.every.total_seconds() == every]
         events: list[Event] = []
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             door = async_psycopg_door(conn)
             if await run_async(door, begin(self._sql, f"{ctx.job.task} {every}")):
                 events = [alerts.event_of(row) for row in await self._keep(ctx, conn, due)]

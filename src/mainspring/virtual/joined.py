@@ -38,7 +38,7 @@ class View(psycopg.Connection[Any]):
 
     def commit(self) -> None:
         """Refused: it is the caller's transaction."""
-        raise MainspringError("the transaction is the test's: leave the block of ctx.transaction(), or raise")
+        raise MainspringError("the transaction is the test's: leave the block of ctx.complete(), or raise")
 
     rollback = close = commit
 
@@ -114,7 +114,7 @@ class Joined(Transactions):
     async def attempt(self) -> AsyncIterator[None]:
         """Keep a handler's failed statement from breaking the caller's transaction.
 
-        What a failing handler wrote outside of ctx.transaction() stays, as it does in production where each of its
+        What a failing handler wrote outside of ctx.complete() stays, as it does in production where each of its
         statements commits, unless it is a statement that failed.
         """
         conn = View(self._pgconn)

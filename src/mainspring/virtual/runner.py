@@ -266,6 +266,10 @@ class _VirtualExecutor(Executor):
             attempt.settled = True
         super()._end(attempt, outcome, error)
 
+    async def _failed_late(self, attempt: LiveAttempt, outcome: Outcome, raised: BaseException) -> None:
+        self.raised = raised
+        await super()._failed_late(attempt, outcome, raised)
+
 
 class _Inside(Children):
     """CPU-bound functions in this process: starting another takes longer than most tests."""

@@ -15,6 +15,7 @@ from mainspring.events import (
     JobDeferred,
     JobEvent,
     JobFailed,
+    JobFailedLate,
     JobLate,
     JobLeaseExpired,
     JobLeaseLost,
@@ -30,7 +31,7 @@ from mainspring.events import (
     enqueued,
     subject_of,
 )
-from mainspring.outcome import Move
+from mainspring.outcome import Error, Move
 from mainspring.states import WORDS
 from mainspring.worker.attempt import NO_DEADLINE, LiveAttempt
 
@@ -80,6 +81,10 @@ class Announcer:
     def moved(self, attempt: LiveAttempt, move: Move, verb: str) -> None:
         """This end is committed; `verb` is what the database made of it."""
         self.bus.extend(_ends(attempt, move, verb))
+
+    def failed_late(self, attempt: LiveAttempt, error: Error) -> None:
+        """Its handler failed after the job was completed, and that is recorded."""
+        self.bus.emit(JobFailedLate(*about(attempt), error.code, error.error_class, error.message, error.stack))
 
     def lost(self, attempt: LiveAttempt) -> None:
         """The lease can no longer be trusted."""

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from mainspring.audit import written_event
 from mainspring.cipher import OrgKeys, Seal
-from mainspring.db import audit, batches, jobs, steps
+from mainspring.db import audit, batches, completion, jobs, steps
 from mainspring.db.batches import Together, jobs_of, org_of
 from mainspring.db.cipher import Keyring
+from mainspring.db.completion import End, Place
 from mainspring.db.readable import key_in, readable_job
 from mainspring.db.steps import Report
 from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.caller import NOBODY, of_job
-from mainspring.declare.envelope import complete
-from mainspring.errors import LeaseLost, MainspringError, ValidationError
+from mainspring.declare.envelope import complete, derived_key
+from mainspring.errors import (
+    AfterCompletion,
+    CompletionNotCommitted,
+    ConfigurationError,
+    LeaseLost,
+    MainspringError,
+    SchemaMissing,
+    ValidationError,
+)
 from mainspring.job import SYSTEM, Enqueued, Job, NewJob
 from mainspring.outcome import Cancelled
 from mainspring.text.document import MAX_BYTES
@@ -26,18 +37,19 @@ from mainspring.text.sanitize import mask, masked
 from mainspring.text.texts import MAX_NAME, text_problem
 from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import LiveAttempt
-from mainspring.worker.block import block, refuse_inside_db
+from mainspring.worker.block import block, inside_transaction, is_inside_transaction, refuse_inside_transaction
 from mainspring.worker.resources import Resources
+from mainspring.worker.service import log
 from mainspring.worker.steps import Memory, read, refuse_inside_step, written
 
 T = TypeVar("T")
 #: Jobs that are written in one piece with the job's success, and how.
 EnqueueGroup = tuple[list[NewJob], Callable[[Sequence[NewJob]], Dialogue[list[Enqueued]]]]
 
-#: Pauses between tries to keep what is done: a connection that broke must not make it be done again.
-PAUSES = (0.1, 0.5, 2.0)
 MOST_PROGRESS = 1e15  # that a job may count to
 LAST_REPORT = 1.0  # seconds for the last report of an attempt
+#: Pauses between looks at a handler's own transaction that is still open when the handler has ended.
+OPEN_SESSION_PAUSES = (0.05, 0.2, 0.5)
 
 
 def encode_result(result: Any, seal: Seal | None = None) -> str | None:
@@ -58,7 +70,8 @@ class BaseContext:
     _memory: Memory | None = None  # made by the first step
     _serial = 0  # of the last report
     _notes: tuple[tuple[str, str], ...] = ()  # events of the domain, for the audit trail
-    _in_transaction = False
+    _completing = False  # in the block that ends the job
+    _elsewhere: Literal["asked", "done"] | None = None  # the job was completed in a transaction of the handler's own
     _each = False  # a list is gone through
 
     def __init__(self, attempt: LiveAttempt, resources: Resources) -> None:
@@ -66,6 +79,7 @@ class BaseContext:
         self.result: Any = None
         self.follow_ups: list[NewJob] = []
         self.groups: list[EnqueueGroup] = []
+        self._repeats: Counter[str] = Counter()  # of equal jobs that blocks in the middle have enqueued
         self._attempt = attempt
         self._resources = resources
         self._sql, self._worker = resources.sql, resources.worker
@@ -89,7 +103,22 @@ class BaseContext:
     def _sorted(self, wanted: Sequence[NewJob | Together]) -> tuple[list[NewJob], list[EnqueueGroup]]:
         """What is enqueued one by one, and what in one piece; completed and checked."""
         single = self.completed(tuple(job for job in wanted if isinstance(job, NewJob)))
-        return single, [self._planned(what) for what in wanted if not isinstance(what, NewJob)]
+        groups = [self._planned(what) for what in wanted if not isinstance(what, NewJob)]
+        if is_inside_transaction():
+            if groups:  # it could not be told from the one that an earlier attempt began
+                raise MainspringError(
+                    "ctx.enqueue() takes single jobs inside the block of ctx.transaction(): enqueue batches and flows "
+                    "in ctx.complete(), or outside of blocks"
+                )
+            single = self._named_for_retries(single)
+        return single, groups
+
+    def _named_for_retries(self, wanted: list[NewJob]) -> list[NewJob]:
+        """Give jobs of a middle block keys that are the same on every attempt, so that a retry makes no second ones."""
+        return [
+            job if job.key is not None else replace(job, key=derived_key(self.job.id, job, self._repeats), mode="keep")
+            for job in wanted
+        ]
 
     def _planned(self, what: Together) -> EnqueueGroup:
         wanted = self.completed(tuple(jobs_of(what)))
@@ -104,6 +133,26 @@ class BaseContext:
         pairs = zip(wanted, answers, strict=False)  # an on-finish job waits, and is told of later
         new = [(job, answer.state) for job, answer in pairs if answer.answer == "created"]
         self._attempt.created = [*self._attempt.created, *new]
+
+    @contextmanager
+    def _middle(self, conn: Any) -> Iterator[None]:
+        """A block in the middle is open: what is enqueued and audited in it is written at its end, and goes with it."""
+        outside, repeats = (self.follow_ups, self._notes), self._repeats.copy()
+        self.follow_ups, self._notes = [], ()
+        try:
+            with self._block(conn), inside_transaction():
+                yield
+        except BaseException:
+            self._repeats = repeats  # it may be tried again in this attempt
+            raise
+        finally:
+            self.follow_ups, self._notes = outside
+
+    def _write_middle(self) -> Dialogue[bool]:
+        """What a block in the middle leaves, and the fence; says whether the job's cancellation was asked for."""
+        yield from self._write_jobs()
+        yield from self._write_notes()
+        return (yield from steps.fence(self._sql, self._worker, self.job))
 
     @contextmanager
     def _block(self, conn: Any) -> Iterator[None]:
@@ -122,13 +171,16 @@ class BaseContext:
 
     def _write_follow_ups(self) -> Dialogue[None]:
         """Everything that waited for the job's success."""
+        yield from self._write_jobs()
+        for wanted, write in self.groups:
+            self.tell_created(wanted, (yield from write(wanted)))
+
+    def _write_jobs(self) -> Dialogue[None]:
         if self.follow_ups:
             by_org = self.job.org_id == SYSTEM
             self.tell_created(
                 self.follow_ups, (yield from jobs.enqueue_many(self._sql, self.follow_ups, by_org=by_org))
             )
-        for wanted, write in self.groups:
-            self.tell_created(wanted, (yield from write(wanted)))
 
     def _start_each(self, text: str | None, every: int) -> int:
         """How many items of the list are done already."""
@@ -160,8 +212,68 @@ class BaseContext:
         self._notes += ((event, written_event(event, detail)),)
 
     @property
-    def unwritten(self) -> bool:
-        """Whether something waits for the job's success."""
+    def completed_elsewhere(self) -> bool:
+        """Whether a transaction of the handler's own was to complete the job."""
+        return self._elsewhere is not None
+
+    def _begin_elsewhere(self, result: Any) -> None:
+        """Whether the job may be completed in a transaction of the handler's own."""
+        self._refuse_if_settled()
+        refuse_inside_step("ctx.complete_in()")
+        if self._completing or is_inside_transaction():
+            raise MainspringError("ctx.complete_in() comes outside of the context's own blocks")
+        if self._elsewhere is not None:
+            raise AfterCompletion("ctx.complete_in() was called already: a job is completed once", job_id=self.job.id)
+        if self.job.org_id == SYSTEM:
+            raise MainspringError("a job of the organisation SYSTEM is completed by ctx.complete()")
+        self.result = self.result if result is None else result
+        self._elsewhere = "asked"
+
+    @contextmanager
+    def _not_refused(self) -> Iterator[None]:
+        """What is refused has not happened: the handler may complete the job otherwise."""
+        try:
+            yield
+        except SchemaMissing:
+            self._elsewhere = None
+            raise ConfigurationError("conn: leads to another database than the worker's") from None
+        except BaseException:
+            if self._elsewhere == "asked":
+                self._elsewhere = None
+            raise
+
+    def _complete_elsewhere(self, own: Place) -> Dialogue[None]:
+        """What `ctx.complete()` writes, in a transaction whose end is the handler's business."""
+        yield from completion.joined(self._sql, self.job, own)
+        yield from self._write_follow_ups()
+        yield from self._write_notes()
+        if (report := self._last_report()) is not None:
+            yield from report
+        result = encode_result(self.result, self._attempt.seal)
+        self._attempt.committing = True  # from here on its row is held until that transaction ends
+        yield from completion.complete_in(self._sql, self._worker, self.job, result)
+        self._elsewhere = "done"
+
+    def _ended_elsewhere(self, end: End) -> None:
+        """Take in what became of the transaction of the handler's own."""
+        self._attempt.committing = False
+        if end == "committed":
+            self._attempt.settled = True
+        elif end == "open":  # its row is held: to write anything for it would wait for who holds it
+            log.error("job %s of %s: the transaction that completes it was left open", self.job.id, self.job.task)
+            self._attempt.settled, self._attempt.why = True, "lost"
+
+    def ends_with(self, result: Any) -> bool:
+        """The handler has returned: whether something waits for the job's success, to be written with it."""
+        if self._elsewhere is not None and not self._attempt.settled:
+            why = "was rolled back, or is another database's" if self._elsewhere == "done" else "was not awaited"
+            raise CompletionNotCommitted(f"ctx.complete_in() {why}: the job is tried again", job_id=self.job.id)
+        if self._attempt.settled:
+            if result is not None and self._attempt.why != "lost":
+                text = "the value returned after ctx.complete() is lost: give it to ctx.complete(result=…)"
+                raise AfterCompletion(text, job_id=self.job.id)
+            return False
+        self.result = result if self.result is None else self.result
         return bool(self.follow_ups or self.groups or self._notes)
 
     def _write_notes(self) -> Dialogue[None]:
@@ -173,14 +285,22 @@ class BaseContext:
         if self._attempt.why == "lost":
             raise LeaseLost(job_id=self.job.id)
         if self._attempt.settled:
-            raise MainspringError("the job has ended: its transaction was its success, nothing can follow it")
+            raise AfterCompletion("the job is completed: nothing can be written for it any more", job_id=self.job.id)
+
+    def _begin_complete(self) -> None:
+        """Whether the job may be completed now."""
+        self._refuse_if_settled()
+        refuse_inside_step("ctx.complete()")
+        refuse_inside_transaction("ctx.complete()")
+        if self._elsewhere is not None:
+            raise AfterCompletion("ctx.complete_in() was called already: a job is completed once", job_id=self.job.id)
 
     def _begin(self, what: str) -> None:
         """Whether something may begin that is kept: not without the lease, nor where it would not count."""
         self._refuse_if_settled()
-        if self._in_transaction:
-            raise MainspringError(f"{what} comes before ctx.transaction(), which ends the job: put it in front")
-        refuse_inside_db(what)
+        if self._completing:
+            raise MainspringError(f"{what} comes before ctx.complete(), which ends the job: put it in front")
+        refuse_inside_transaction(what)
         if self._attempt.cancelled:
             raise Cancelled
 

@@ -1,4 +1,4 @@
-"""The block of a handler's context that is open: `ctx.transaction()` or `ctx.db()`."""
+"""The block of a handler's context that is open: `ctx.transaction()` or `ctx.complete()`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from mainspring.errors import MainspringError
 
-#: The connection of the open block, and whether this context is inside one of `ctx.db()`.
+#: The connection of the open block, and whether this context is inside one of `ctx.transaction()`.
 _connection: ContextVar[Any] = ContextVar("mainspring_block", default=None)
-_in_db: ContextVar[bool] = ContextVar("mainspring_db", default=False)
+_in_transaction: ContextVar[bool] = ContextVar("mainspring_transaction", default=False)
 
 
 def open_connection() -> Any:
@@ -30,16 +30,23 @@ def block(conn: Any) -> Iterator[None]:
 
 
 @contextmanager
-def inside_db() -> Iterator[None]:
-    """A block of `ctx.db()`."""
-    _in_db.set(True)
+def inside_transaction() -> Iterator[None]:
+    """A block of `ctx.transaction()`."""
+    _in_transaction.set(True)
     try:
         yield
     finally:
-        _in_db.set(False)
+        _in_transaction.set(False)
 
 
-def refuse_inside_db(what: str) -> None:
+def is_inside_transaction() -> bool:
+    """Whether this context is inside a block of `ctx.transaction()`."""
+    return _in_transaction.get()
+
+
+def refuse_inside_transaction(what: str) -> None:
     """Refuse what needs a second connection: as many jobs as there are connections would wait for each other."""
-    if _in_db.get():
-        raise MainspringError(f"{what} comes before or after, not inside the block of ctx.db(): it holds a connection")
+    if _in_transaction.get():
+        raise MainspringError(
+            f"{what} comes before or after, not inside the block of ctx.transaction(): it holds a connection"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from psycopg import AsyncConnection
 
 from mainspring.client.aio import AsyncClient
-from mainspring.db import batches, steps
+from mainspring.db import batches, completion, steps
 from mainspring.db.batches import Together
+from mainspring.db.wire.adopt import adopt_async
 from mainspring.db.wire.bound import async_bound_door, binding
 from mainspring.db.wire.connect import refuse_stale
 from mainspring.db.wire.run import async_psycopg_door, run_async
@@ -30,14 +31,23 @@ from mainspring.text.document import MAX_BYTES
 from mainspring.together.batch import Batch
 from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import LiveAttempt
-from mainspring.worker.base_context import LAST_REPORT, PAUSES, BaseContext
-from mainspring.worker.block import inside_db, refuse_inside_db
+from mainspring.worker.base_context import LAST_REPORT, OPEN_SESSION_PAUSES, BaseContext
 from mainspring.worker.job_seam import AsyncJobSeam
-from mainspring.worker.resources import Resources
-from mainspring.worker.steps import inside, kept, read, refuse_inside_step, type_of, written
+from mainspring.worker.resources import KEEP_PAUSES, Resources
+from mainspring.worker.steps import inside, kept, read, type_of, written
 from mainspring.worker.transactions import JobConnection
 
 T = TypeVar("T")
+
+
+class Later(Awaitable[None]):
+    """Work that begins when it is awaited; one that nobody awaits is told by the job's failure, not by a warning."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._work().__await__()
 
 
 class JobContext(BaseContext, Context):
@@ -85,13 +95,33 @@ class JobContext(BaseContext, Context):
             return found
         return self._parents_shown(found, await asyncio.to_thread(self.ring.to_read, self.job.org_id, key))
 
+    def complete(self, result: object = None) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        """See Context."""
+        return self._complete(result)
+
+    def complete_in(self, conn: Any, *, result: object = None) -> Awaitable[None]:
+        """See Context."""
+        self._begin_elsewhere(result)
+        return Later(lambda: self._complete_in(conn))
+
+    async def _complete_in(self, conn: Any) -> None:
+        with self._not_refused(), unavailable():
+            own = await self._do(completion.place(self._sql, self.job))
+            door = await adopt_async(conn, self._sql["wake"])
+            await run_async(door, self._complete_elsewhere(own), joined=True)
+
+    async def learn_end(self) -> None:
+        """Ask what became of a transaction of the handler's own."""
+        for pause in (*OPEN_SESSION_PAUSES, None):
+            end = await self._do(completion.end(self._sql, self._worker, self.job))
+            if end != "open" or pause is None:
+                break
+            await asyncio.sleep(pause)
+        self._ended_elsewhere(end)
+
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """See Context."""
         return self._transaction()
-
-    def db(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
-        """See Context."""
-        return self._db()
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, type: Any = None, **kwargs: Any) -> Any:
         """See Context."""
@@ -142,7 +172,7 @@ class JobContext(BaseContext, Context):
         detail = {"done": done, "code": error.code}
         self.groups = [(wanted, lambda jobs: batches.split(self._sql, self._worker, self.job, jobs, detail))]
         self.result = detail | {"split": [job.id for job in wanted], "message": error.message}
-        async with self.transaction():
+        async with self.complete():
             pass
 
     async def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
@@ -162,7 +192,7 @@ class JobContext(BaseContext, Context):
                     await self._do(dialogue)
 
     async def _keep(self, dialogue: Callable[[], Dialogue[bool]]) -> None:
-        for pause in (*PAUSES, None):
+        for pause in (*KEEP_PAUSES, None):
             try:
                 self._learn(await self._do(dialogue()))
                 break
@@ -183,35 +213,32 @@ class JobContext(BaseContext, Context):
                 await self._transactions.give(conn)
 
     @asynccontextmanager
-    async def _db(self) -> AsyncIterator[AsyncConnection[Any]]:
-        self._begin("ctx.db()")
+    async def _transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
+        self._begin("ctx.transaction()")
         with unavailable():
             conn = await self._transactions.take(self.job)
         try:
-            with self._block(conn):
-                with inside_db():
-                    yield conn
+            with self._middle(conn):
+                yield conn
                 self._refuse_if_settled()
                 with unavailable():
                     refuse_stale(conn)
-                    fence = steps.fence(self._sql, self._worker, self.job)
-                    self._learn(await run_async(async_psycopg_door(conn), fence))
+                    self._learn(await run_async(async_psycopg_door(conn), self._write_middle()))
                     await conn.command("commit")
         finally:
             await self._transactions.give(conn)
 
     @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
-        self._refuse_if_settled()
-        refuse_inside_step("ctx.transaction()")
-        refuse_inside_db("ctx.transaction()")
+    async def _complete(self, result: object = None) -> AsyncIterator[AsyncConnection[Any]]:
+        self._begin_complete()
         with unavailable():
             conn = await self._transactions.take(self.job)
-        self._in_transaction = True
+        self._completing = True
         try:
             with self._block(conn):
                 yield conn  # what the handler's own statements raise stays what it is
                 self._refuse_if_settled()
+                self.result = self.result if result is None else result
                 with unavailable(sent=False):
                     refuse_stale(conn)
                 self._attempt.committing = True
@@ -225,7 +252,7 @@ class JobContext(BaseContext, Context):
                     await self._end(conn)
             self._attempt.settled = True
         finally:
-            self._attempt.committing = self._in_transaction = False
+            self._attempt.committing = self._completing = False
             await self._transactions.give(conn)
 
     async def _follow(self, conn: JobConnection) -> None:

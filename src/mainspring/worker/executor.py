@@ -15,7 +15,7 @@ from mainspring.declare.caller import running
 from mainspring.declare.registry import ENGINE_REGISTRY
 from mainspring.errors import MainspringError
 from mainspring.job import Claim
-from mainspring.outcome import Cancelled, Complete, Error, Failed, Interrupted, Outcome, Permanent, decide
+from mainspring.outcome import Cancelled, Complete, Error, Failed, Interrupted, Outcome, Permanent, Stopped, decide
 from mainspring.states import WORDS
 from mainspring.worker.aside import judge
 from mainspring.worker.attempt import LiveAttempt, Trace
@@ -140,8 +140,24 @@ class Executor:
 
     async def _fail(self, attempt: LiveAttempt, error: BaseException) -> None:
         outcome = await self._decide(attempt, error)
-        if attempt.task.halve is None or attempt.settled or not await self._halved(attempt, outcome):
+        if attempt.settled:
+            await self._failed_late(attempt, outcome, error)
+        elif attempt.task.halve is None or not await self._halved(attempt, outcome):
             self._end(attempt, outcome, error)
+
+    async def _failed_late(self, attempt: LiveAttempt, outcome: Outcome, raised: BaseException) -> None:
+        """It failed after its success was committed: that stays, and what was raised is recorded beside it."""
+        self._committed(attempt)
+        if attempt.why not in (None, "timeout") or isinstance(outcome, Stopped | Interrupted):
+            return
+        text = "The handler asked to be put off after it had completed its job."
+        late = Error("AFTER_COMPLETION", CODES["AFTER_COMPLETION"].error_class, text)
+        claim, error = attempt.claim, outcome.error if isinstance(outcome, Failed) else late
+        self._counts["failed_after_completion"] += 1
+        log.error("job %s of %s failed after its completion: %s %s", claim.id, claim.task, error.code, error.message)
+        await self._resources.record_late(claim, error)
+        if self._announcer is not None:
+            self._announcer.failed_late(attempt, error)
 
     async def _decide(self, attempt: LiveAttempt, error: BaseException) -> Outcome:
         """What an attempt that raised, or was interrupted, comes to."""
@@ -176,8 +192,6 @@ class Executor:
         """Record an end that is not a plain success, unless it is recorded already or not ours to record."""
         claim, task = attempt.claim, attempt.task
         if attempt.settled:
-            if isinstance(outcome, Failed) and attempt.why is None:
-                log.error("job %s of %s failed after its success: %s", claim.id, claim.task, outcome.error.message)
             return self._committed(attempt)
         attempt.settled = True
         move = decide(claim, outcome, task.retry, snooze_limit=task.snooze_limit)

@@ -48,9 +48,10 @@ class Handlers:
         finally:
             if self.resources.reports:
                 await context.write_last_report()
-        if context.unwritten and not attempt.settled:
-            context.result = result if context.result is None else context.result
-            async with context.transaction():
+            if context.completed_elsewhere:
+                await context.learn_end()
+        if context.ends_with(result):
+            async with context.complete():
                 pass
         return context.result if result is None else result
 
@@ -77,9 +78,10 @@ class Handlers:
             result = attempt.task.fn(context, **arguments)
         finally:
             context.write_last_report()
-        if context.unwritten and not attempt.settled:
-            context.result = result if context.result is None else context.result
-            with context.transaction():
+            if context.completed_elsewhere:
+                context.learn_end()
+        if context.ends_with(result):
+            with context.complete():
                 pass
         return context.result if result is None else result
 

@@ -34,7 +34,7 @@ class Handover:
         epochs, sent_at = [attempt.claim.epoch for attempt in attempts], time.monotonic()  # the loop's clock
         with self._connect() as conn:
             found = self._execute(conn, "renew", [self._worker, self._config.lease_there, epochs])
-        alive = {epoch for epoch, _ in found}
+        alive = {epoch for epoch, _, renewed in found if renewed}
         for attempt in attempts:
             if attempt.claim.epoch in alive:
                 attempt.trusted_until = trust(self._config, sent_at)

@@ -51,7 +51,7 @@ class AsyncJobSeam(JobSeam, AsyncSeam):
         """In the open block; else in a transaction of its own, under the job's lease."""
         if (conn := self.joins(conn)) is not None:
             return await AsyncSeam.run(self, flow, conn)
-        async with self._ctx.db() as own:
+        async with self._ctx.transaction() as own:
             return await AsyncSeam.run(self, flow, own)
 
     async def enqueue(self, job: NewJob) -> Enqueued:
@@ -72,7 +72,7 @@ class SyncJobSeam(JobSeam, SyncSeam):
         """In the open block; else in a transaction of its own, under the job's lease."""
         if (conn := self.joins(conn)) is not None:
             return SyncSeam.run(self, flow, conn)
-        with self._ctx.db() as own:
+        with self._ctx.transaction() as own:
             return SyncSeam.run(self, flow, own)
 
     def enqueue(self, job: NewJob) -> Enqueued:

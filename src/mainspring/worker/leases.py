@@ -51,7 +51,7 @@ class Renewer(Service):
                 cursor = await conn.execute(self._sql["renew"], [self._worker, self._config.lease_there, epochs])
                 return await cursor.fetchall()
 
-        alive = dict(await self._connection.use(renew))
+        alive = {epoch: (cancel, renewed) for epoch, cancel, renewed in await self._connection.use(renew)}
         for epoch in epochs:
             if (attempt := self._attempts.get(epoch)) is None or attempt.settled:
                 continue
@@ -59,8 +59,10 @@ class Renewer(Service):
                 if not attempt.committing:  # its row may be gone because it has just succeeded
                     self._lose(attempt)
                 continue
-            attempt.trusted_until = trust(self._config, sent_at)
-            attempt.cancelled = attempt.cancelled or alive[epoch]
+            cancel, renewed = alive[epoch]
+            attempt.cancelled = attempt.cancelled or cancel
+            if renewed:
+                attempt.trusted_until = trust(self._config, sent_at)
 
 
 class Canceller(Service):
@@ -102,6 +104,8 @@ class LeaseWatch(Service):
             self._tracker.stood_still(now)
         for attempt in list(self._attempts.values()):
             if attempt.settled:
+                if now >= attempt.deadline and attempt.why is None:  # its handler goes on after its completion
+                    attempt.interrupt("timeout")
                 continue
             if now >= attempt.trusted_until and not attempt.committing:  # else the fence decides; its answer will come
                 self._tracker.expire(attempt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any
 
-from mainspring.outcome import Move
+from mainspring.outcome import Error, Move
 from mainspring.worker.attempt import LiveAttempt
 
 
@@ -98,9 +98,14 @@ def settle_row(attempt: LiveAttempt, move: Move) -> dict[str, Any]:
     if error is None:
         said = {"epoch": attempt.claim.epoch, "verb": move.verb, "delay": move.delay, "started": move.started}
         return said if move.gate is None else {**said, "gate": move.gate}
-    problem = {"code": error.code, "class": error.error_class, "message": error.message}
+    return {"epoch": attempt.claim.epoch, "verb": move.verb, "delay": move.delay, "error": error_row(error)}
+
+
+def error_row(error: Error) -> dict[str, Any]:
+    """An error as it is stored."""
+    row = {"code": error.code, "class": error.error_class, "message": error.message}
     if error.stack:
-        problem["stack"] = error.stack
+        row["stack"] = error.stack
     if error.sealed:
-        problem["sealed"] = error.sealed
-    return {"epoch": attempt.claim.epoch, "verb": move.verb, "delay": move.delay, "error": problem}
+        row["sealed"] = error.sealed
+    return row

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from psycopg import Connection
 
 from mainspring.client.sync import Client
-from mainspring.db import batches, steps
+from mainspring.db import batches, completion, steps
 from mainspring.db.batches import Together
+from mainspring.db.wire.adopt import adopt
 from mainspring.db.wire.bound import bound, bound_door
 from mainspring.db.wire.connect import refuse_stale
 from mainspring.db.wire.run import psycopg_door, run
@@ -29,11 +30,10 @@ from mainspring.text.document import MAX_BYTES
 from mainspring.together.batch import Batch
 from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import LiveAttempt
-from mainspring.worker.base_context import PAUSES, BaseContext
-from mainspring.worker.block import inside_db, refuse_inside_db
+from mainspring.worker.base_context import OPEN_SESSION_PAUSES, BaseContext
 from mainspring.worker.job_seam import SyncJobSeam
-from mainspring.worker.resources import Resources
-from mainspring.worker.steps import inside, kept, read, refuse_inside_step, type_of, written
+from mainspring.worker.resources import KEEP_PAUSES, Resources
+from mainspring.worker.steps import inside, kept, read, type_of, written
 
 T = TypeVar("T")
 
@@ -80,13 +80,29 @@ class ThreadContext(BaseContext, SyncContext):
             return found
         return self._parents_shown(found, self.ring.to_read(self.job.org_id, key))
 
+    def complete(self, result: object = None) -> AbstractContextManager[Connection[Any]]:
+        """See SyncContext."""
+        return self._complete(result)
+
+    def complete_in(self, conn: Any, *, result: object = None) -> None:
+        """See SyncContext."""
+        self._begin_elsewhere(result)
+        with self._not_refused(), unavailable():
+            own = self._do(completion.place(self._sql, self.job))
+            run(adopt(conn, self._sql["wake"]), self._complete_elsewhere(own), joined=True)
+
+    def learn_end(self) -> None:
+        """Ask what became of a transaction of the handler's own."""
+        for pause in (*OPEN_SESSION_PAUSES, None):
+            end = self._do(completion.end(self._sql, self._worker, self.job))
+            if end != "open" or pause is None:
+                break
+            time.sleep(pause)
+        self._ended_elsewhere(end)
+
     def transaction(self) -> AbstractContextManager[Connection[Any]]:
         """See SyncContext."""
         return self._transaction()
-
-    def db(self) -> AbstractContextManager[Connection[Any]]:
-        """See SyncContext."""
-        return self._db()
 
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, type: Any = None, **kwargs: Any) -> Any:
         """See Context."""
@@ -144,7 +160,7 @@ class ThreadContext(BaseContext, SyncContext):
                 self._do(dialogue)
 
     def _keep(self, dialogue: Callable[[], Dialogue[bool]]) -> None:
-        for pause in (*PAUSES, None):
+        for pause in (*KEEP_PAUSES, None):
             try:
                 self._learn(self._do(dialogue()))
                 break
@@ -160,33 +176,31 @@ class ThreadContext(BaseContext, SyncContext):
             return run(psycopg_door(conn), dialogue)
 
     @contextmanager
-    def _db(self) -> Iterator[Connection[Any]]:
-        self._begin("ctx.db()")
+    def _transaction(self) -> Iterator[Connection[Any]]:
+        self._begin("ctx.transaction()")
         self._pool.open()
         with (
             self._pool.connection() as conn,
-            self._block(conn),
+            self._middle(conn),
             bound(conn, self.job.org_id, self.job.project_id),
         ):
-            with inside_db():
-                yield conn
+            yield conn
             self._refuse_if_settled()
             with unavailable():
                 refuse_stale(conn)
-                self._learn(run(psycopg_door(conn), steps.fence(self._sql, self._worker, self.job)))
+                self._learn(run(psycopg_door(conn), self._write_middle()))
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection[Any]]:
-        self._refuse_if_settled()
-        refuse_inside_step("ctx.transaction()")
-        refuse_inside_db("ctx.transaction()")
+    def _complete(self, result: object = None) -> Iterator[Connection[Any]]:
+        self._begin_complete()
         self._pool.open()
-        self._in_transaction = True
+        self._completing = True
         try:
             with self._pool.connection() as conn:
                 with self._block(conn), bound(conn, self.job.org_id, self.job.project_id):
                     yield conn
                     self._refuse_if_settled()
+                    self.result = self.result if result is None else result
                     with unavailable(sent=False):
                         refuse_stale(conn)
                     self._attempt.committing = True
@@ -200,7 +214,7 @@ class ThreadContext(BaseContext, SyncContext):
                         conn.execute(self._sql["complete_one"], self._ending())
                 self._attempt.settled = True
         finally:
-            self._attempt.committing = self._in_transaction = False
+            self._attempt.committing = self._completing = False
 
     def _follow(self, conn: Connection[Any]) -> None:
         if self.job.org_id != SYSTEM:

@@ -48,18 +48,18 @@ class JobConnection(AsyncConnection):
         await self.command(f"begin; {binding(self.pgconn, job.org_id, job.project_id)}")
 
     async def commit(self) -> None:
-        """Refused inside `ctx.transaction()`."""
+        """Refused inside a block of the context."""
         self._refuse()
         await super().commit()
 
     async def rollback(self) -> None:
-        """Refused inside `ctx.transaction()`."""
+        """Refused inside a block of the context."""
         self._refuse()
         await super().rollback()
 
     def _refuse(self) -> None:
         if self.in_job:
-            raise MainspringError("leave the block of ctx.transaction() to commit, or raise to roll back")
+            raise MainspringError("leave the block to commit, or raise to roll back")
 
 
 class Transactions:

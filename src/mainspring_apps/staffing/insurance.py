@@ -29,7 +29,7 @@ from mainspring_apps.staffing.store import Conn
 def look_at_policy(desk: Desk, ctx: ms.SyncContext, *, policy_id: int, instant: datetime) -> None:
     """Warn of a policy's end, once for each threshold, or deactivate what has expired."""
     today = instant.astimezone(UTC).date()
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         policy = store.needed(conn, Policy, "lock_policy", policy_id=policy_id)
         if not policy.is_active:
             return
@@ -55,7 +55,7 @@ tasks.schedule(
 @tasks.task(queue=INSURANCE_HARD_STOP, retry=RETRY, timeout=TIMEOUT, subject="booking_id")
 def stop_booking(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, policy_id: int, instant: datetime) -> None:
     """Suspend a booking whose insurance is gone, and tell everybody on it to stop, whatever the hour."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         store.do(conn, "lock_policies_of_booking", booking_id=booking_id)
         booking = store.needed(conn, _InsuredBooking, "lock_insured_booking", booking_id=booking_id)
         policies = store.many(conn, Policy, "policies_of_booking", booking_id=booking_id)  # and what came meanwhile

@@ -18,7 +18,7 @@ def clean_tokens(desk: Desk, ctx: ms.SyncContext) -> None:
     began = time.monotonic()
     expired = unused = batches = 0
     while True:
-        with ctx.db() as conn:
+        with ctx.transaction() as conn:
             rows = store.column(conn, "delete_tokens", limit=MAGIC_LINK_DELETE_BATCH, unused=MAGIC_LINK_UNUSED)
         expired += sum(rows)
         unused += len(rows) - sum(rows)

@@ -405,7 +405,7 @@ def _asking(town: Town, payment: int, verb: str) -> str:
     class Ctx:
         attempt = 1
         job = type("job", (), {"id": "job"})
-        db = staticmethod(lambda: _Committed(town))
+        transaction = staticmethod(lambda: _Committed(town))
 
     return str(getattr(reconcile, verb)(town.desk, Ctx(), payment))
 

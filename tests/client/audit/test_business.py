@@ -21,7 +21,7 @@ tasks = ms.Registry("audit_tests")
 
 @tasks.task
 async def freeze(ctx: ms.Context, *, tenant: int) -> None:
-    async with ctx.transaction() as conn:
+    async with ctx.complete() as conn:
         await conn.execute("insert into frozen values (%s)", [tenant])
         ctx.audit("subscription.frozen", tenant=tenant)
 
@@ -39,7 +39,7 @@ async def fail_after(ctx: ms.Context) -> None:
 
 @tasks.task
 async def record_by_client(ctx: ms.Context) -> None:
-    async with ctx.transaction() as conn:
+    async with ctx.complete() as conn:
         await CLIENTS[0].audit.record("subscription.frozen", conn=conn)
 
 

@@ -36,7 +36,7 @@ async def sing(ctx: ms.Context, *, song: str) -> None:
 
 @tasks.task
 async def where(ctx: ms.Context) -> None:
-    async with ctx.transaction() as conn:
+    async with ctx.complete() as conn:
         cursor = await conn.execute("select current_setting('mainspring.org', true)")
         ctx.result = (await cursor.fetchone() or [None])[0]
 

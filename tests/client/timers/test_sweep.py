@@ -34,7 +34,7 @@ def approve(tasks: ms.Registry, mainspring: Harness) -> ms.Task[..., Any]:
     @tasks.task(retry=ms.fixed(seconds=60, attempts=1))
     async def approve(ctx: ms.Context, *, sheet_id: int, note: str = "swept") -> None:
         """Approve a sheet."""
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute("update sheet set status = %s where id = %s", [note, sheet_id])
 
     mainspring.clock.set(NOON)

@@ -103,7 +103,7 @@ def test_a_retry_of_the_asking_job_an_hour_later_makes_no_double(
     @tasks.task(retry=ms.fixed(seconds=3600, attempts=3))
     async def tell(ctx: ms.Context) -> None:
         attempts.append(ctx.attempt)
-        async with ctx.db() as conn:  # committed before the job fails: the worst case
+        async with ctx.transaction() as conn:  # committed before the job fails: the worst case
             await notify.send("ana", "greeting", {"name": "Ana"}, by=ctx, conn=conn)
         if ctx.attempt < 3:
             raise ConnectionError("later")
@@ -125,7 +125,7 @@ def test_a_handler_asks_with_its_success_and_a_failed_one_has_not_asked(
 
     @tasks.task
     def plain(ctx: ms.SyncContext) -> None:
-        with ctx.transaction() as conn:
+        with ctx.complete() as conn:
             conn.execute("select 1")
             notify.send("ana", "greeting", {"name": "two"}, by=ctx, conn=conn)
             notify.send("ana", "greeting", {"name": "three"}, by=ctx)

@@ -141,7 +141,7 @@ def test_the_business_act_stands_though_mail_and_sms_are_down(
 
     @tasks.task
     async def decide(ctx: ms.Context) -> None:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute("update booking set state = %s", [act])
             await notify.send("ana", act, DATA, by=ctx, channels=BOTH)
 
@@ -173,7 +173,7 @@ def test_one_delivery_for_kind_entity_recipient_channel_and_occurrence(
 ) -> None:
     @tasks.task(retry=ms.fixed(seconds=1200, attempts=2))
     def remind(ctx: ms.SyncContext, *, shift_id: int) -> None:
-        with ctx.db() as conn:
+        with ctx.transaction() as conn:
             notify.send("ana", "clock_out_reminder_a", {"shift": shift_id}, by=ctx, conn=conn, channels=SMS)
         if ctx.attempt == 1:
             raise ConnectionError("after it was asked for")

@@ -115,7 +115,7 @@ async def test_what_is_rolled_back_is_not_published_and_what_commits_is_afterwar
 async def test_a_follow_up_of_a_job_is_published_too(broker: Broker, app: Apps, tasks: ms.Registry, work: Work) -> None:
     @tasks.task
     async def first(ctx: ms.Context) -> None:
-        async with ctx.transaction():
+        async with ctx.complete():
             await ctx.enqueue(work.job())
 
     made = app(broker.block())

@@ -45,7 +45,7 @@ class Books:
             event = await till.stripe.event(ctx, event_id)
             charge = event.movement
             assert isinstance(charge, Charge)
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 query = "select status from payment where intent = %s for update"
                 row = await (await conn.execute(query, [charge.id])).fetchone()
                 if row is None:

@@ -33,11 +33,11 @@ async def test_state_is_right_within_twenty_minutes_though_every_webhook_is_lost
 
     @till.tasks.task
     async def reconcile(ctx: ms.Context) -> None:
-        async with ctx.db() as conn:
+        async with ctx.transaction() as conn:
             rows = await (await conn.execute("select key, intent, status, since from payment")).fetchall()
         pending = [Pending(kind="charge", key=r[0], id=r[1], status=r[2], since=r[3], of=till.customer) for r in rows]
         found = [finding async for finding in till.stripe.reconcile(overdue(pending, ctx.job.claimed_at))]
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             for finding in found:
                 if finding.changed:
                     about = [finding.status, finding.row.key]

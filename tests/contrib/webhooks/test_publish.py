@@ -105,7 +105,7 @@ async def test_a_handler_that_fails_and_publishes_again_tells_the_same_event(
         made.append(len(await hooks.publish("PASSPORT_SIGNED", {"n": 2}, ("PassportVersion", version), by=ctx)))
         if ctx.attempt == 1:
             raise RuntimeError("after the event")
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             made.append(len(await hooks.publish("DONE", {}, ("PassportVersion", version), by=ctx, conn=conn)))
 
     @tasks.task(retry=ms.fixed(seconds=0, attempts=3))
@@ -114,7 +114,7 @@ async def test_a_handler_that_fails_and_publishes_again_tells_the_same_event(
         made.append(len(hooks.publish("PASSPORT_SIGNED", {"n": 2}, ("PassportVersion", version), by=ctx)))
         if ctx.attempt == 1:
             raise RuntimeError("after the event")
-        with ctx.transaction() as conn:
+        with ctx.complete() as conn:
             made.append(len(hooks.publish("DONE", {}, ("PassportVersion", version), by=ctx, conn=conn)))
 
     app = App(stage.dsn, tasks, blocks=[hooks], maintenance=False)
@@ -202,13 +202,13 @@ async def test_what_a_handler_publishes_is_told_to_observers_as_any_enqueue(
     @tasks.task
     async def sign(ctx: Context) -> None:
         await hooks.publish("A", {}, ("A", 1), by=ctx)
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await hooks.publish("B", {}, ("A", 1), by=ctx, conn=conn)
 
     @tasks.task
     def sign_in_thread(ctx: SyncContext) -> None:
         hooks.publish("A", {}, ("A", 1), by=ctx)
-        with ctx.transaction() as conn:
+        with ctx.complete() as conn:
             hooks.publish("B", {}, ("A", 1), by=ctx, conn=conn)
 
     app = App(stage.dsn, tasks, blocks=[hooks], maintenance=False, observers=[told.extend])

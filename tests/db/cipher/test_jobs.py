@@ -95,12 +95,12 @@ async def test_a_plain_handler_and_a_transaction_work_the_same(stage: Stage, tas
     @tasks.task
     def plain(ctx: SyncContext, *, name: str) -> None:
         ctx.step("s", lambda: name)
-        with ctx.transaction():
+        with ctx.complete():
             ctx.result = name
 
     @tasks.task
     async def in_transaction(ctx: Context, *, name: str) -> None:
-        async with ctx.transaction():
+        async with ctx.complete():
             ctx.result = name
 
     jobs = [await stage.enqueue(task.job(name=CANARY)) for task in (plain, in_transaction)]

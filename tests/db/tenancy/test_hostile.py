@@ -161,7 +161,7 @@ async def test_a_transaction_is_of_its_own_organisation_whatever_the_address_say
 
     @tasks.task(retry=fixed(seconds=0, attempts=1))
     async def look(ctx: Context) -> None:
-        async with ctx.transaction() as tx:
+        async with ctx.complete() as tx:
             seen = await tx.execute("select current_setting('mainspring.org'), count(*) from mainspring.jobs")
             bound.extend(await seen.fetchall())
 

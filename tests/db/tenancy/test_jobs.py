@@ -72,7 +72,7 @@ async def test_one_worker_runs_jobs_of_all_and_each_sees_its_own(
 
         @tasks.task(name="look")
         async def look_async(ctx: Context) -> None:
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 await conn.execute("delete from note where text = 'new'")
                 seen[ctx.job.org_id] = await (await conn.execute(look)).fetchone()
                 await conn.execute(keep)
@@ -80,7 +80,7 @@ async def test_one_worker_runs_jobs_of_all_and_each_sees_its_own(
 
         @tasks.task(name="look")
         def look_sync(ctx: SyncContext) -> None:
-            with ctx.transaction() as conn:
+            with ctx.complete() as conn:
                 seen[ctx.job.org_id] = conn.execute(look).fetchone()
                 conn.execute(keep)
 
@@ -109,13 +109,13 @@ async def test_a_job_of_a_project_is_bound_to_the_project(
 
         @tasks.task(name="shout")
         async def shout_async(ctx: Context) -> None:
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 await conn.execute("update note set text = upper(text)")
     else:
 
         @tasks.task(name="shout")
         def shout_sync(ctx: SyncContext) -> None:
-            with ctx.transaction() as conn:
+            with ctx.complete() as conn:
                 conn.execute("update note set text = upper(text)")
 
     shout = tasks.get("shout")
@@ -169,19 +169,19 @@ async def test_housekeeping_owns_no_business_rows_and_fans_out_into_a_job_for_ea
         @tasks.task(name="sweep")
         async def sweep_async(ctx: Context) -> None:
             await ctx.enqueue(*(clean.job().for_org(org) for org in ORGS))
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 seen.append(await (await conn.execute("select count(*) from note")).fetchone())
     else:
 
         @tasks.task(name="sweep")
         def sweep_sync(ctx: SyncContext) -> None:
             ctx.enqueue(*(clean.job().for_org(org) for org in ORGS))
-            with ctx.transaction() as conn:
+            with ctx.complete() as conn:
                 seen.append(conn.execute("select count(*) from note").fetchone())
 
     @tasks.task
     async def clean(ctx: Context) -> None:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute("delete from note")
 
     await client.enqueue(tasks.get("sweep").job().for_org(SYSTEM))
@@ -330,3 +330,30 @@ async def _sealed(conn: psycopg.Connection[Any], org: str, wanted: int) -> int:
         rows += found[0]
         await asyncio.sleep(0.01)
     return rows
+
+
+async def test_a_job_is_completed_in_a_transaction_of_the_applications_own_login(
+    secured: Secured, client: AsyncClient, tasks: Registry
+) -> None:
+    secured.do("grant select, insert on note to mainspring_api")
+
+    @tasks.task
+    async def keep(ctx: Context) -> None:
+        async with await psycopg.AsyncConnection.connect(secured.dsn("api")) as conn:
+            await ctx.complete_in(conn, result="kept")
+            await conn.execute("insert into note (text) values ('new')")  # of the organisation that it is now bound to
+
+    @tasks.task
+    async def other(ctx: Context) -> None:
+        async with await psycopg.AsyncConnection.connect(secured.dsn("api")) as conn:
+            await conn.execute("set local mainspring.org to 'globex'")
+            await ctx.complete_in(conn)
+
+    done = await client.enqueue(keep.job().for_org("acme"))
+    foreign = await client.enqueue(other.job().for_org("acme"))
+    await drain(secured, tasks)
+
+    assert (await client.get(done.id, org="acme")).result == "kept"
+    assert ("acme", "new") in secured.do("select org_id, text from note")
+    found = await client.get(foreign.id, org="acme")
+    assert (found.state, (found.error or {})["code"]) == ("retrying", "LEASE_EXPIRED")

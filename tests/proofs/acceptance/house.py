@@ -42,7 +42,7 @@ tasks = ms.Registry("house")
 async def innocent(ctx: ms.Context, *, pause: float) -> None:
     """Take a while, and write down who did it."""
     await asyncio.sleep(pause)
-    async with ctx.transaction() as conn:
+    async with ctx.complete() as conn:
         await conn.execute("insert into done (job_id, pid) values (%s, %s)", [ctx.job.id, os.getpid()])
 
 

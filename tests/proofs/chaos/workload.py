@@ -38,7 +38,7 @@ async def effect(ctx: ms.Context, *, pause: float) -> None:
     """Write one row, with pauses before and after it for faults to strike in."""
     with _journal.attempt(ctx):
         await asyncio.sleep(pause)
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute(INSERT, [ctx.job.id, ctx.epoch, ctx.job.key, os.getpid()])
             await asyncio.sleep(pause / 4)
 
@@ -48,7 +48,7 @@ def effect_in_thread(ctx: ms.SyncContext, *, pause: float) -> None:
     """The same in a thread, which nobody can interrupt: after a freeze it runs straight into the fence."""
     with _journal.attempt(ctx):
         time.sleep(pause)
-        with ctx.transaction() as conn:
+        with ctx.complete() as conn:
             conn.execute(INSERT, [ctx.job.id, ctx.epoch, ctx.job.key, os.getpid()])
             time.sleep(pause / 4)
 

@@ -75,7 +75,7 @@ class Payment(Play):
 
         async def record(ctx: ms.Context, id: str) -> None:
             Points.reach("after the call")
-            async with ctx.transaction() as conn:
+            async with ctx.complete() as conn:
                 await conn.execute(RECORD, [ctx.idempotency_key, id])
 
         @tasks.task(needs=("stripe",))

@@ -22,14 +22,14 @@ TWICE = "insert into person values (%s, 1)"
 @tasks.task(retry=ONCE)
 async def by_psycopg(ctx: Context) -> None:
     """Fail in one's own transaction."""
-    async with ctx.transaction() as tx:
+    async with ctx.complete() as tx:
         await tx.execute(TWICE, [CANARY])
 
 
 @tasks.task(retry=ONCE)
 def by_psycopg_in_a_thread(ctx: SyncContext) -> None:
     """Fail in a thread, by a check of the whole row."""
-    with ctx.transaction() as tx:
+    with ctx.complete() as tx:
         tx.execute("insert into person values (%s, 4711)", [f"{CANARY} 2"])
 
 
@@ -51,7 +51,7 @@ def by_django(*, dsn: str) -> None:
 @tasks.task(retry=ONCE)
 async def by_syntax(ctx: Context) -> None:
     """Fail with the statement in the message."""
-    async with ctx.transaction() as tx:
+    async with ctx.complete() as tx:
         await tx.execute(f"insert into person value ('{CANARY}')".encode())
 
 

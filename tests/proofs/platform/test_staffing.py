@@ -47,7 +47,7 @@ async def test_a_job_may_take_nearly_five_minutes_and_no_more(tasks: Registry) -
 def test_a_worker_stays_within_its_connections_however_many_jobs_wait(database: Database, tasks: Registry) -> None:
     @tasks.task
     async def charge(ctx: Context, *, booking: int) -> None:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute("insert into paid values (%s)", [booking])
 
     @tasks.task

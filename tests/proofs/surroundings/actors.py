@@ -22,7 +22,7 @@ tasks = ms.Registry("failover")
 
 @tasks.task(retry=ms.fixed(seconds=0.2, attempts=50))
 async def effect(ctx: ms.Context) -> None:
-    async with ctx.transaction() as conn:
+    async with ctx.complete() as conn:
         await conn.execute("insert into ledger (job) values (%s)", [ctx.job.id])
 
 

@@ -57,7 +57,7 @@ async def test_an_outage_of_any_length_is_a_handful_of_lines(
 
     @tasks.task
     def in_a_thread(ctx: ms.SyncContext) -> None:
-        with ctx.transaction() as conn:
+        with ctx.complete() as conn:
             conn.execute("select 1")
 
     @tasks.task(needs=("mail",))

@@ -117,7 +117,7 @@ async def test_a_server_that_takes_no_writes_costs_a_job_no_attempt(
         tries.append(ctx.attempt)
         if len(tries) == 1:
             trouble.read_only(True)
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute("insert into ledger values (%s, 'once')", [ctx.job.id])
 
     async with stage.work(tasks) as worker:

@@ -193,7 +193,7 @@ async def test_an_outcome_whose_wait_is_broken_off_is_asked_for_and_written_once
     @tasks.task
     async def in_transaction(ctx: Context) -> None:
         began.append("in transaction")
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute("insert into ledger values (%s, 'once')", [ctx.job.id])
             standby.wanted("nobody")
 

@@ -34,7 +34,7 @@ async def mark(ctx: ms.Context, what: str, n: int = 0) -> None:
 async def grind(ctx: ms.Context) -> None:
     """Remember when it began, by this machine's clock, before anything else is done."""
     at = time.time()
-    async with ctx.transaction() as conn:
+    async with ctx.complete() as conn:
         await conn.execute("insert into mark values (%s, %s, 'in', 0)", [ctx.job.id, at])
 
 

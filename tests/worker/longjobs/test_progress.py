@@ -51,10 +51,10 @@ async def test_the_last_word_of_an_attempt_is_always_written(
         if end == "follow-up":
             await ctx.enqueue(follow.job())
         if end == "transaction" and colour == "async":
-            async with ctx.transaction():
+            async with ctx.complete():
                 await ctx.progress(101, 101)
         elif end == "transaction":
-            with ctx.transaction():
+            with ctx.complete():
                 await ctx.progress(101, 101)
 
     job = await stage.enqueue(declare(tasks, colour, script, retry=fixed(seconds=0, attempts=1)).job())

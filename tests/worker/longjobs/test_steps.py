@@ -400,7 +400,7 @@ async def test_a_name_is_a_text(stage: Stage, tasks: Registry, name: Any) -> Non
     assert stage.one("select count(*) from mainspring.step") == 0
 
 
-@pytest.mark.parametrize("what", ["a step", "ctx.transaction()", "ctx.enqueue()"])
+@pytest.mark.parametrize("what", ["a step", "ctx.complete()", "ctx.enqueue()"])
 async def test_what_a_remembered_step_would_leave_out_is_refused_inside_one(
     stage: Stage, tasks: Registry, what: str
 ) -> None:
@@ -412,8 +412,8 @@ async def test_what_a_remembered_step_would_leave_out_is_refused_inside_one(
             match what:
                 case "a step":
                     await ctx.step("inner", lambda: 1)
-                case "ctx.transaction()":
-                    async with ctx.transaction():
+                case "ctx.complete()":
+                    async with ctx.complete():
                         pass
                 case _:
                     await ctx.enqueue(follow.job())
@@ -433,15 +433,15 @@ async def test_what_is_kept_comes_before_the_transaction(stage: Stage, tasks: Re
             await (ctx.step("x", lambda: 1) if verb == "step" else ctx.checkpoint(1))
 
         if colour == "async":
-            async with ctx.transaction():
+            async with ctx.complete():
                 await keep()
         else:
-            with ctx.transaction():
+            with ctx.complete():
                 await keep()
 
     (error,) = await outcome_of(stage, tasks, colour, script)
 
-    assert f"a {verb} comes before ctx.transaction()" in str(error)
+    assert f"a {verb} comes before ctx.complete()" in str(error)
 
 
 async def test_a_plain_handler_s_step_is_a_plain_function(stage: Stage, tasks: Registry) -> None:

@@ -84,7 +84,7 @@ class NotificationDelivery:
     async def run(self) -> None:
         """Do what is left to do."""
         try:
-            async with self._ctx.db() as conn:
+            async with self._ctx.transaction() as conn:
                 step = await self._begin(conn)
             note = self._note
             assert note is not None
@@ -231,7 +231,7 @@ class NotificationDelivery:
     async def _unsent(self, note: Notification, code: str | None, *, certain: bool, counted: bool = True) -> None:
         dialogue = db.unsent(self._setup.sql, self._ctx.job, note.id, code, certain=certain, counted=counted)
         with suppress(MainspringError, psycopg.Error):  # without it the next attempt is only more careful
-            async with self._ctx.db() as conn:
+            async with self._ctx.transaction() as conn:
                 await self._do(conn, dialogue)
 
     async def _stamp(self, receipt: Receipt, shown: Rendered | None = None) -> None:

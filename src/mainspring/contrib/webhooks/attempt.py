@@ -53,7 +53,7 @@ class WebhookSender:
 
     async def attempt(self, ctx: Context, delivery: UUID) -> None:
         """Deliver, or raise what decides about the next attempt."""
-        async with ctx.db() as conn:
+        async with ctx.transaction() as conn:
             begun = await run_async(async_psycopg_door(conn), webhooks.begin(self.sql, ctx.job.org_id, delivery))
         if begun is not None and begun.delivered:  # by an attempt that could not say so, or by a replay
             return
@@ -89,14 +89,14 @@ class WebhookSender:
         if problem is not None:
             await self._failed(ctx, begun, kept, gone=answer.status == verdict.HTTP_GONE)
             raise problem
-        async with ctx.transaction() as conn:  # delivered and completed in one commit
+        async with ctx.complete() as conn:  # delivered and completed in one commit
             dialogue = webhooks.record(self.sql, org, begun.id, kept, delivered=True)
             await run_async(async_psycopg_door(conn), dialogue)
 
     async def _failed(self, ctx: Context, begun: Begun, kept: AttemptRecord, *, gone: bool = False) -> None:
         """Keep how the call ended; a receiver that is gone gets nothing more."""
         org, was = ctx.job.org_id, False
-        async with ctx.db() as conn:
+        async with ctx.transaction() as conn:
             door = async_psycopg_door(conn)
             await run_async(door, webhooks.record(self.sql, org, begun.id, kept, delivered=False))
             if gone:

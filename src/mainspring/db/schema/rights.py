@@ -171,6 +171,7 @@ VERB_RIGHTS: Final[dict[str, tuple[Role, ...]]] = {
     "rotate_secret": EVERYBODY,
     "publish": EVERYBODY,
     "redeliver": OPERATOR,
+    "complete_in": ("worker", "api"),
     "open_alert": EVERYBODY,
     "close_alert": EVERYBODY,
 }
@@ -180,6 +181,7 @@ CALLS: Final[dict[str, tuple[Role, ...]]] = {
     "now": EVERYBODY,
     "instant": EVERYBODY,
     "speed": EVERYBODY,
+    "place": EVERYBODY,
     "state_of": EVERYBODY,
     "readable": EVERYBODY,
     "job_of": EVERYBODY,
@@ -194,6 +196,7 @@ CALLS: Final[dict[str, tuple[Role, ...]]] = {
     "claim": WORKER_ONLY,
     "complete": WORKER_ONLY,
     "complete_one": WORKER_ONLY,
+    "fail_late": WORKER_ONLY,
     "settle": WORKER_ONLY,
     "renew": WORKER_ONLY,
     "rescue": WORKER_ONLY,

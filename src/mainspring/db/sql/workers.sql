@@ -24,6 +24,10 @@ select {schema}.complete_one(%s, %s, %s::jsonb)
 -- The same as one message, completion and commit in one round trip; a worker's id holds nothing that needs quoting.
 select {schema}.complete_one('{worker}', {epoch}, null); commit
 
+-- name: fail_late
+-- Once for a handler that failed after it had completed its job.
+select {schema}.fail_late(%(id)s::text::uuid, %(worker)s::text, %(epoch)s::bigint, %(error)s::text::jsonb)
+
 -- name: settle
 select epoch, verb from {schema}.settle(%s, %s::json)
 
@@ -37,7 +41,7 @@ from unnest(%s::uuid[], %s::text[], %s::bigint[]) a(id, org_id, epoch) cross joi
 
 -- name: renew
 -- Every renewal interval, all leases of the worker at once.
-select epoch, cancel from {schema}.renew(%s, %s, %s)
+select epoch, cancel, renewed from {schema}.renew(%s, %s, %s)
 
 -- name: orphans
 -- After a lost connection: claims of this worker that it does not know, because their answer was lost.

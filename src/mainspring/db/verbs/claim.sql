@@ -87,12 +87,18 @@ begin
 end $$;
 
 -- Who: each worker, every renewal interval, for all its leases in one statement; synchronous_commit may be off here.
--- Answers the epochs that are still ours and whether their cancellation was asked for.
-create or replace function {schema}.renew(p_worker text, p_lease interval, p_epochs bigint[]) returns table (epoch bigint, cancel boolean)
-language sql set enable_seqscan = off as $$
-  update {schema}.running r set lease_expires_at = {schema}.now() + p_lease
-  where r.epoch = any(p_epochs) and r.worker = p_worker
-  returning r.epoch, r.cancel_requested_at is not null
+-- Answers the epochs that are still ours, whether their cancellation was asked for, and whether they were renewed: a row that
+-- somebody holds, a handler's own open transaction or a caller's cancellation, must not cost the other jobs their leases.
+create or replace function {schema}.renew(p_worker text, p_lease interval, p_epochs bigint[])
+returns table (epoch bigint, cancel boolean, renewed boolean) language sql set enable_seqscan = off as $$
+  with free as materialized (
+    select r.id from {schema}.running r where r.epoch = any(p_epochs) and r.worker = p_worker for update skip locked
+  ), kept as (
+    update {schema}.running r set lease_expires_at = {schema}.now() + p_lease
+    where r.id = any(array(select free.id from free)) returning r.epoch
+  )
+  select r.epoch, r.cancel_requested_at is not null, r.epoch = any(array(select kept.epoch from kept))
+  from {schema}.running r where r.epoch = any(p_epochs) and r.worker = p_worker
 $$;
 
 -- Who: a worker that found nothing, to sleep exactly until the next timer. One probe a lane.

@@ -72,6 +72,45 @@ begin
   end if;
 end $$;
 
+-- Who: a handler that completes its job in a transaction of its own, by its own connection and its own role. (worker, epoch)
+-- is what lets it: on a secured schema it reaches jobs of the transaction's organisation only.
+create or replace function {schema}.complete_in(p_worker text, p_epoch bigint, p_result jsonb) returns void language plpgsql as $$
+begin
+  perform {schema}.complete_one(p_worker, p_epoch, p_result);
+end $$;
+
+-- Which database this is: of two connections with the same place one may go on where the other began. Null where the server
+-- does not tell; that must not spoil a caller's transaction.
+create or replace function {schema}.place() returns text language plpgsql as $$
+begin
+  return concat_ws('/', (select system_identifier from pg_control_system()), left(pg_walfile_name(pg_current_wal_lsn()), 8),
+                   (select oid from pg_database where datname = current_database()));
+exception when others then
+  return null;
+end $$;
+
+-- Who: a worker whose handler failed after it had completed its job. The success stands; what was raised is kept with it, on
+-- the trail, and in an alert of the task that a person closes. Says whether it was recorded now.
+create or replace function {schema}.fail_late(p_id uuid, p_worker text, p_epoch bigint, p_error jsonb) returns boolean language plpgsql as $$
+declare
+  f {schema}.finished;
+  task text;
+begin
+  perform set_config('mainspring.verb', 'fail_late', true);
+  update {schema}.finished x set error = p_error || jsonb_build_object('attempt', x.attempt, 'at', {schema}.now())
+  where x.id = p_id and x.worker = p_worker and x.epoch = p_epoch and x.state = 'succeeded' and x.error is null
+  returning * into f;
+  perform set_config('mainspring.verb', '', true);
+  if f.id is null then
+    return false;
+  end if;
+  select j.task into task from {schema}.job j where j.id = p_id;
+  perform {schema}.record('job.failed_late', f.id, f.attempt, jsonb_build_object('code', p_error -> 'code'));
+  perform {schema}.open_alert(f.org_id, 'failed-late', task,
+    format('job %s: %s: %s', f.id, p_error ->> 'code', left(p_error ->> 'message', 500)), 'critical');
+  return true;
+end $$;
+
 -- Write events of jobs to the audit trail, with the mandatory fields of their envelope.
 create or replace function {schema}.record(p_event text, p_job uuid, p_attempt smallint, p_detail jsonb) returns void
 language sql as $$

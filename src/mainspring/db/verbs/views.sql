@@ -52,12 +52,12 @@ begin
   return row_to_json(j);
 end $$;
 
--- One row an attempt, also of the one that runs and of the one that succeeded.
+-- One row an attempt, also of the one that runs and of the one that succeeded, whose error came after its completion.
 create or replace view {schema}.attempts with (security_invoker = true) as
 select a.org_id, a.job_id, a.epoch, a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error
 from {schema}.attempt a
 union all
-select f.org_id, f.id, f.epoch, f.attempt, f.worker, f.started_at, f.finished_at, 'succeeded', null
+select f.org_id, f.id, f.epoch, f.attempt, f.worker, f.started_at, f.finished_at, 'succeeded', f.error
 from {schema}.finished f where f.state = 'succeeded'
 union all
 select r.org_id, r.id, r.epoch, r.attempt, r.worker, r.started_at, null, 'running', null

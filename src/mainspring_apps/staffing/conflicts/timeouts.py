@@ -36,7 +36,7 @@ def dispute_timeout(
     timeout_expiration_time: datetime,
 ) -> None:
     """Cancel the future shifts of a booking whose dispute is unresolved: penalties frozen, the rest refunded."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         booking = lock_booking(conn, booking_id)
         dispute = store.needed(conn, _FiledDispute, "dispute", dispute_id=dispute_id)
         now = desk.now(conn)

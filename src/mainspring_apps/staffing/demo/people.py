@@ -35,7 +35,7 @@ class UnbookedWorker(msgspec.Struct, frozen=True, kw_only=True):
 @people.task(queue=QUEUE)
 def plan_day(desk: Desk, ctx: ms.SyncContext, *, zone: str, instant: datetime) -> None:
     """In the morning people of a zone know what the day brings."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         tomorrow = weeks.midnight(weeks.local_date(instant, zone) + weeks.DAY, zone)
         for shift in store.many(conn, DemoShift, "demo_shifts_of_day", zone=zone, since=instant, until=tomorrow):
             if not one_in(40):  # who does not come
@@ -63,7 +63,7 @@ def plan_day(desk: Desk, ctx: ms.SyncContext, *, zone: str, instant: datetime) -
 @people.task(queue=QUEUE)
 def read_warnings(desk: Desk, ctx: ms.SyncContext, *, zone: str, instant: datetime) -> None:
     """Half of those whose card was refused find another one before the day ends."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         for booking in store.column(conn, "demo_bookings_to_pay", zone=zone):
             if one_in(2):
                 later(desk, conn, pay.job(booking_id=booking), instant + minutes(5, 8 * 60))
@@ -72,7 +72,7 @@ def read_warnings(desk: Desk, ctx: ms.SyncContext, *, zone: str, instant: dateti
 @people.task(queue=QUEUE)
 def clock_in(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int) -> None:
     """A worker begins, and leaves when the shift is over, or later."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         if act(conn, shift.worker, lambda: shifts.clock_in(desk, conn, time_log_id, by=shift.worker)):
             late = minutes(20, 50) if one_in(6) else minutes(-10, 4)
@@ -84,7 +84,7 @@ def clock_in(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: i
 @people.task(queue=QUEUE)
 def draft(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int) -> None:
     """A worker begins to fill the timesheet in, and works on."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         end = desk.now(conn)
         act(conn, shift.worker, lambda: shifts.save_draft(conn, time_log_id, end=end, by=shift.worker))
@@ -93,7 +93,7 @@ def draft(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int)
 @people.task(queue=QUEUE)
 def submit(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int, forced: bool) -> None:
     """A worker submits the timesheet, or the supervisor clocks them out; then somebody looks at it, or nobody."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         who = shift.supervisor if forced else shift.worker
         event = shifts.force_clock_out if forced else shifts.submit_timesheet
@@ -111,7 +111,7 @@ def submit(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int
 @people.task(queue=QUEUE)
 def verify(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int) -> None:
     """A supervisor verifies a timesheet."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         act(conn, shift.supervisor, lambda: shifts.verify_timesheet(desk, conn, time_log_id, by=shift.supervisor))
 
@@ -119,7 +119,7 @@ def verify(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int
 @people.task(queue=QUEUE)
 def edit(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int) -> None:
     """A supervisor corrects a timesheet in the last hour."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         end = shift.scheduled_end_time
         act(
@@ -130,7 +130,7 @@ def edit(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int) 
 @people.task(queue=QUEUE)
 def renew(desk: Desk, ctx: ms.SyncContext, *, policy_id: int) -> None:
     """A company renews its insurance for a year."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         until = (desk.now(conn) + YEAR).date()
         act(conn, None, lambda: insurance.renew_insurance(desk, conn, policy_id, expiration_date=until))
 
@@ -138,7 +138,7 @@ def renew(desk: Desk, ctx: ms.SyncContext, *, policy_id: int) -> None:
 @people.task(queue=QUEUE)
 def pay(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> None:
     """A borrower whose card was refused gives another one, and pays by hand."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         store.do(conn, "demo_good_card", booking_id=booking_id, card=GOOD)
         admin = team.people(conn, booking_id, "Borrowing Admin")[0]
         act(conn, admin, lambda: weekly.pay_by_hand(desk, conn, booking_id, by=admin))
@@ -148,14 +148,14 @@ def pay(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> None:
 def show(desk: Desk, ctx: ms.SyncContext, *, worker_id: int, listed: bool) -> None:
     """A lender lists a worker who is free, or takes them from the list."""
     event = listings.list_worker if listed else listings.unlist_worker
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         act(conn, None, lambda: event(desk, conn, worker_id))
 
 
 @people.task(queue=QUEUE)
 def work_longer(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> None:
     """Shifts of a booking end an hour later from now on, or as they used to."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         end = store.value(conn, "demo_end", booking_id=booking_id)
         until = time((end.hour + (1 if end.hour in (6, 16) else -1)) % 24, end.minute)
         act(conn, None, lambda: shifts.change_scheduled_end(desk, conn, booking_id, until))
@@ -176,7 +176,7 @@ class Booked(msgspec.Struct, frozen=True, kw_only=True):
 @people.task(queue=QUEUE)
 def book_again(desk: Desk, ctx: ms.SyncContext, *, worker_id: int) -> None:
     """A worker who was released, or whose booking is over, is booked anew from tomorrow on."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         old = store.needed(conn, Booked, "demo_booking_before", worker_id=worker_id)
         act(conn, None, lambda: _book(desk, conn, old))
 

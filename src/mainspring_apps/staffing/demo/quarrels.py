@@ -19,7 +19,7 @@ from mainspring_apps.staffing.rules.dispute import Option
 def dispute(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int, option: Option) -> None:
     """A supervisor, or the worker, disputes a timesheet; most are settled within a day, a few go to court."""
     filed: list[int] = []
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         who = shift.worker if option == "A" and one_in(4) else shift.supervisor
         act(conn, who, lambda: filed.append(disputes.file_dispute(desk, conn, time_log_id, option=option, by=who)))
@@ -31,7 +31,7 @@ def dispute(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: in
 @people.task(queue=QUEUE)
 def court(desk: Desk, ctx: ms.SyncContext, *, dispute_id: int) -> None:
     """Lawyers take over; days later it is settled all the same."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         act(conn, None, lambda: disputes.resolve_dispute(desk, conn, dispute_id, status="Legal_Hold"))
         later(desk, conn, resolve.job(dispute_id=dispute_id), desk.now(conn) + timedelta(days=2) + minutes(0, 3000))
 
@@ -39,7 +39,7 @@ def court(desk: Desk, ctx: ms.SyncContext, *, dispute_id: int) -> None:
 @people.task(queue=QUEUE)
 def resolve(desk: Desk, ctx: ms.SyncContext, *, dispute_id: int) -> None:
     """Both sides agree on who gets how much of what is frozen."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         lender, borrower = _divided(escrow.frozen(conn, dispute_id=dispute_id))
         about = {"lender_minor": lender, "borrower_minor": borrower}
         act(conn, None, lambda: disputes.resolve_dispute(desk, conn, dispute_id, status="Settled", **about))
@@ -49,7 +49,7 @@ def resolve(desk: Desk, ctx: ms.SyncContext, *, dispute_id: int) -> None:
 def report(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, option: Option) -> None:
     """Something happened on site; it is looked into, and closed."""
     filed: list[int] = []
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         admin = team.people(conn, booking_id, "Borrowing Admin")[0]
         act(conn, admin, lambda: filed.append(incidents.file_incident(desk, conn, booking_id, option=option, by=admin)))
         for id_ in filed:
@@ -59,7 +59,7 @@ def report(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, option: Option) 
 @people.task(queue=QUEUE)
 def close(desk: Desk, ctx: ms.SyncContext, *, incident_id: int) -> None:
     """An incident is closed, and what it froze divided."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         lender, borrower = _divided(escrow.frozen(conn, incident_id=incident_id))
         about = {"lender_minor": lender, "borrower_minor": borrower}
         act(conn, None, lambda: incidents.resolve_incident(desk, conn, incident_id, **about))

@@ -32,27 +32,27 @@ CHARGE_MISSED = "charge_missed"
 @tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TIMEOUT, subject="booking_id")
 def cut_off(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime) -> None:
     """Release the worker of a booking that was not paid for by an instant."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         _conclude(desk, conn, booking_id, instant, asked=0)
 
 
 @tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TIMEOUT, needs=("stripe",), subject="booking_id")
 def ask_again(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime, asked: int) -> None:
     """Ask the provider about a payment that was under way at the cutoff; after the last time, give it up."""
-    with ctx.db() as conn:
+    with ctx.transaction() as conn:
         week = standing.look(conn, booking_id, instant, before=instant)
     if week.payment_id is not None and week.standing.payment == "Pending":
         status = reconcile.ask(desk, ctx, week.payment_id)
         if status == "Pending" and asked >= ASK_TIMES:
             reconcile.give_up(desk, ctx, week.payment_id)
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         _conclude(desk, conn, booking_id, instant, asked=asked + 1)
 
 
 @tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TIMEOUT, subject="booking_id")
 def cancel_released(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime) -> None:
     """Cancel the shifts of a released booking that could not be cancelled with it (G-18)."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         _cancel_shifts(desk, conn, standing.look(conn, booking_id, instant))
 
 

@@ -86,7 +86,7 @@ def begin(desk: Desk, conn: Conn, kind: MovementKind, ids: Sequence[int]) -> Non
 )
 def pay_lender(desk: Desk, ctx: ms.SyncContext, *, transfer_id: int) -> None:
     """Transfer released money to the lender's Connected Account."""
-    with ctx.db() as conn:
+    with ctx.transaction() as conn:
         transfer = _to_make(conn, "transfers", transfer_id)
         if transfer.destination is None and transfer.status != "Succeeded":
             text = f"company {transfer.lender_id} has no connected account: {transfer.amount} waits for it"
@@ -100,14 +100,14 @@ def pay_lender(desk: Desk, ctx: ms.SyncContext, *, transfer_id: int) -> None:
     made = _moved(desk, ctx, "transfers", transfer, lambda: desk.stripe.sync.transfer(
         transfer.amount, destination=destination, source=transfer.charge, key=transfer.key, since=transfer.created_at,
     ))  # fmt: skip
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         settle(desk, conn, "transfers", transfer, made)
 
 
 @tasks.task(queue=REFUNDS, retry=RETRY, timeout=TIMEOUT, needs=("stripe",), subject="refund_id")
 def refund_borrower(desk: Desk, ctx: ms.SyncContext, *, refund_id: int) -> None:
     """Give money back to the borrower's payment method."""
-    with ctx.db() as conn:
+    with ctx.transaction() as conn:
         refund = _to_make(conn, "refunds", refund_id)
     if refund.status == "Succeeded":
         return
@@ -115,7 +115,7 @@ def refund_borrower(desk: Desk, ctx: ms.SyncContext, *, refund_id: int) -> None:
         intent=refund.intent, amount=refund.amount, key=refund.key, since=refund.created_at,
         metadata={ROW: str(refund.id)},
     ))  # fmt: skip
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         settle(desk, conn, "refunds", refund, made)
 
 
@@ -124,7 +124,7 @@ def refund_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: 
     """Write what the provider says later about a refund."""
     event = desk.stripe.sync.event(ctx, event_id)
     found, row = event.movement, (event.object.get("metadata") or {}).get(ROW)
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         if isinstance(found, Refund) and row is not None:
             settle(desk, conn, "refunds", _to_make(conn, "refunds", int(row)), found)
         else:
@@ -142,7 +142,7 @@ def refund_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: 
 )
 def reconcile_movement(desk: Desk, ctx: ms.SyncContext, *, kind: MovementKind, row_id: int) -> None:
     """Ask the provider about a transfer or refund until it has an end; if it was never made, its job will make it."""
-    with ctx.db() as conn:
+    with ctx.transaction() as conn:
         row = _to_make(conn, kind, row_id)
     if row.status != "Pending" or (kind == "transfers" and row.destination is None):
         return
@@ -150,7 +150,7 @@ def reconcile_movement(desk: Desk, ctx: ms.SyncContext, *, kind: MovementKind, r
     of = row.destination if kind == "transfers" else row.intent
     asked = Pending(kind=which, key=row.key, id=row.provider_id, since=row.created_at, of=of)
     (finding,) = desk.stripe.sync.reconcile([asked])
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         if isinstance(finding.found, Transfer | Refund):
             settle(desk, conn, kind, row, finding.found)
         if _to_make(conn, kind, row_id).status == "Pending":
@@ -213,7 +213,7 @@ def _moved(desk: Desk, ctx: ms.SyncContext, kind: MovementKind, row: ToMake, mov
         return move()
     except ms.Permanent as error:
         entity = kind.removesuffix("s")
-        with ctx.db() as conn:
+        with ctx.transaction() as conn:
             refused = isinstance(error, REFUSALS)
             store.do(conn, f"fail_{entity}", id=row.id, refused=refused, **{"try": row.try_})
             desk.record(conn, f"{entity}_failed", entity, row.id, booking_id=row.booking_id, reason=error.code)

@@ -28,7 +28,7 @@ from mainspring_apps.staffing.store import Conn
 def reconcile_payment(desk: Desk, ctx: ms.SyncContext, *, payment_id: int) -> None:
     """Ask about a payment whose end nobody told us, until it has one (STAFF-19.08)."""
     if ask(desk, ctx, payment_id) == "Pending":
-        with ctx.transaction() as conn:
+        with ctx.complete() as conn:
             if not store.do(conn, "payment_never_sent", payment_id=payment_id):
                 watch_over(desk, conn, payment_id)
 
@@ -59,7 +59,7 @@ def ask(desk: Desk, ctx: ms.SyncContext, payment_id: int) -> str:
     payment, found = _asked(desk, ctx, payment_id)
     if found is None:
         return payment.status
-    with ctx.db() as conn:
+    with ctx.transaction() as conn:
         return settle.settle(desk, conn, payment_id, found)
 
 
@@ -75,7 +75,7 @@ def give_up(desk: Desk, ctx: ms.SyncContext, payment_id: int) -> str:
     if found is not None and found.status not in ("succeeded", "canceled"):
         # Each try under a key of its own: a refusal would be repeated under the same one.
         found = desk.stripe.sync.cancel(found.id, key=f"cancel:{payment_id}:{ctx.job.id}:{ctx.attempt}")
-    with ctx.db() as conn:
+    with ctx.transaction() as conn:
         if found is not None:
             return settle.settle(desk, conn, payment_id, found)
         return settle.cancel(desk, conn, payment_id)
@@ -83,7 +83,7 @@ def give_up(desk: Desk, ctx: ms.SyncContext, payment_id: int) -> str:
 
 def _asked(desk: Desk, ctx: ms.SyncContext, payment_id: int) -> tuple[OpenPayment, Charge | None]:
     """A payment, and what the provider has of it: by its id, or by its key where nobody wrote the id down."""
-    with ctx.db() as conn:
+    with ctx.transaction() as conn:
         payment = store.needed(conn, OpenPayment, "payment", payment_id=payment_id)
     if payment.status != "Pending":
         return payment, None

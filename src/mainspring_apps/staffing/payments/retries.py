@@ -38,7 +38,7 @@ def retry_payment(
     desk: Desk, ctx: ms.SyncContext, *, booking_id: int, dispute_resolved_at: datetime, previous_status: str
 ) -> None:
     """Charge the week that the last Wednesday should have funded, now that nothing is open any more."""
-    with ctx.db() as conn:
+    with ctx.transaction() as conn:
         booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
         found = unresolved.of_booking(conn, booking_id)
         act = charge.resume(booking.status, booking.payment_type, open_a=found.option_a, open_b=found.option_b)

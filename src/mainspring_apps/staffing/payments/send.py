@@ -27,17 +27,17 @@ def send(desk: Desk, ctx: ms.SyncContext, payment: PaymentTry) -> None:
             metadata={"booking_id": str(payment.booking_id), "payment_id": str(payment.id)},
         )
     except Declined as declined:
-        with ctx.transaction() as conn:
+        with ctx.complete() as conn:
             settle.fail(desk, conn, payment.id, declined.decline_code or "card_declined", intent=declined.intent)
     except ActionRequired as required:
-        with ctx.transaction() as conn:
+        with ctx.complete() as conn:
             settle.fail(desk, conn, payment.id, "action_required", intent=required.intent)
     except RequestRefused as refused:
-        with ctx.transaction() as conn:
+        with ctx.complete() as conn:
             settle.fail(desk, conn, payment.id, refused.reason or "refused", person=True)
     except ms.ValidationError as error:  # the provider cannot even be asked
-        with ctx.transaction() as conn:
+        with ctx.complete() as conn:
             settle.fail(desk, conn, payment.id, error.field or "refused", person=True)
     else:
-        with ctx.transaction() as conn:
+        with ctx.complete() as conn:
             store.do(conn, "payment_sent", payment_id=payment.id, intent=sent.id, charge=sent.charge)

@@ -68,7 +68,7 @@ def payment_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id:
     told = event.movement
     if not isinstance(told, Charge):
         return
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         payment_id = store.value(conn, "payment_of_intent", intent=told.id, key=told.key)
         if payment_id is None:
             raise NotYet

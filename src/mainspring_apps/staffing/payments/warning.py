@@ -18,14 +18,14 @@ from mainspring_apps.staffing.settings import PAGE, RETRY, TIMEOUT
 @tasks.task(queue=FINAL_WARNING, retry=RETRY, timeout=TIMEOUT, subject="booking_id")
 def warn_unpaid(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime) -> None:
     """Warn the borrower of a booking whose next week is unpaid, unless the provider says that the money has come."""
-    with ctx.db() as conn:
+    with ctx.transaction() as conn:
         week = standing.look(conn, booking_id, instant)
     if week.payment_id is not None and week.standing.payment == "Pending":
         try:
             reconcile.ask(desk, ctx, week.payment_id)
         except Exception as error:  # a provider that is away says nothing of success: later is useless, so warn
             ctx.log.warning("the provider did not answer: %s", type(error).__name__)
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         week = standing.look(conn, booking_id, instant)
         if rules.unpaid(week.standing, week.due):
             about = {"ID": booking_id, "booking_id": booking_id}

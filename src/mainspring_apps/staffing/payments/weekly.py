@@ -34,7 +34,7 @@ def charge_week(
     source: charge.Source = "weekly",
 ) -> None:
     """Charge a booking for a week, unless it is paused, over, or paid for."""
-    with ctx.db() as conn:
+    with ctx.transaction() as conn:
         booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
         found = unresolved.of_booking(conn, booking_id)
         opened = {"open_a": found.option_a, "open_b": found.option_b}

@@ -52,12 +52,12 @@ class Batch:
         trouble = ctx.resume_from(Trouble())
         try:
             if trouble.since is not None:
-                with ctx.db() as conn:
+                with ctx.transaction() as conn:
                     now = self.desk.now(conn)
                 if failures.over(self.kind, trouble.failure, trouble.since, now):
                     self._skip(ctx, trouble.failure, trouble.since, skipped)
                     return
-            with ctx.transaction() as conn:
+            with ctx.complete() as conn:
                 work(conn)
                 self._record(conn, ctx, trouble, failed=False)
         except FAILURES as error:
@@ -66,7 +66,7 @@ class Batch:
     def _follow(self, ctx: ms.SyncContext, trouble: Trouble, error: Exception, skipped: Callable[[Conn], None]) -> None:
         state: str | None = getattr(error, "sqlstate", None)
         failure = failures.failure_of(state)
-        with ctx.db() as conn:
+        with ctx.transaction() as conn:
             now = self.desk.now(conn)
             if ctx.attempt == 1 and not trouble.tries and len(self.searches) == self.size:
                 self._count(conn, retry=False, failed=True)
@@ -83,7 +83,7 @@ class Batch:
                 self._skip(ctx, failure, since, skipped)
 
     def _skip(self, ctx: ms.SyncContext, failure: Failure, since: datetime, skipped: Callable[[Conn], None]) -> None:
-        with ctx.transaction() as conn:
+        with ctx.complete() as conn:
             for search in self.searches:
                 self.deliver(conn, search, status="Skipped", reason=failure, since=since)
             skipped(conn)

@@ -60,7 +60,7 @@ def zones(conn: Conn) -> list[str]:
 @tasks.task(queue=DIGEST_QUEUE, retry=RETRY, timeout=TIMEOUT)
 def begin_digest(desk: Desk, ctx: ms.SyncContext, *, instant: datetime, zone: str) -> None:
     """Begin the digest of a zone: its searches, user by user, in batches of 50."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         if not digests.in_time(instant, desk.now(conn), zone):
             log.warning("the digest of %s in %s comes a day late and is left out", instant, zone)
             return

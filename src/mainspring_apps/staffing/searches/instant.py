@@ -52,7 +52,7 @@ class Alert(Search, frozen=True, kw_only=True):
 @tasks.task(queue=INSTANT_QUEUE, retry=RETRY, timeout=TIMEOUT, dedupe=ms.keep("listed:{worker_id}:{listed_at}"))
 def announce(desk: Desk, ctx: ms.SyncContext, *, worker_id: int, listed_at: datetime) -> None:
     """Find the saved searches that a listed worker's profile meets, and have them matched, 50 at a time."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         worker = store.one(conn, Profile, "worker_profile", worker_id=worker_id)
         if worker is None or worker.state != "Listed" or worker.listed_at != listed_at:
             return

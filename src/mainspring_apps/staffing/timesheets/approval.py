@@ -29,7 +29,7 @@ SYSTEM: Final = "SYSTEM"
 )
 def auto_approve(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
     """Verify a timesheet whose time is over, unless somebody has verified or disputed it."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         _, shift = lock_shift(conn, sheet.time_log_id)
         now, deadline = desk.now(conn), shift.auto_approval_time or sheet.auto_approval_time
         if not rules.approves(status=shift.status, disputed=shift.dispute_id is not None, now=now, deadline=deadline):
@@ -76,7 +76,7 @@ def release(time_log_id: int) -> ms.NewJob:
 @tasks.task(queue=registry.LENDER_TRANSFERS, retry=settings.RETRY, timeout=settings.TIMEOUT, subject="time_log_id")
 def release_shift(desk: Desk, ctx: ms.SyncContext, *, time_log_id: int) -> None:
     """Release what is held for a verified shift, or tell operations why nothing can be."""
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         _, shift = lock_shift(conn, time_log_id)
         holds = store.column(conn, "holds_of_shift", time_log_id=time_log_id)
         match decide(status=shift.status, disputed=shift.dispute_id is not None, holds=holds):

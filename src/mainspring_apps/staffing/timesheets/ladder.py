@@ -67,7 +67,7 @@ def end(desk: Desk, conn: Conn, time_log_id: int, *, reason: str) -> None:
 def _step(
     desk: Desk, ctx: ms.SyncContext, step: rules.LadderStep, sheet: Sheet, at: datetime, *, rest: tuple[str, ...]
 ) -> None:
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         shift = store.needed(conn, LockedShift, "shift", time_log_id=sheet.time_log_id)
         if not rules.pending(status=shift.status, disputed=shift.dispute_id is not None):
             timers.cancel(desk, conn, shift.id, *rest, reason=f"the timesheet is {shift.status}")

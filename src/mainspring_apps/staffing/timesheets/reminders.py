@@ -73,7 +73,7 @@ def drop(desk: Desk, conn: Conn, time_log_id: int, *, now: datetime, reason: str
 
 
 def _remind(desk: Desk, ctx: ms.SyncContext, reminder: rules.Reminder, due: Reminding, *, at: datetime) -> None:
-    with ctx.transaction() as conn:
+    with ctx.complete() as conn:
         shift = store.needed(conn, LockedShift, "shift", time_log_id=due.time_log_id)
         if rules.asks(status=shift.status, planned=shift.scheduled_end_time, reminded_of=due.scheduled_end_time):
             ids = {"time_log_id": shift.id, "booking_id": shift.booking_id}

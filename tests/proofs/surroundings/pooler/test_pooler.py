@@ -50,12 +50,12 @@ async def test_clients_and_workers_need_no_setting_and_leave_nothing_in_its_sess
 
     @tasks.task
     async def transactional(ctx: Context, *, n: int) -> None:
-        async with ctx.transaction() as conn:
+        async with ctx.complete() as conn:
             await conn.execute("insert into ledger values (%s, %s)", [ctx.job.id, f"async {n:03}"])
 
     @tasks.task
     def threaded(ctx: SyncContext, *, n: int) -> None:
-        with ctx.transaction() as conn:
+        with ctx.complete() as conn:
             conn.execute("insert into ledger values (%s, %s)", [ctx.job.id, f"thread {n:03}"])
 
     settings = SETTINGS | {"wakeups": True, "poll_interval": timedelta(seconds=0.1)}

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 AT_ONCE = fixed(seconds=0, attempts=2)
 WRITE = "insert into ledger values (null, %s)"
-INSIDE = r"not inside the block of ctx\.db\(\)"
+INSIDE = r"not inside the block of ctx\.transaction\(\)"
 
 
 def declare(tasks: Registry, colour: str, during: Any, after: Any = None, **options: Any) -> Any:
@@ -22,14 +22,14 @@ def declare(tasks: Registry, colour: str, during: Any, after: Any = None, **opti
 
     @tasks.task(name="reserve", **options)
     async def reserve(ctx: Context) -> None:
-        async with ctx.db() as conn:
+        async with ctx.transaction() as conn:
             await conn.execute(WRITE, ["reserved"])
             during and await asyncio.to_thread(during)
         after and await asyncio.to_thread(after, ctx)
 
     @tasks.task(name="reserve_in_thread", **options)
     def reserve_in_thread(ctx: SyncContext) -> None:
-        with ctx.db() as conn:
+        with ctx.transaction() as conn:
             conn.execute(WRITE, ["reserved"])
             during and during()
         after and after(ctx)
@@ -94,13 +94,13 @@ async def test_its_transaction_belongs_to_the_organisation_of_the_job(
 
     @tasks.task(name="who")
     async def who(ctx: Context) -> None:
-        async with ctx.db() as conn:
+        async with ctx.transaction() as conn:
             row = await (await conn.execute("select current_setting('mainspring.org')")).fetchone()
         seen.append(row and row[0])
 
     @tasks.task(name="who_in_thread")
     def who_in_thread(ctx: SyncContext) -> None:
-        with ctx.db() as conn:
+        with ctx.transaction() as conn:
             row = conn.execute("select current_setting('mainspring.org')").fetchone()
         seen.append(row and row[0])
 
@@ -113,9 +113,9 @@ async def test_its_transaction_belongs_to_the_organisation_of_the_job(
 async def test_it_comes_before_the_transaction_that_ends_the_job(stage: Stage, tasks: Registry) -> None:
     @tasks.task(retry=AT_ONCE)
     async def work(ctx: Context) -> None:
-        async with ctx.transaction():
+        async with ctx.complete():
             with pytest.raises(MainspringError, match="comes before"):
-                async with ctx.db():
+                async with ctx.transaction():
                     pass
 
     job = await stage.enqueue(work.job())
@@ -130,7 +130,7 @@ async def test_a_handler_that_caught_the_loss_of_its_lease_learns_it(stage: Stag
     @tasks.task
     async def work(ctx: Context) -> None:
         try:
-            async with ctx.db() as conn:
+            async with ctx.transaction() as conn:
                 await conn.execute("select 1")
                 await asyncio.to_thread(stage.steal, "work")
         except LeaseLost as error:
@@ -144,7 +144,7 @@ async def test_a_handler_that_caught_the_loss_of_its_lease_learns_it(stage: Stag
     assert [type(error) for error in caught] == [LeaseLost]
 
 
-@pytest.mark.parametrize("what", ["db", "step", "checkpoint", "transaction"])
+@pytest.mark.parametrize("what", ["transaction", "step", "checkpoint", "complete"])
 async def test_nothing_that_needs_a_connection_begins_inside_it(
     stage: Stage, tasks: Registry, colour: str, what: str
 ) -> None:
@@ -171,7 +171,7 @@ async def test_nothing_that_needs_a_connection_begins_inside_it(
 
     @tasks.task(name="nested", retry=AT_ONCE)
     async def nested(ctx: Context) -> None:
-        async with ctx.db() as conn:
+        async with ctx.transaction() as conn:
             await conn.execute(WRITE, ["reserved"])
             with pytest.raises(MainspringError, match=INSIDE):
                 await begin(ctx)
@@ -179,7 +179,7 @@ async def test_nothing_that_needs_a_connection_begins_inside_it(
 
     @tasks.task(name="nested_in_thread", retry=AT_ONCE)
     def nested_in_thread(ctx: SyncContext) -> None:
-        with ctx.db() as conn:
+        with ctx.transaction() as conn:
             conn.execute(WRITE, ["reserved"])
             with pytest.raises(MainspringError, match=INSIDE):
                 begin_in_thread(ctx)
