@@ -71,12 +71,7 @@ def asked(
     **params: Any,
 ) -> ms.Watch:  # fmt: skip
     """A watch whose statement answers (subject, text) with these parameters."""
-    text = sql[statement]
-
-    async def found(conn: AsyncConn) -> Wrong:
-        return await _rows(conn, text, **params)
-
-    return ms.watch(name, found, severity=severity, every=every)
+    return ms.watch(name, sql[statement], params=params, severity=severity, every=every)
 
 
 async def _rows(conn: AsyncConn, statement: LiteralString, **params: Any) -> list[tuple[Any, ...]]:
