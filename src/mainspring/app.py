@@ -33,6 +33,7 @@ from mainspring.health.watch import Watch
 from mainspring.health.watch import declared as declared_watches
 from mainspring.job import DEFAULT_ORG
 from mainspring.limit import DeclaredLimit
+from mainspring.retry import Retry
 from mainspring.upkeep.maintenance import HEARTBEAT
 from mainspring.upkeep.maintenance import maintenance as housekeeping
 from mainspring.upkeep.watching import Watching
@@ -80,7 +81,8 @@ class App:
     `prepare` makes demo data, for `mainspring up` and in the scratch database of `mainspring simulate`: SQL, or
     functions that take a connection; run again, it changes nothing.
     `blocks` are ready-made parts, such as `mainspring.contrib.notify`: see `mainspring.declare.block`.
-    `watches` say what is wrong, as alerts that last: see `ms.watch` and `ms.watch_dead`.
+    `watches` say what is wrong, as alerts that last: see `ms.watch` and `ms.watch_dead`; `watch_retry` says when a run
+    of them that failed, such as by a lost connection, is tried again.
     `measures` are numbers of your own, shown beside the engine's metrics: see `ms.measure`.
     `routes` are pages of your own, which `mainspring serve` serves beside its own: Starlette's routes.
     `about` is what `mainspring up` says at its start: what to look at, and where, `{url}` being its address.
@@ -107,6 +109,7 @@ class App:
         routes: Sequence[Any] = (),
         about: str = "",
         watches: Sequence[Watch] = (),
+        watch_retry: Retry | None = None,
         measures: Sequence[Measure] = (),
     ) -> None:
         for block in blocks:
@@ -135,7 +138,9 @@ class App:
         if self.watches:
             name = registries[0].name if registries else self.registry.name
             org = DEFAULT_ORG if caller.org_id is None else caller.org_id
-            self.registry.include(Watching(name, self.watches, sql=Sql(schema), org=org, told=self.told))
+            self.registry.include(
+                Watching(name, self.watches, sql=Sql(schema), org=org, told=self.told, retry=watch_retry)
+            )
         for block in blocks:
             block.joined(self)
 

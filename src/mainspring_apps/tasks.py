@@ -7,7 +7,7 @@ in one process each have their own.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Required, TypedDict, TypeVar, Unpack
@@ -22,15 +22,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class SweepOptions(TypedDict, total=False):
-    """What may be said about a sweep, as `ms.Registry.sweep` takes it."""
+class SweepOptions(TypedDict, Generic[D], total=False):
+    """What may be said about a sweep, as `ms.Registry.sweep` takes it; a function of params is handed the value."""
 
     every: Required[timedelta]
     query: Required[str]
     job: Required[Callable[[Any], ms.NewJob]]
+    params: Mapping[str, Any] | Callable[[D], Mapping[str, Any]]
     by: str
     limit: int
     queue: str
+    retry: ms.Retry
+    timeout: timedelta
 
 
 class Declare(Protocol[D_co]):
@@ -73,9 +76,15 @@ class Tasks(Generic[D]):
         """Declare that a task runs by a rule of time, as `ms.Registry.schedule` does."""
         self._declared.append(lambda registry, _: registry.schedule(name, rule, task.name, **options))
 
-    def sweep(self, name: str, /, **options: Unpack[SweepOptions]) -> None:
+    def sweep(self, name: str, /, **options: Unpack[SweepOptions[D]]) -> None:
         """Declare what should have happened by now, as `ms.Registry.sweep` does."""
-        self._declared.append(lambda registry, _: registry.sweep(name, **options))
+
+        def declare(registry: ms.Registry, value: D) -> None:
+            params = options.get("params")
+            about: dict[str, Any] = {**options, "params": partial(params, value) if callable(params) else params}
+            registry.sweep(name, **about)
+
+        self._declared.append(declare)
 
     def bound(self, value: D) -> ms.Registry:
         """The registry of an application whose handlers are handed this value."""

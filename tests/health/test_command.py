@@ -78,7 +78,15 @@ def test_measures_are_listed_with_their_labels(run: Command) -> None:
     assert found[1] == {
         "measure": "cases_open", "kind": "gauge", "labels": {"kind": "lost"}, "value": 2.0, "error": None,
     }  # fmt: skip
-    assert 'column "nothing" does not exist' in found[2]["error"]
+    assert [(one["measure"], one["kind"], one["labels"], one["value"]) for one in found[2:-1]] == [
+        ("waits_bucket", "histogram", {"le": "1.0"}, 1.0),
+        ("waits_bucket", "histogram", {"le": "2.0"}, 2.0),
+        ("waits_bucket", "histogram", {"le": "+Inf"}, 3.0),
+        ("waits_count", "histogram", {}, 3.0),
+        ("waits_sum", "histogram", {}, 6.0),
+    ]
+    assert ["waits_bucket", "histogram", "le=+Inf", "3"] in lines
+    assert 'column "nothing" does not exist' in found[-1]["error"]
 
 
 def test_what_a_worker_process_shows_hears_of_the_applications_alerts(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from mainspring.testing import Harness
 from mainspring.web.backend import Backend
 
 ANYTHING: Any = "x"
+WRONG_BUCKETS: Any = ([2, 1], [1, 1], [-1], [1, inf], [nan], ["1"], range(51), ANYTHING)
 
 
 @pytest.fixture
@@ -82,6 +85,61 @@ def test_measures_are_shown_beside_the_engines_metrics_and_a_broken_one_only_cou
     assert scraped(Metrics(tasks, measures=reader))["cases"] == [({}, 3.0)]  # kept for a while
 
 
+def counted(app: ms.App) -> dict[tuple[str, ...], float]:
+    """What a scrape shows of histograms, by the name of each series and its labels."""
+    registry = CollectorRegistry()
+    registry.register(Metrics(measures=app.measured))
+    families = list(parse(generate_latest(registry).decode()))
+    assert all(family.type == "histogram" for family in families if family.name in ("waits", "none_yet"))
+    samples = [one for family in families for one in family.samples if one.name.startswith(("waits", "none_yet"))]
+    return {(one.name, *one.labels.values()): one.value for one in samples}
+
+
+def test_a_histogram_is_counted_by_the_database_and_what_is_at_a_bound_is_within_it(
+    mainspring: Harness, tasks: ms.Registry
+) -> None:
+    buckets: Any = {"kind": "histogram", "buckets": (1, 2.5, 10)}
+    app = ms.App(mainspring.dsn, tasks, measures=[
+        ms.measure("waits", "How long", "select kind, nullif(id, 99) from cases where id % 5 < 5 -- all;", **buckets),
+        ms.measure("none_yet", "Nothing", "select '7.5' where false;", **buckets),
+    ])  # fmt: skip
+    mainspring.conn.execute("insert into cases select 1, 'late' from generate_series(1, 5000)")
+    for number in (2, 10, 11, 99):
+        case(mainspring, number)
+    case(mainspring, 3, None)  # type: ignore[arg-type]  # a row whose label is null
+
+    found = counted(app)
+
+    def of(name: str, *labels: str) -> tuple[list[float], float, float]:
+        buckets = [found[f"{name}_bucket", *labels, bound] for bound in ("1.0", "2.5", "10.0", "+Inf")]
+        return buckets, found[f"{name}_count", *labels], found[f"{name}_sum", *labels]
+
+    assert of("waits", "late") == ([5000, 5001, 5002, 5003], 5003, 5023)
+    assert of("waits", "") == ([0, 0, 1, 1], 1, 3)
+    assert of("none_yet") == ([0, 0, 0, 0], 0, 0)
+    assert len(found) == 18
+
+    case(mainspring, 2)
+    later = counted(app)
+    assert all(later[series] >= value for series, value in found.items())  # as of a counter
+    assert later["waits_sum", "late"] == 5025
+
+
+@pytest.mark.parametrize(
+    ("sql", "text"),
+    [
+        ("select 'a' as le, 1", "column le: is the label of a histogram's buckets"),
+        ("select interval '1 s'", "cannot cast type interval to double precision"),
+        ("select n, n from generate_series(1, 251) n", "has more than 1000 series"),
+        ("select", "specified"),
+    ],
+)
+def test_a_histogram_that_cannot_be_read_says_why(mainspring: Harness, tasks: ms.Registry, sql: str, text: str) -> None:
+    about = ms.measure("waits", "How long", sql, kind="histogram", buckets=[60])
+    (found,) = ms.App(mainspring.dsn, tasks, measures=[about]).measured()
+    assert (text in (found.error or ""), found.histograms) == (True, ()), found.error
+
+
 def test_an_application_reads_its_own_measures(mainspring: Harness, tasks: ms.Registry) -> None:
     case(mainspring, 1)
     about = ms.measure("cases_open", "Open cases", "select kind, count(*) from cases group by 1")
@@ -118,8 +176,13 @@ def test_the_engines_names_are_the_engines() -> None:
         (lambda: ms.measure("mainspring_mine", "h", "q"), "is a name of the engine"),
         (lambda: ms.measure("my-number", "h", "q"), "measure my-number: is not a name of Prometheus"),
         (lambda: ms.measure("a:b", "h", "q"), "is not a name of Prometheus"),
-        (lambda: ms.measure("cases_total", "h", "q"), "a gauge's name does not end like"),
-        (lambda: ms.measure("cases", "h", "q", kind=ANYTHING), "kind: is not gauge or counter"),
+        (lambda: ms.measure("cases_total", "h", "q"), "gauge: its name does not end like"),
+        (lambda: ms.measure("waits_sum", "h", "q", kind="histogram", buckets=[1]), "histogram: its name does not end"),
+        (lambda: ms.measure("waits", "h", "q", kind="histogram"), "buckets: are what a histogram has"),
+        (lambda: ms.measure("waits", "h", "q", buckets=[1]), "buckets: are what a histogram has"),
+        *((partial(ms.measure, "waits", "h", "q", kind="histogram", buckets=wrong), "buckets: are not up to 50 rising")
+          for wrong in WRONG_BUCKETS),
+        (lambda: ms.measure("cases", "h", "q", kind=ANYTHING), "kind: is not gauge, counter or histogram"),
         (lambda: ms.measure("cases", " ", "q"), "help: says nothing"),
         (lambda: ms.measure("cases", "h", ""), "sql: is not a query"),
         (lambda: ms.App(None, measures=[ms.measure("a", "h", "q"), ms.measure("a_total", "h", "q", kind="counter")]),

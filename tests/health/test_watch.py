@@ -15,6 +15,9 @@ from mainspring.testing import Harness
 ANYTHING: Any = lambda conn: []  # noqa: E731 (what no type checker lets through)
 LATE = "select 'case ' || id, note from cases where kind = 'late' and due_at <= {schema}.now()"
 
+ASKS = "select 'case ' || id from cases where due_at < now() - %(days)s * interval '1 day'"
+ANY: Any = 1
+
 
 async def lost(conn: psycopg.AsyncConnection[Any]) -> list[tuple[Any, ...]]:
     cursor = await conn.execute("select 'case ' || id, note, org from cases where kind = 'lost'")
@@ -135,6 +138,103 @@ class TestBroken:
         assert [a.subject for a in mainspring.client.alerts.list(name="watch-broken", open=False)] == ["no-table"]
 
 
+class TestParams:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "lost"}
+
+    @pytest.fixture
+    def watches(self, settings: dict[str, Any]) -> list[ms.Watch]:
+        of_kind = "select 'case ' || id, '100%%' from cases where kind = %(kind)s"
+        return [
+            ms.watch("given", f"{of_kind} and due_at <= {{schema}}.now() - %(age)s", params={
+                "kind": "it's late", "age": timedelta(minutes=2), "unused": 1,
+            }),
+            ms.watch("asked", of_kind, params=lambda: settings),
+            ms.watch("none", "select '100%%', '%s' from cases where kind like 'lo%' and id % 2 = 1"),
+        ]  # fmt: skip
+
+    def test_values_are_bound_by_the_driver_and_a_function_is_asked_each_time(
+        self, mainspring: Harness, settings: dict[str, Any]
+    ) -> None:
+        case(mainspring, 1, "it's late")
+        case(mainspring, 2, "lost")
+
+        mainspring.advance(minutes=1)
+        assert opened(mainspring) == [("asked", "case 2", 1)]
+
+        settings["kind"] = "it's late"
+        mainspring.advance(minutes=1)
+        assert opened(mainspring) == [("asked", "case 1", 1), ("given", "case 1", 1)]
+        assert {alert.text for alert in mainspring.client.alerts.list()} == {"100%"}
+
+    def test_without_them_a_percent_sign_is_the_querys_own(self, mainspring: Harness) -> None:
+        case(mainspring, 3, "lost")
+        mainspring.advance(minutes=1)
+        (alert,) = mainspring.client.alerts.list(name="none")
+        assert (alert.subject, alert.text) == ("100%%", "%s")
+
+    @pytest.mark.parametrize(
+        ("wrong", "text"),
+        [
+            ({"kinds": 1}, "ValidationError: params: kind: is missing (did you mean 'kinds'?)"),
+            ({"kind": {"a": 1}}, "ValidationError: params: kind: is a dict, which is no value of a column"),
+            ({"kind": object()}, "ValueError: params: kind: cannot adapt type 'object'"),
+            ({"kind": "a\0b"}, "ValueError: params: kind: PostgreSQL text fields cannot contain NUL"),
+        ],
+    )
+    def test_what_a_function_answers_wrongly_is_an_alert_that_names_the_field(
+        self, mainspring: Harness, settings: dict[str, Any], wrong: dict[str, Any], text: str
+    ) -> None:
+        settings.clear()
+        settings.update(wrong)
+        mainspring.advance(minutes=1)
+        (alert,) = mainspring.client.alerts.list()
+        assert (alert.name, alert.subject) == ("watch-broken", "asked")
+        assert alert.text.startswith(text)
+
+
+class TestTimeout:
+    @pytest.fixture
+    def watches(self) -> list[ms.Watch]:
+        async def slow(conn: psycopg.AsyncConnection[Any]) -> list[Any]:
+            for _ in range(100):
+                await conn.execute("select pg_sleep(0.05)")
+            return []
+
+        moment = timedelta(milliseconds=100)
+        return [
+            ms.watch("slow-query", "select 'a' from pg_sleep(60)", timeout=moment),
+            ms.watch("slow-function", slow, timeout=moment),
+            ms.watch("patient", "select 'a' from pg_sleep(0.2)"),
+            ms.watch("usual", "select current_setting('statement_timeout')"),
+            ms.watch("short", "select current_setting('statement_timeout')", timeout=moment),
+        ]
+
+    def test_what_takes_too_long_is_broken_and_the_next_has_its_own_time(self, mainspring: Harness) -> None:
+        mainspring.advance(minutes=1)
+
+        texts = {alert.subject: alert.text for alert in mainspring.client.alerts.list(name="watch-broken")}
+        assert texts == {
+            "slow-query": "QueryCanceled: canceling statement due to statement timeout",
+            "slow-function": "TimeoutError: it has not answered within 100 ms",
+        }
+        found = [alert[:2] for alert in opened(mainspring) if alert[0] != "watch-broken"]
+        assert found == [("patient", "a"), ("short", "100ms"), ("usual", "10s")]
+
+
+def test_a_run_has_time_for_all_its_watches_and_is_tried_again_as_the_application_says() -> None:
+    def task(*watches: ms.Watch, **options: Any) -> ms.Task[..., Any]:
+        return ms.App(None, ms.Registry("shop"), watches=watches, **options).registry.get("shop.watch")
+
+    often, minute = ms.fixed(seconds=1, attempts=9), timedelta(minutes=1)
+    few = task(ms.watch("late", LATE), watch_retry=often)
+    assert (few.timeout, few.retry) == (timedelta(minutes=5), often)
+    hourly = [ms.watch(f"hourly-{n}", LATE, timeout=minute, every=timedelta(hours=1)) for n in range(10)]
+    many = task(ms.watch("late", LATE), *hourly)
+    assert (many.timeout, many.retry) == (timedelta(minutes=11), ms.exponential())
+
+
 class TestBounds:
     @pytest.fixture
     def watches(self) -> list[ms.Watch]:
@@ -236,12 +336,22 @@ def test_applications_without_watches_have_no_schedule_for_them() -> None:
         (lambda: ms.watch("late", ANYTHING), "watch late: condition: is neither a query nor an async function"),
         (lambda: ms.watch("late", LATE, severity=ANYTHING), "watch late: severity: is not critical or warning"),
         (lambda: ms.watch("late", LATE, every=timedelta(days=2)), "watch late: every: is not whole seconds"),
+        (lambda: ms.watch("late", LATE, timeout=timedelta(0)), "watch late: timeout: is not from 1 ms to 1 minute"),
+        (lambda: ms.watch("late", LATE, timeout=timedelta(hours=1)), "watch late: timeout: is not from 1 ms"),
+        (lambda: ms.watch("late", lost, params={}), "watch late: params: are of a query; a function binds its own"),
+        (lambda: ms.watch("late", ASKS, params={"day": 1}),
+         "watch late: params: days: is missing (did you mean 'day'?)"),
+        (lambda: ms.watch("late", ASKS, params={"days": {1}}), "watch late: params: days: is a set, which is no value"),
+        (lambda: ms.watch("late", ASKS, params=ANY), "watch late: params: is neither a mapping nor a function"),
+        (lambda: ms.watch("late", f"{ASKS} and id % 2 = 1", params=dict),
+         "watch late: params: the query has a % that is not of %(name)s: write %%"),
+        (lambda: ms.watch("late", "select %s", params={}), "watch late: params: the query has a % that"),
         (lambda: ms.watch_dead("dead"), "watch dead: needs a task or a queue"),
         (lambda: ms.watch_dead("dead", ""), "watch dead: is empty: it takes tasks"),
         (lambda: ms.App(None, watches=[ms.watch("a", "q"), ms.watch("a", "q")]), "watch a: is declared twice"),
         (lambda: ms.App(None, watches=[ANYTHING]), "is not made by watch or watch_dead"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_are_told_at_the_declaration(declare: Any, text: str) -> None:
     with pytest.raises(ms.DeclarationError) as caught:
         declare()

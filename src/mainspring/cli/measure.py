@@ -10,7 +10,7 @@ from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 
 if TYPE_CHECKING:
-    from mainspring.health.measure import Measure
+    from mainspring.health.measure import MeasureKind
 
 app = App(name="measure", help="See an application's own numbers.", help_format="plaintext")
 
@@ -30,20 +30,17 @@ def list_measures(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
 
     app = connection.needed_application()
     found = Measures(connection.address(app), app.measures, connection.schema_of(app))()
-    rows: list[tuple[Measure, dict[str, str], float | None, str | None]] = [
-        (one.measure, dict(zip(one.labels, values, strict=True)), value, None)
-        for one in found
-        for values, value in one.series
+    rows: list[tuple[str, MeasureKind, dict[str, str], float | None, str | None]] = [
+        (name, one.measure.kind, labels, value, None) for one in found for name, labels, value in one.samples()
     ]
-    rows += [(one.measure, {}, None, one.error) for one in found if one.error is not None]
+    rows += [(one.measure.name, one.measure.kind, {}, None, one.error) for one in found if one.error is not None]
     if connection.json:
         return output.as_json([
-            {"measure": measure.name, "kind": measure.kind, "labels": labels, "value": value, "error": error}
-            for measure, labels, value, error in rows
+            dict(zip(("measure", "kind", "labels", "value", "error"), row, strict=True)) for row in rows
         ])  # fmt: skip
     cells = (
-        (measure.name, measure.kind, " ".join(f"{k}={v}" for k, v in labels.items()), _number(value), error)
-        for measure, labels, value, error in rows
+        (name, kind, " ".join(f"{k}={v}" for k, v in labels.items()), _number(value), error)
+        for name, kind, labels, value, error in rows
     )
     return output.table(COLUMNS, cells, "The application declares no measure, or none has a value.")
 

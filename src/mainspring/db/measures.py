@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
@@ -16,13 +17,30 @@ from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.wire.connect import Connection, options
 from mainspring.db.wire.sql import bounded
 from mainspring.errors import MainspringError
-from mainspring.health.measure import MOST_SERIES, Measure, Measured, series
+from mainspring.health.measure import Measure, Measured, series
 from mainspring.health.trouble import Trouble
 from mainspring.text.sanitize import sanitize
 
 log = logging.getLogger("mainspring.metrics")
 
 MEASURE_GUARD = "set transaction read only; set local statement_timeout = '2 s'"
+#: So many rows, and one more, is none.
+COLUMNS_ONLY = -1
+#: A histogram's observations are counted where they are: (labels…, [sum, at most each bound …, all]) travels.
+COUNTED = """
+select {labels} array[coalesce(sum(observed), 0), {upto} count(observed)]::float8[]
+from (
+{sql}
+) asked ({labels} value) cross join lateral (select value::float8) observation (observed)
+group by ({groups})"""
+
+
+def counted(measure: Measure, labels: int) -> str:
+    """The query that counts the observations of a histogram, whose columns before the last are so many labels."""
+    names = [f"label_{number}" for number in range(labels)]
+    upto = "".join(f"count(*) filter (where observed <= {bound!r}), " for bound in measure.buckets)
+    sql, listed = measure.sql.strip().rstrip(";"), "".join(f"{name}, " for name in names)
+    return COUNTED.format(labels=listed, upto=upto, sql=sql, groups=", ".join(names))
 
 
 class Measures:
@@ -63,13 +81,16 @@ class Measures:
             with conn.transaction():
                 conn.execute(MEASURE_GUARD)
                 cursor = psycopg.Cursor(conn, row_factory=tuple_row)
-                cursor.execute(bounded(measure.sql, self._schema, MOST_SERIES))
-                rows, columns = cursor.fetchall(), [column.name for column in cursor.description or ()]
-            found = series(measure, columns, rows)
+                histogram = measure.kind == "histogram"
+                cursor.execute(bounded(measure.sql, self._schema, COLUMNS_ONLY if histogram else measure.most_rows))
+                columns = [column.name for column in cursor.description or ()]
+                if histogram:
+                    cursor.execute(bounded(counted(measure, len(columns) - 1), self._schema, measure.most_rows))
+                found = series(measure, columns, cursor.fetchall())
         except (psycopg.Error, ValueError, TypeError) as error:
             return self._broken(measure, error)
         self._troubles[measure.name].over()
-        return Measured(measure, found.labels, found.series, None, self._errors[measure.name])
+        return replace(found, errors=self._errors[measure.name])
 
     def _broken(self, measure: Measure, error: Exception) -> Measured:
         self._errors[measure.name] += 1

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
+from mainspring.category import CATEGORIES
 from mainspring.declare.context import Context, SyncContext
 from mainspring.declare.schedule import Schedule, ScheduleOptions
 from mainspring.declare.sweep import sweeper
-from mainspring.declare.task import Task, TaskOptions
+from mainspring.declare.task import TASK_TIMEOUT, Task, TaskOptions
 from mainspring.errors import DeclarationError, DuplicateTask, UnknownTask, ValidationError
 from mainspring.job import SYSTEM, NewJob
+from mainspring.retry import Retry
+from mainspring.text.params import QueryParams
 from mainspring.text.texts import did_you_mean
 from mainspring.when.rule import Rule
 from mainspring.when.rule import every as rule_every
@@ -98,9 +101,12 @@ class Registry:
         every: timedelta,
         query: str,
         job: Callable[[Any], NewJob],
+        params: QueryParams | None = None,
         by: str = "id",
         limit: int = 1000,
         queue: str = "q:maintenance",
+        retry: Retry = CATEGORIES["maintenance"].retry,
+        timeout: timedelta = TASK_TIMEOUT,
     ) -> Task[..., None]:
         """Declare what should have happened by now, and the job for each row of it that no timer covers.
 
@@ -109,12 +115,14 @@ class Registry:
             tasks.sweep(
                 "late-approvals",
                 every=timedelta(minutes=5),
-                query="select id from timesheet where status = 'pending' and approve_at <= %(now)s",
+                query="select id from timesheet where status = 'pending' and submitted_at <= %(now)s - %(wait)s",
+                params={"wait": timedelta(hours=4)},
                 job=lambda row: approve.job(timesheet_id=row.id).with_key(f"approve:{row.id}"),
             )
 
         A row is left alone while a job waits or runs under its key. Rows are read in pages of `limit`, in the order of
-        the column `by`, which is unique. It runs as a task of its name, in the organisation SYSTEM.
+        the column `by`, which is unique. `params` may be a function that is asked for each page; `%(now)s` is the
+        engine's. It runs as a task of its name, in the organisation SYSTEM: `retry` and `timeout` are those of a page.
         """
         task: Task[..., None] | None = None
 
@@ -126,8 +134,9 @@ class Registry:
             rule = rule_every(every)
         except ValidationError as error:
             raise DeclarationError(f"sweep {name}: every: {error}") from None
-        run = sweeper(name, query, job, by=by, limit=limit, following=following)
-        task = Task(run, app=self.name, name=name, category="maintenance", queue=queue)
+        given = {} if params is None else params
+        run = sweeper(name, query, job, params=given, by=by, limit=limit, following=following)
+        task = Task(run, app=self.name, name=name, category="maintenance", queue=queue, retry=retry, timeout=timeout)
         task.sweeps = True
         self._add([task])
         self.schedule(name, rule, task, org=SYSTEM, running="skip")

@@ -18,19 +18,29 @@ from mainspring.checks import check_number
 from mainspring.declare.context import Context
 from mainspring.errors import DeclarationError, ValidationError
 from mainspring.job import DEFAULT_ORG, SYSTEM, NewJob
+from mainspring.text.params import QueryParams, check_params, params_now
 from mainspring.text.texts import MAX_NAME, text_problem
 
 LARGEST_SWEEP_PAGE: Final = 1000
+#: What the engine gives each page: its time, the last row's place, and how many rows.
+SWEEP_PARAMS: Final = ("now", "after", "limit")
 
 #: Reads the rows after a bound: given the text of a page's query, or of the first one.
 PAGE_QUERY: Final = "select * from ({query}) swept {bound} order by {by} limit %(limit)s"
 
 
 def sweeper(
-    name: str, query: str, job: Callable[[Any], NewJob], *, by: str, limit: int, following: Callable[[Any], NewJob]
+    name: str,
+    query: str,
+    job: Callable[[Any], NewJob],
+    *,
+    params: QueryParams,
+    by: str,
+    limit: int,
+    following: Callable[[Any], NewJob],
 ) -> Callable[..., Any]:
     """The handler of a sweep's task; `following` makes the job of the page after a bound."""
-    _check(name, query, job, by, limit)
+    _check(name, query, job, params, by, limit)
     quoted = '"{}"'.format(by.replace('"', '""').replace("%", "%%"))
     query = query.strip().rstrip(";")
     first = PAGE_QUERY.format(query=query, bound="", by=quoted)
@@ -40,7 +50,7 @@ def sweeper(
         async with ctx.complete() as conn:
             text = first if after is None else later
             bounds = {"now": ctx.job.claimed_at, "after": after, "limit": limit}
-            cursor = await conn.execute(text.encode(), bounds)
+            cursor = await conn.execute(text.encode(), params_now(query, params, SWEEP_PARAMS) | bounds)
             columns = [column.name for column in cursor.description or ()]
             rows = [SimpleNamespace(**dict(zip(columns, row, strict=True))) for row in await cursor.fetchall()]
             await ctx.enqueue(*(_swept(name, job(row), ctx.job.org_id) for row in rows))
@@ -52,7 +62,7 @@ def sweeper(
     return sweep
 
 
-def _check(name: str, query: object, job: object, by: object, limit: object) -> None:
+def _check(name: str, query: object, job: object, params: object, by: object, limit: object) -> None:
     if problem := text_problem(name, MAX_NAME):
         raise DeclarationError(f"sweep: name: {problem}")
     if not isinstance(query, str) or not query.strip():
@@ -62,6 +72,7 @@ def _check(name: str, query: object, job: object, by: object, limit: object) -> 
     if not isinstance(by, str) or text_problem(by, 63):
         raise DeclarationError(f"sweep {name}: by: is not the name of a column")
     try:
+        check_params(query, params, SWEEP_PARAMS)
         check_number("limit", limit, 1, LARGEST_SWEEP_PAGE)
     except ValidationError as error:
         raise DeclarationError(f"sweep {name}: {error}") from None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mainspring.errors import DeclarationError, ValidationError
 from mainspring.health.alert import MAX_ALERT_TEXT, SEVERITIES, Severity, check_name
+from mainspring.text.params import QueryParams, check_params
 from mainspring.text.texts import MAX_NAME, MAX_QUEUE, text_problem
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ MOST_WATCH_ROWS: Final = 1000
 BROKEN_WATCH_ALERT: Final = "watch-broken"
 SHORTEST_WATCH_INTERVAL: Final = timedelta(seconds=1)
 LONGEST_WATCH_INTERVAL: Final = timedelta(days=1)
+#: What takes longer holds up the alerts of the others: it is a task, which opens its own.
+LONGEST_WATCH_TIMEOUT: Final = timedelta(minutes=1)
 
 #: (subject, text) or (subject, text, organisation) for each thing that is wrong now; a text may be None.
 WatchRow: TypeAlias = Sequence[Any]
@@ -41,15 +44,19 @@ class Watch:
     text: str
     every: timedelta
     close: bool
+    params: QueryParams | None
+    timeout: timedelta
 
 
 def watch(
     name: str,
     condition: Condition,
     *,
+    params: QueryParams | None = None,
     severity: Severity = "warning",
     text: str = "",
     every: timedelta = timedelta(minutes=1),
+    timeout: timedelta = timedelta(seconds=10),
     close: bool = True,
 ) -> Watch:
     """Declare what is wrong while a condition answers rows of (subject, text); each opens an alert, and closes it.
@@ -59,13 +66,15 @@ def watch(
         ms.watch(
             "expired-policy-active",
             "select 'policy ' || id, 'expired on ' || expires_on from policies"
-            " where status = 'active' and expires_on < {schema}.now()::date",
+            " where status = 'active' and expires_on < {schema}.now()::date - %(grace)s",
+            params={"grace": 3},
             severity="critical",
         )
 
-    A condition is one statement, without parameters; `{schema}` is the engine's schema. It reads only, has ten seconds,
-    and 1,000 rows of it are looked at. A row without a text has `text`; a third column names the organisation. It may
-    be an async function of a connection as well. With `close=False` a person closes what it opened.
+    A condition is one statement; `{schema}` is the engine's schema, and `params` are values for its `%(name)s`, or a
+    function that is asked for them each time. It reads only, has `timeout` to answer, and 1,000 rows of it are looked
+    at. A row without a text has `text`; a third column names the organisation. It may be an async function of a
+    connection as well. With `close=False` a person closes what it opened.
     """
     try:
         check_name(name)
@@ -76,8 +85,15 @@ def watch(
     if isinstance(condition, str):
         if not condition.strip():
             raise DeclarationError(f"watch {name}: condition: is not a query")
+        try:
+            if params is not None:
+                check_params(condition, params)
+        except ValidationError as error:
+            raise DeclarationError(f"watch {name}: {error}") from None
     elif not iscoroutinefunction(condition):
         raise DeclarationError(f"watch {name}: condition: is neither a query nor an async function of a connection")
+    elif params is not None:
+        raise DeclarationError(f"watch {name}: params: are of a query; a function binds its own")
     if severity not in SEVERITIES:
         raise DeclarationError(f"watch {name}: severity: is not critical or warning")
     if not isinstance(text, str) or len(text) > MAX_ALERT_TEXT:
@@ -88,7 +104,9 @@ def watch(
         or every.microseconds
     ):
         raise DeclarationError(f"watch {name}: every: is not whole seconds, from 1 second to 1 day")
-    return Watch(name, condition, severity, text, every, close)
+    if not isinstance(timeout, timedelta) or not timedelta(milliseconds=1) <= timeout <= LONGEST_WATCH_TIMEOUT:
+        raise DeclarationError(f"watch {name}: timeout: is not from 1 ms to 1 minute")
+    return Watch(name, condition, severity, text, every, close, params, timeout)
 
 
 def watch_dead(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from mainspring.health.measure import Measured
 
@@ -16,8 +16,15 @@ def measured(found: Sequence[Measured]) -> Iterable[Metric]:
         errors.add_metric((one.measure.name,), one.errors)
         if one.error is not None:
             continue
-        kind = CounterMetricFamily if one.measure.kind == "counter" else GaugeMetricFamily
-        family = kind(one.measure.name, one.measure.help, labels=one.labels)
+        about = one.measure
+        if about.kind == "histogram":
+            histogram = HistogramMetricFamily(about.name, about.help, labels=one.labels)
+            for values, buckets, total in one.histograms:
+                histogram.add_metric(values, buckets, total)
+            yield histogram
+            continue
+        kind = CounterMetricFamily if about.kind == "counter" else GaugeMetricFamily
+        family = kind(about.name, about.help, labels=one.labels)
         for values, value in one.series:
             family.add_metric(values, value)
         yield family

@@ -7,12 +7,16 @@ each interval that watches have: whatever is due is asked in one run, and what i
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
-from psycopg import AsyncConnection, AsyncCursor
+from psycopg import AsyncConnection, AsyncCursor, Error
 from psycopg.rows import tuple_row
+from psycopg.sql import Literal
 
+from mainspring.category import CATEGORIES
 from mainspring.db import alerts
 from mainspring.db.alerts import Found
 from mainspring.db.maintenance import begin, end
@@ -20,35 +24,58 @@ from mainspring.db.wire.run import async_psycopg_door, run_async
 from mainspring.db.wire.sql import Sql, bounded
 from mainspring.declare.context import Context
 from mainspring.declare.registry import ENGINE_REGISTRY, Registry
-from mainspring.declare.task import Task
+from mainspring.declare.task import TASK_TIMEOUT, Task
 from mainspring.events import Event, Observer, tell
 from mainspring.health.alert import MAX_ALERT_TEXT, AlertRow, check_subject
 from mainspring.health.watch import BROKEN_WATCH_ALERT, MOST_WATCH_ROWS, Watch, WatchRow
 from mainspring.job import SYSTEM
+from mainspring.retry import Retry
+from mainspring.text.params import params_now
 from mainspring.text.sanitize import sanitize
+from mainspring.text.span import span
 from mainspring.when.rule import every as rule_every
 
-#: A condition only reads, and must answer soon: its alerts and those of the others wait for it.
-WATCH_GUARD = "set local transaction_read_only = on; set local statement_timeout = '10 s'"
-#: A function that has not answered after so many seconds has failed.
-WATCH_PATIENCE_S = 30.0
+#: A condition only reads.
+WATCH_GUARD = "set local transaction_read_only = on"
+#: And it must answer soon: its alerts and those of the others wait for it.
+WATCH_TIMEOUT = "select set_config('statement_timeout', %s, true)"
+#: What a run needs beside its conditions: to write what they found.
+WATCH_MARGIN = timedelta(minutes=1)
 
 
 class Watching(Registry):
     """The task that watches, and its schedules. `told` are the observers that hear of alerts, once they are committed.
 
-    Rows that name no organisation are of `org`.
+    Rows that name no organisation are of `org`. `retry` is for a run that fails: a watch that fails is an alert.
     """
 
-    def __init__(self, name: str, watches: Sequence[Watch], *, sql: Sql, org: str, told: Sequence[Observer]) -> None:
+    def __init__(
+        self,
+        name: str,
+        watches: Sequence[Watch],
+        *,
+        sql: Sql,
+        org: str,
+        told: Sequence[Observer],
+        retry: Retry | None = None,
+    ) -> None:
         super().__init__(name)
         self._watches, self._sql, self._org, self._told = tuple(watches), sql, org, told
         # The engine's own in that nobody authorizes it, but the application's schedule: it fires in tests as well.
+        lengths = defaultdict[float, timedelta](lambda: WATCH_MARGIN)  # of a run whose conditions take all their time
+        for one in watches:
+            lengths[one.every.total_seconds()] += one.timeout
         watch: Task[..., Any] = Task(
-            self._watch, app=ENGINE_REGISTRY, name=f"{name}.watch", category="maintenance", encrypt=False
+            self._watch,
+            app=ENGINE_REGISTRY,
+            name=f"{name}.watch",
+            category="maintenance",
+            retry=retry or CATEGORIES["maintenance"].retry,
+            timeout=max(TASK_TIMEOUT, *lengths.values()),
+            encrypt=False,
         )
         self._add([watch])
-        for seconds in sorted({one.every.total_seconds() for one in watches}):
+        for seconds in sorted(lengths):
             rule, place = rule_every(seconds=seconds), f"{watch.name}.{seconds:.0f}s"
             about: dict[str, Any] = {"payload": {"every": int(seconds)}, "org": SYSTEM}
             self.schedule(place, rule, watch, running="skip", catch_up="skip", **about)
@@ -104,11 +131,24 @@ class Watching(Registry):
 
 
 async def _rows(conn: AsyncConnection[Any], one: Watch, schema: str) -> list[WatchRow]:
+    await conn.execute(WATCH_TIMEOUT, [f"{one.timeout / timedelta(milliseconds=1):.0f}"])
     if isinstance(one.condition, str):
-        cursor = await AsyncCursor(conn, row_factory=tuple_row).execute(bounded(one.condition, schema, MOST_WATCH_ROWS))
+        params = None if one.params is None else params_now(one.condition, one.params)
+        for name, value in (params or {}).items():
+            try:
+                Literal(value).as_bytes(conn)
+            except Error as error:  # the driver would not say which
+                raise ValueError(f"params: {name}: {error}") from None
+        query = bounded(one.condition, schema, MOST_WATCH_ROWS)
+        cursor = await AsyncCursor(conn, row_factory=tuple_row).execute(query, params)
         return list(await cursor.fetchall())
-    async with asyncio.timeout(WATCH_PATIENCE_S):
-        return list(await one.condition(conn))
+    try:
+        async with asyncio.timeout(one.timeout.total_seconds()) as limit:
+            return list(await one.condition(conn))
+    except TimeoutError:
+        if limit.expired():
+            raise TimeoutError(f"it has not answered within {span(one.timeout)}") from None
+        raise
 
 
 def _found(one: Watch, rows: Iterable[WatchRow], org: str) -> list[Found]:

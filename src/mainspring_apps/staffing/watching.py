@@ -71,12 +71,7 @@ def asked(
     **params: Any,
 ) -> ms.Watch:  # fmt: skip
     """A watch whose statement answers (subject, text) with these parameters."""
-    text = sql[statement]
-
-    async def found(conn: AsyncConn) -> Wrong:
-        return await _rows(conn, text, **params)
-
-    return ms.watch(name, found, severity=severity, every=every)
+    return ms.watch(name, sql[statement], params=params, severity=severity, every=every)
 
 
 async def _rows(conn: AsyncConn, statement: LiteralString, **params: Any) -> list[tuple[Any, ...]]:
@@ -148,9 +143,10 @@ MEASURES: Final = (
     ),
     ms.measure(
         "staffing_resolution_to_payment_seconds",
-        "Payments after a resolution that came within so many seconds of it, as a histogram's buckets",
+        "How long a resolution waited for its payment",
         sql["measure_resolution_to_payment"],
-        kind="counter",
+        kind="histogram",
+        buckets=(60, 300, 3600, 21_600, 86_400),
     ),
     ms.measure("staffing_releases", "Bookings that the hard cutoff has ended", sql["measure_releases"], kind="counter"),
     ms.measure(

@@ -19,8 +19,8 @@ THREE = {"retry_payment", "put_together", "match"}
 
 
 def of_ours(town: Town) -> dict[str, object]:
-    """The retry policy of each task of the marketplace; sweeps, which come again by themselves, are the engine's."""
-    found = {task.name: task.retry for task in town.desk.app.registry if not task.sweeps}
+    """The retry policy of each task of the marketplace."""
+    found = {task.name: task.retry for task in town.desk.app.registry}
     return {name: retry for name, retry in found.items() if not name.startswith("mainspring.")}
 
 

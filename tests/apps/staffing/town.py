@@ -297,7 +297,9 @@ class Town:
         """What a watch finds now: (subject, text) of each alert that it opens or keeps open."""
         (one,) = [one for one in watches(self.desk) if one.name == name]
         if isinstance(one.condition, str):
-            return [row[:2] for row in self.rows(one.condition.replace("{schema}", "mainspring"))]
+            params = one.params() if callable(one.params) else one.params
+            query = one.condition.replace("{schema}", "mainspring").encode()
+            return [row[:2] for row in self.conn.execute(query, params)]
         return asyncio.run(self._asked(one.condition))
 
     async def _asked(self, condition: Callable[..., Any]) -> list[tuple[str, str]]:

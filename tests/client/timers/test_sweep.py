@@ -206,6 +206,46 @@ def test_a_page_that_fails_enqueues_nothing_and_is_tried_again(
     assert statuses(mainspring) == {1: "swept", 2: "swept"}
 
 
+def test_params_are_bound_and_a_function_is_asked_for_each_page(
+    mainspring: Harness, tasks: ms.Registry, approve: Any, late: Callable[..., None]
+) -> None:
+    late(1, 2, 3)
+    late(4, hours=-3)
+    waits = iter([timedelta(hours=2)] * 2 + [timedelta(0)] * 5)
+    task = tasks.sweep(
+        "by-settings", every=timedelta(hours=1), limit=1,
+        query="select id, '%%' as sign from sheet where status = %(status)s and approve_at <= %(now)s - %(wait)s",
+        params=lambda: {"status": "pending", "wait": next(waits)},
+        job=lambda row: approve.job(sheet_id=row.id, note=row.sign).with_key(f"approve:{row.id}"),
+    )  # fmt: skip
+
+    swept(mainspring, task)
+
+    assert [(job.payload["sheet_id"], job.payload["note"]) for job in jobs(mainspring)] == [(4, "%")]
+    swept(mainspring, task)
+    assert sorted(job.payload["sheet_id"] for job in jobs(mainspring)) == [1, 2, 3, 4]
+    assert list(waits) == []  # a page for each row, and the empty one behind them
+
+
+def test_a_page_is_tried_again_and_stopped_as_the_sweep_says(
+    mainspring: Harness, tasks: ms.Registry, approve: Any
+) -> None:
+    def params() -> dict[str, Any]:
+        raise ZeroDivisionError
+
+    task = tasks.sweep(
+        "impatient", every=timedelta(hours=1), query=QUERY, job=lambda row: approve.job(sheet_id=row.id),
+        retry=ms.fixed(seconds=7, attempts=2), timeout=timedelta(seconds=3), params=params,
+    )  # fmt: skip
+
+    first = mainspring.run_one(task.job().for_org("SYSTEM"), raise_errors=False)
+
+    assert (task.timeout, first.state, first.job.max_attempts) == (timedelta(seconds=3), "retrying", 2)
+    assert first.job.due_at == NOON + timedelta(seconds=7)
+    mainspring.advance(seconds=7, raise_errors=False)
+    assert mainspring.client.get(first.job.id).state == "dead"
+
+
 def test_a_sweep_that_finds_something_says_so(
     mainspring: Harness, tasks: ms.Registry, sweep: Any, late: Callable[..., None]
 ) -> None:
@@ -248,6 +288,8 @@ def test_it_runs_by_its_schedule(
         ({"every": timedelta(0)}, "every"), ({"query": " "}, "query"), ({"query": None}, "query"),
         ({"job": "approve"}, "job"), ({"by": ""}, "by"), ({"by": "a\0b"}, "by"), ({"limit": 0}, "limit"),
         ({"limit": 1001}, "limit"), ({"every": timedelta(microseconds=1)}, "every"),
+        ({"params": 7}, "params"), ({"params": {"now": 7}}, "params: now"), ({"params": {"x": {}}}, "params: x"),
+        ({"query": "select %(wait)s"}, "params: wait"), ({"query": "select %s"}, "params"),
     ],
 )  # fmt: skip
 def test_a_wrong_declaration_is_refused_at_once(tasks: ms.Registry, wrong: dict[str, Any], field: str) -> None:

@@ -86,9 +86,12 @@ def watch_over(desk: Desk, conn: Conn, dispute_id: int, booking_id: int, filed_a
 tasks.sweep(
     "overdue-disputes",
     every=timedelta(hours=1),
-    query=store.sql["overdue_disputes"].replace("%(timeout)s", f"'{DISPUTE_TIMEOUT.total_seconds():.0f} s'"),
+    query=store.sql["overdue_disputes"],
+    params={"timeout": DISPUTE_TIMEOUT},
     job=lambda row: timeout_of(row.id, row.booking_id, row.dispute_filed_at).with_key(
         timers.key(timers.DISPUTE_TIMEOUT_TIMER, row.id), "keep"
     ),
     limit=SCAN,
+    retry=RETRY,
+    timeout=TIMEOUT,
 )

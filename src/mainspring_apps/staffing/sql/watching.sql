@@ -127,16 +127,13 @@ where p.status in ('Failed', 'Canceled') group by 1
 select n.channel, count(*) from staffing.notification_log n where n.kind = 'action_required' group by 1
 
 -- name: measure_resolution_to_payment
--- The buckets of a histogram: from the last resolution before a payment after it was begun, until its money came.
-select b.le, count(p.seconds) filter (where p.seconds <= b.le::float)
-from (values ('60'), ('300'), ('3600'), ('21600'), ('86400'), ('+Inf')) b (le) left join (
-  select extract(epoch from p.received_at - greatest(
-    (select max(d.dispute_resolved_at) from staffing.disputes d
-     where d.booking_id = p.booking_id and d.dispute_resolved_at <= p.created_at),
-    (select max(i.closed_at) from staffing.incident_reports i
-     where i.booking_id = p.booking_id and i.closed_at <= p.created_at))) as seconds
-  from staffing.pending_payments p where p.source = 'retry' and p.received_at is not null) p on true
-group by 1
+-- From the last resolution before a payment after it was begun, until its money came.
+select extract(epoch from p.received_at - greatest(
+  (select max(d.dispute_resolved_at) from staffing.disputes d
+   where d.booking_id = p.booking_id and d.dispute_resolved_at <= p.created_at),
+  (select max(i.closed_at) from staffing.incident_reports i
+   where i.booking_id = p.booking_id and i.closed_at <= p.created_at)))
+from staffing.pending_payments p where p.source = 'retry' and p.received_at is not null
 
 -- name: measure_releases
 select count(*) from {schema}.audit a where a.event = 'staffing.booking_released'

@@ -52,6 +52,8 @@ tasks.sweep(
     query=store.sql["overdue_approvals"],
     job=_overdue,
     limit=settings.SCAN,
+    retry=settings.RETRY,
+    timeout=settings.TIMEOUT,
 )
 
 
