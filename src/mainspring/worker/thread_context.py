@@ -31,6 +31,7 @@ from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.base_context import PAUSES, BaseContext
 from mainspring.worker.block import inside_db, refuse_inside_db
+from mainspring.worker.commit import tell_commit
 from mainspring.worker.job_seam import SyncJobSeam
 from mainspring.worker.resources import Resources
 from mainspring.worker.steps import inside, kept, read, refuse_inside_step, type_of, written
@@ -174,6 +175,8 @@ class ThreadContext(BaseContext, SyncContext):
             with unavailable():
                 refuse_stale(conn)
                 self._learn(run(psycopg_door(conn), steps.fence(self._sql, self._worker, self.job)))
+            tell_commit(self.job, "before", ends_job=False)
+        tell_commit(self.job, "after", ends_job=False)
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection[Any]]:
@@ -198,6 +201,8 @@ class ThreadContext(BaseContext, SyncContext):
                         run(psycopg_door(conn), report)
                     with unavailable():
                         conn.execute(self._sql["complete_one"], self._ending())
+                    tell_commit(self.job, "before", ends_job=True)
+                tell_commit(self.job, "after", ends_job=True)
                 self._attempt.settled = True
         finally:
             self._attempt.committing = self._in_transaction = False
