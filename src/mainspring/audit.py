@@ -30,8 +30,8 @@ Problem = Literal["changed", "missing", "added", "seal changed", "seal missing",
 class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One event, as the view `mainspring.trail` shows it.
 
-    `actor_id` is who asked for the job, `by` who acted. The events of a job happened in the order of `place`. `id` is
-    null where the job itself proves the event.
+    `actor_id` is who asked for the job, `by` who acted, `subject` what it is about, such as `booking 17`. The events of
+    a job happened in the order of `place`. `id` is null where the job itself proves the event.
     """
 
     id: int | None
@@ -48,6 +48,7 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     request_id: str
     correlation_id: str
+    subject: str | None
     detail: dict[str, Any]
 
 

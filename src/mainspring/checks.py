@@ -18,6 +18,7 @@ from mainspring.errors import ValidationError
 from mainspring.job import ActorType, NewJob
 from mainspring.retry import MAX_ATTEMPTS
 from mainspring.text.document import check_payload
+from mainspring.text.sanitize import sanitize
 from mainspring.text.texts import MAX_KEY, MAX_NAME, MAX_QUEUE, did_you_mean, text_problem
 
 LOWEST_PRIORITY: Final = 3
@@ -66,6 +67,16 @@ def check_envelope(job: NewJob) -> None:
         _check_text("strand", job.strand, MAX_NAME)
     if job.mode is not None or job.reset or job.unless_live:
         _check_mode(job)
+
+
+def check_subject(subject: object) -> str:
+    """What an event, a message or an alert is about, as it is stored: by this text people find it.
+
+    >>> check_subject("booking 17")
+    'booking 17'
+    """
+    _check_text("subject", subject, MAX_NAME)
+    return sanitize(str(subject))
 
 
 # Jobs of one task, and jobs of one request, repeat these values: they are remembered, refusals are not.

@@ -142,7 +142,7 @@ def test_organisations_have_alerts_of_their_own(mainspring: Harness) -> None:
         ("globex", None), ("acme", "ada"),
     ]  # fmt: skip
     (event,) = mainspring.client.audit.events(event="alert.closed")
-    assert (event.org_id, event.by, event.detail["alert"], event.detail["subject"], event.detail["reason"]) == (
+    assert (event.org_id, event.by, event.detail["alert"], event.subject, event.detail["reason"]) == (
         "acme", "ada", NEEDS, "booking 1", "the customer called, password=***",
     )  # fmt: skip
 

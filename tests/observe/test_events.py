@@ -32,6 +32,7 @@ from mainspring.events import (
     WorkerStopped,
     WorkerStopping,
 )
+from mainspring.testing import Commit, at_commits
 from mainspring.worker.context import JobContext
 from mainspring.worker.leases import Renewer
 
@@ -219,14 +220,14 @@ async def test_what_had_committed_when_its_answer_was_lost_is_told_as_what_it_wa
 
 
 async def test_a_transaction_that_committed_though_its_handler_saw_an_error_counts_as_the_success_that_it_was(
-    stage: Theatre, tasks: Registry, monkeypatch: pytest.MonkeyPatch
+    stage: Theatre, tasks: Registry
 ) -> None:
-    end, lost = JobContext._end, list[int]()
+    lost = list[Commit]()
 
-    async def deaf(self: JobContext, conn: Any) -> None:
-        await end(self, conn)
-        lost.append(1)
-        raise psycopg.OperationalError("the answer was lost")
+    def deaf(commit: Commit) -> None:
+        if commit.when == "after":
+            lost.append(commit)
+            raise psycopg.OperationalError("the answer was lost")
 
     @tasks.task(retry=AT_ONCE)
     async def work(ctx: Context) -> None:
@@ -236,11 +237,11 @@ async def test_a_transaction_that_committed_though_its_handler_saw_an_error_coun
     @tasks.task
     async def follow() -> None: ...
 
-    monkeypatch.setattr(JobContext, "_end", deaf)
     job = await stage.enqueue(work.job())
-    worker = await stage.drain(tasks)
+    with at_commits(deaf):
+        worker = await stage.drain(tasks)
 
-    assert lost == [1]
+    assert [commit.job.id for commit in lost] == [job]
     assert stage.heard.names(job) == ["job.started", "job.succeeded"]
     assert len(stage.heard.of(JobEnqueued)) == 1
     assert (worker.counts["succeeded"], worker.counts["stale"]) == (2, 0)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = App(name="audit", help="See who did what, and check that nobody changed it.", help_format="plaintext")
 
-COLUMNS = ("AT", "EVENT", "ORG", "BY", "JOB", "TASK", "ATTEMPT", "ID", "DETAIL")
+COLUMNS = ("AT", "EVENT", "ORG", "BY", "JOB", "TASK", "ATTEMPT", "SUBJECT", "ID", "DETAIL")
 GLANCE = 200  # characters of what an event brings along
 EXIT_BROKEN_SEAL = 1  # the exit code when something is not as it was sealed
 
@@ -28,6 +28,7 @@ def list_events(
     *,
     job: UUID | None = None,
     event: str | None = None,
+    subject: str | None = None,
     org: str | None = None,
     actor: str | None = None,
     since: datetime | None = None,
@@ -43,6 +44,7 @@ def list_events(
     Args:
         job: Everything that happened to this job.
         event: Only events of this name, such as job.replayed.
+        subject: Only events about this, such as "booking 17".
         org: Only events of this organisation; SYSTEM is the engine's own.
         actor: Only what this person or program did or asked for.
         since: Only events from this instant on, such as 2030-01-31T08:00:00Z.
@@ -51,7 +53,7 @@ def list_events(
         limit: At most so many, up to 1000.
         connection: The database, and who acts.
     """
-    filters: dict[str, Any] = {"actor": actor, "since": since, "until": until, "before": before}
+    filters: dict[str, Any] = {"subject": subject, "actor": actor, "since": since, "until": until, "before": before}
     with connection.client() as client:
         if job is None:
             found = client.audit.events(org=org, event=event, limit=limit, **filters)
@@ -128,7 +130,7 @@ def _progress(org: str, seals: int, rows: int) -> None:
 
 def _row(event: AuditEvent) -> tuple[Any, ...]:
     job = event.job_id, event.task, event.attempt
-    return event.at, event.event, event.org_id, event.by, *job, event.id, _detail(event.detail)
+    return event.at, event.event, event.org_id, event.by, *job, event.subject, event.id, _detail(event.detail)
 
 
 def _detail(detail: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = App(name="notification", help="See what was sent to whom, and send again.", help_format="plaintext")
 
-COLUMNS = ("ID", "CREATED", "STATUS", "CHANNEL", "TEMPLATE", "RECIPIENT", "ATTEMPTS", "SENT", "WHY")
+COLUMNS = ("ID", "CREATED", "STATUS", "CHANNEL", "TEMPLATE", "RECIPIENT", "SUBJECT", "ATTEMPTS", "SENT", "WHY")
 RATES = ("TEMPLATE", "CHANNEL", "SENT", "FAILED", "SKIPPED", "OPEN", "RATE")
 
 
@@ -30,6 +30,7 @@ def list_notifications(
     channel: Literal["email", "sms", "push", "in_app"] | None = None,
     template: str | None = None,
     recipient: str | None = None,
+    subject: str | None = None,
     org: str | None = None,
     limit: int = 50,
     connection: ConnectionOptions = UNSAID_CONNECTION,
@@ -44,6 +45,7 @@ def list_notifications(
         channel: Only on this channel.
         template: Only of this template.
         recipient: Only to this recipient.
+        subject: Only about this, such as "booking 17".
         org: Only of this organisation.
         limit: At most so many.
         connection: The database.
@@ -51,7 +53,8 @@ def list_notifications(
     from mainspring.db import notify
 
     with connection.client() as client:
-        only: dict[str, Any] = {"status": status, "channel": channel, "template": template, "recipient": recipient}
+        only: dict[str, Any] = {"status": status, "channel": channel, "template": template}
+        only |= {"recipient": recipient, "subject": subject}
         dialogue = notify.listing(client.seam.sql, client.seam.who(org), limit=limit, **only)
         found, now = client.seam.run(dialogue), client.now()
     if connection.json:
@@ -138,8 +141,8 @@ def _one(client: Client, id: UUID, org: str | None) -> Logged:
 
 def _row(row: Logged) -> tuple[object, ...]:
     return (
-        row.id, row.created_at, row.status, row.channel, row.template, row.recipient_id, row.attempts, row.sent_at,
-        row.reason or row.error,
+        row.id, row.created_at, row.status, row.channel, row.template, row.recipient_id, row.subject, row.attempts,
+        row.sent_at, row.reason or row.error,
     )  # fmt: skip
 
 

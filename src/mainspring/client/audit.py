@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from mainspring.audit import AuditEvent, TrailHead, Verified, written_event
+from mainspring.checks import check_subject
 from mainspring.client.colour import Async, Sync, Verbs, Work, verb
 from mainspring.db import audit
 
@@ -17,11 +18,20 @@ class AuditVerbs(Verbs):
 
     @verb
     def record(
-        self, event: str, detail: Mapping[str, Any] | None = None, *, org: str | None = None, conn: Any = None
+        self,
+        event: str,
+        detail: Mapping[str, Any] | None = None,
+        *,
+        subject: str | None = None,
+        org: str | None = None,
+        conn: Any = None,
     ) -> Work[int]:
-        """Write an event of your domain, such as `billing.frozen`, in the caller's name; inside a handler by SYSTEM."""
-        text = written_event(event, detail or {})
-        return self.seam.ask(audit.record(self.seam.sql, event, text, self.seam.acting(org)), conn)
+        """Write an event of your domain, such as `billing.frozen`, in the caller's name; inside a handler by SYSTEM.
+
+        `subject` is what it is about, such as `booking 17`: `events(subject="booking 17")` finds all of them.
+        """
+        text, about = written_event(event, detail or {}), None if subject is None else check_subject(subject)
+        return self.seam.ask(audit.record(self.seam.sql, event, text, self.seam.acting(org), subject=about), conn)
 
     @verb
     def trail(
@@ -36,6 +46,7 @@ class AuditVerbs(Verbs):
         *,
         org: str | None = None,
         event: str | None = None,
+        subject: str | None = None,
         actor: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -47,7 +58,8 @@ class AuditVerbs(Verbs):
 
         That a job was enqueued, started or succeeded is not stored while the job itself proves it: see `trail`.
         """
-        filters: dict[str, Any] = {"event": event, "actor": actor, "since": since, "until": until, "before": before}
+        filters: dict[str, Any] = {"event": event, "subject": subject, "actor": actor, "since": since, "until": until}
+        filters["before"] = before
         return self.seam.ask(audit.listing(self.seam.sql, org=self.seam.who(org).org_id, limit=limit, **filters), conn)
 
     @verb

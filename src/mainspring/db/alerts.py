@@ -11,7 +11,7 @@ from mainspring.db.jobs import Who, check_limit, check_texts, why
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, scalar
 from mainspring.events import Alert
-from mainspring.health.alert import RUNBOOK, AlertRow, Severity, Wrong, check_name, check_subject
+from mainspring.health.alert import RUNBOOK, AlertRow, Severity, Wrong, alert_subject, check_name
 from mainspring.health.watch import BROKEN_WATCH_ALERT
 from mainspring.job import DEFAULT_ORG
 from mainspring.text.texts import MAX_NAME
@@ -55,7 +55,7 @@ def close_alert(
     params: dict[str, str | int | None] = {
         "org": DEFAULT_ORG if who.org_id is None else who.org_id,
         "name": check_name(name),
-        "subject": check_subject(subject),
+        "subject": alert_subject(subject),
         "actor_type": who.actor_type,
         "actor_id": who.actor_id,
         "reason": why(reason),

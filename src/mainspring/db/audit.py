@@ -64,6 +64,7 @@ def listing(
     *,
     org: str | None = None,
     event: str | None = None,
+    subject: str | None = None,
     actor: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
@@ -72,10 +73,10 @@ def listing(
 ) -> Dialogue[list[AuditEvent]]:
     """Stored events by filter, newest first; `before` continues after the last one seen."""
     check_limit(limit, 1000)
-    check_texts(MAX_NAME, org=org, actor=actor)
+    check_texts(MAX_NAME, org=org, subject=subject, actor=actor)
     check_texts(MAX_EVENT, event=event)
-    params: dict[str, str | int | None] = {"org": org, "event": event, "actor": actor, "limit": limit, "before": before}
-    params |= {"since": _instant("since", since), "until": _instant("until", until)}
+    params: dict[str, str | int | None] = {"org": org, "event": event, "subject": subject, "actor": actor}
+    params |= {"limit": limit, "before": before, "since": _instant("since", since), "until": _instant("until", until)}
     found: list[AuditEvent] = yield from ask(Statement(sql["list_audit"], params, _events))
     return found
 
@@ -86,7 +87,9 @@ def _instant(field: str, at: datetime | None) -> str | None:
     return at.astimezone(UTC).isoformat() if at else None
 
 
-def record(sql: Sql, event: str, detail: str, caller: Caller, *, attempt: int | None = None) -> Dialogue[int]:
+def record(
+    sql: Sql, event: str, detail: str, caller: Caller, *, subject: str | None = None, attempt: int | None = None
+) -> Dialogue[int]:
     """Write a business event that is checked already. What a job changes is changed by SYSTEM."""
     of_job = caller.parent_id is not None
     params: dict[str, str | int | None] = {
@@ -100,6 +103,7 @@ def record(sql: Sql, event: str, detail: str, caller: Caller, *, attempt: int | 
         "actor_id": SYSTEM if of_job or caller.actor_id is None else caller.actor_id,
         "request_id": caller.request_id,
         "correlation_id": caller.correlation_id,
+        "subject": subject,
     }
     check_texts(MAX_NAME, request_id=caller.request_id, correlation_id=caller.correlation_id)
     check_texts(MAX_NAME, org=caller.org_id, actor_id=caller.actor_id)

@@ -38,6 +38,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     template: str
     class_: Class = msgspec.field(name="class")
     necessary: bool
+    subject: str | None = None  # what it is about, besides its recipient
     data: msgspec.Raw
     payload_hash: str
     bucket: datetime | None = None  # None: now
@@ -99,6 +100,7 @@ class Logged(msgspec.Struct, frozen=True, kw_only=True):
     class_: Class = msgspec.field(name="class")
     critical: bool
     necessary: bool
+    subject: str | None
     title: str | None
     text: str | None
     status: NotificationStatus
@@ -285,11 +287,12 @@ def listing(
     channel: str | None = None,
     template: str | None = None,
     recipient: str | None = None,
+    subject: str | None = None,
     limit: int = 50,
 ) -> Dialogue[list[Logged]]:
     """Notifications by filter, newest first."""
     check_limit(limit, 1000)
-    check_texts(MAX_NAME, template=template, recipient=recipient)
+    check_texts(MAX_NAME, template=template, recipient=recipient, subject=subject)
     for field, value, known in (
         ("status", status, get_args(NotificationStatus)),
         ("channel", channel, get_args(Channel)),
@@ -297,7 +300,7 @@ def listing(
         if value is not None and value not in known:
             raise ValidationError(f"{field}: is not one of {', '.join(known)}", field=field)
     params: Params = {"org": who.org_id, "id": None if id is None else str(check_id(id, "id")), "limit": limit}
-    params |= {"status": status, "channel": channel, "template": template, "recipient": recipient}
+    params |= {"status": status, "channel": channel, "template": template, "recipient": recipient, "subject": subject}
     return (
         yield from ask(Statement(sql["list_notifications"], params, lambda rows: [_logged(row[0]) for row in rows]))
     )

@@ -61,10 +61,11 @@ class _AnyContext(ABC):
         """Whether somebody asked for the job to stop."""
 
     @abstractmethod
-    def audit(self, event: str, **detail: object) -> None:
+    def audit(self, event: str, *, subject: str | None = None, **detail: object) -> None:
         """Put an event of your domain, such as `billing.frozen`, on the audit trail, by SYSTEM, with the job's success.
 
         In a block it commits with the rows that it reports; elsewhere it is not written if the attempt fails.
+        `subject` is what it is about, such as `booking 17`: `client.audit.events(subject="booking 17")` finds it.
         """
 
     def check(self) -> None:

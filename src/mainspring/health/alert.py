@@ -11,9 +11,10 @@ from uuid import UUID
 import msgspec
 
 from mainspring.audit import written_detail
+from mainspring.checks import check_subject
 from mainspring.errors import ValidationError
 from mainspring.text.sanitize import sanitize
-from mainspring.text.texts import MAX_NAME, text_problem
+from mainspring.text.texts import text_problem
 
 #: Critical: somebody should look now. Warning: somebody should look today.
 Severity: TypeAlias = Literal["critical", "warning"]
@@ -75,7 +76,7 @@ def wrong(
         raise ValidationError("severity: is not critical or warning", field="severity")
     written = written_detail(detail or {})
     return Wrong(
-        name=check_name(name), subject=check_subject(subject), text=sanitize(text, MAX_ALERT_TEXT),
+        name=check_name(name), subject=alert_subject(subject), text=sanitize(text, MAX_ALERT_TEXT),
         severity=severity, detail=written,  # type: ignore[arg-type]  # it is one of the two
     )  # fmt: skip
 
@@ -94,10 +95,6 @@ def check_name(name: object) -> str:
     return name
 
 
-def check_subject(subject: object) -> str:
+def alert_subject(subject: object) -> str:
     """What an alert is about, as it is stored; it may be empty."""
-    if subject == "":
-        return ""
-    if problem := text_problem(subject, MAX_NAME):
-        raise ValidationError(f"subject: {problem}", field="subject")
-    return sanitize(str(subject))
+    return "" if subject == "" else check_subject(subject)

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from mainspring.virtual.databases import Database, DatabaseServer, install
     from mainspring.virtual.ran import Crash, Drained, Ran
     from mainspring.virtual.visitor import Visitor
+    from mainspring.worker.commit import Commit, at_commits
 else:
     _HOMES = {
         "Clock": "mainspring.virtual.clock",
+        "Commit": "mainspring.worker.commit",
         "Crash": "mainspring.virtual.ran",
         "Database": "mainspring.virtual.databases",
         "DatabaseServer": "mainspring.virtual.databases",
@@ -27,6 +29,7 @@ else:
         "Ran": "mainspring.virtual.ran",
         "Visitor": "mainspring.virtual.visitor",
         "adrain": "mainspring.testing.guest",
+        "at_commits": "mainspring.worker.commit",
         "drain": "mainspring.testing.guest",
         "install": "mainspring.virtual.databases",
     }
@@ -39,6 +42,7 @@ else:
 
 __all__ = [
     "Clock",
+    "Commit",
     "Crash",
     "Database",
     "DatabaseServer",
@@ -48,6 +52,7 @@ __all__ = [
     "Ran",
     "Visitor",
     "adrain",
+    "at_commits",
     "drain",
     "install",
 ]

@@ -26,7 +26,7 @@ from mainspring.declare.context import Context
 from mainspring.declare.registry import ENGINE_REGISTRY, Registry
 from mainspring.declare.task import TASK_TIMEOUT, Task
 from mainspring.events import Event, Observer, tell
-from mainspring.health.alert import MAX_ALERT_TEXT, AlertRow, check_subject
+from mainspring.health.alert import MAX_ALERT_TEXT, AlertRow, alert_subject
 from mainspring.health.watch import BROKEN_WATCH_ALERT, MOST_WATCH_ROWS, Watch, WatchRow
 from mainspring.job import SYSTEM
 from mainspring.retry import Retry
@@ -159,7 +159,7 @@ def _found(one: Watch, rows: Iterable[WatchRow], org: str) -> list[Found]:
             raise ValueError("a row is not (subject, text) or (subject, text, organisation)")
         subject, text, place = (*row, None, None)[:3]
         where = org if place is None else str(place)
-        about = check_subject("" if subject is None else str(subject))
+        about = alert_subject("" if subject is None else str(subject))
         said = sanitize(one.text if text is None else str(text), MAX_ALERT_TEXT)
         found.setdefault((where, about), Found(where, about, said, one.severity))
     return list(found.values())

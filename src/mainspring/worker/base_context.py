@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.audit import written_event
+from mainspring.checks import check_subject
 from mainspring.cipher import OrgKeys, Seal
 from mainspring.db import audit, batches, completion, jobs, steps
 from mainspring.db.batches import Together, jobs_of, org_of
@@ -69,7 +70,7 @@ class BaseContext:
 
     _memory: Memory | None = None  # made by the first step
     _serial = 0  # of the last report
-    _notes: tuple[tuple[str, str], ...] = ()  # events of the domain, for the audit trail
+    _notes: tuple[tuple[str, str, str | None], ...] = ()  # events of the domain, for the audit trail
     _completing = False  # in the block that ends the job
     _elsewhere: Literal["asked", "done"] | None = None  # the job was completed in a transaction of the handler's own
     _each = False  # a list is gone through
@@ -205,11 +206,12 @@ class BaseContext:
     def _parents_shown(self, parents: Sequence[Job], keys: OrgKeys) -> list[Job]:
         return [job if key_in(job) is None else readable_job(job, keys) for job in parents]
 
-    def audit(self, event: str, **detail: object) -> None:
+    def audit(self, event: str, *, subject: str | None = None, **detail: object) -> None:
         """See Context."""
         self._refuse_if_settled()
         refuse_inside_step("ctx.audit()")
-        self._notes += ((event, written_event(event, detail)),)
+        about = None if subject is None else check_subject(subject)
+        self._notes += ((event, written_event(event, detail), about),)
 
     @property
     def completed_elsewhere(self) -> bool:
@@ -278,8 +280,8 @@ class BaseContext:
 
     def _write_notes(self) -> Dialogue[None]:
         caller = of_job(self.job)
-        for event, detail in self._notes:
-            yield from audit.record(self._sql, event, detail, caller, attempt=self.job.attempt)
+        for event, detail, subject in self._notes:
+            yield from audit.record(self._sql, event, detail, caller, subject=subject, attempt=self.job.attempt)
 
     def _refuse_if_settled(self) -> None:
         if self._attempt.why == "lost":

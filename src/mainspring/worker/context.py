@@ -32,6 +32,7 @@ from mainspring.together.batch import Batch
 from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.base_context import LAST_REPORT, OPEN_SESSION_PAUSES, BaseContext
+from mainspring.worker.commit import tell_commit
 from mainspring.worker.job_seam import AsyncJobSeam
 from mainspring.worker.resources import KEEP_PAUSES, Resources
 from mainspring.worker.steps import inside, kept, read, type_of, written
@@ -224,7 +225,9 @@ class JobContext(BaseContext, Context):
                 with unavailable():
                     refuse_stale(conn)
                     self._learn(await run_async(async_psycopg_door(conn), self._write_middle()))
+                    tell_commit(self.job, "before", ends_job=False)
                     await conn.command("commit")
+                    tell_commit(self.job, "after", ends_job=False)
         finally:
             await self._transactions.give(conn)
 
@@ -249,7 +252,9 @@ class JobContext(BaseContext, Context):
                         await run_async(async_psycopg_door(conn), self._write_notes())
                     if (report := self._last_report()) is not None:
                         await run_async(async_psycopg_door(conn), report)
+                    tell_commit(self.job, "before", ends_job=True)
                     await self._end(conn)
+                    tell_commit(self.job, "after", ends_job=True)
             self._attempt.settled = True
         finally:
             self._attempt.committing = self._completing = False

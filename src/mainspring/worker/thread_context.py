@@ -31,6 +31,7 @@ from mainspring.together.batch import Batch
 from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.base_context import OPEN_SESSION_PAUSES, BaseContext
+from mainspring.worker.commit import tell_commit
 from mainspring.worker.job_seam import SyncJobSeam
 from mainspring.worker.resources import KEEP_PAUSES, Resources
 from mainspring.worker.steps import inside, kept, read, type_of, written
@@ -189,6 +190,8 @@ class ThreadContext(BaseContext, SyncContext):
             with unavailable():
                 refuse_stale(conn)
                 self._learn(run(psycopg_door(conn), self._write_middle()))
+            tell_commit(self.job, "before", ends_job=False)
+        tell_commit(self.job, "after", ends_job=False)
 
     @contextmanager
     def _complete(self, result: object = None) -> Iterator[Connection[Any]]:
@@ -212,6 +215,8 @@ class ThreadContext(BaseContext, SyncContext):
                         run(psycopg_door(conn), report)
                     with unavailable():
                         conn.execute(self._sql["complete_one"], self._ending())
+                    tell_commit(self.job, "before", ends_job=True)
+                tell_commit(self.job, "after", ends_job=True)
                 self._attempt.settled = True
         finally:
             self._attempt.committing = self._completing = False

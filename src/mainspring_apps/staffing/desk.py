@@ -74,13 +74,24 @@ class Desk:
         """Ask for a message: one for each person and channel, once for what it is about and its occurrence.
 
         `about` names the row that it is about, besides what the text needs: the same again at the same occurrence is
-        the same message, however often a job runs (STAFF-14.09).
+        the same message, however often a job runs (STAFF-14.09). With a `booking_id` it is part of the booking's story.
         """
         people = [str(user) for user in dict.fromkeys(to)]
         if not people:
             log.warning("nobody to tell: %s", kind, extra={"kind": kind})
             return
-        self.notify.send(people, kind, about, by=self.client, conn=conn, event_at=occurrence, channels=channels, at=at)
+        subject = booking_subject(about["booking_id"]) if "booking_id" in about else None
+        self.notify.send(
+            people,
+            kind,
+            about,
+            by=self.client,
+            conn=conn,
+            subject=subject,
+            event_at=occurrence,
+            channels=channels,
+            at=at,
+        )
 
     def record(
         self,
@@ -95,18 +106,21 @@ class Desk:
         before: Any = None,
         after: Any = None,
     ) -> None:
-        """Write an act on a business row to the audit trail: by SYSTEM in a job, else by whoever is `acting`."""
+        """Write an act on a business row to the audit trail: by SYSTEM in a job, else by whoever is `acting`.
+
+        An act on something that belongs to a booking is part of the booking's story.
+        """
         detail = {
             "entity": entity,
             "entity_id": entity_id,
-            "booking_id": entity_id if entity == "booking" else booking_id,
             "reason": reason,
             "dispute_id": dispute_id,
             "before": before,
             "after": after,
         }
         known = {name: value for name, value in detail.items() if value is not None}
-        self.client.audit.record(f"staffing.{action}", known, conn=conn)
+        subject = f"{entity} {entity_id}" if booking_id is None else booking_subject(booking_id)
+        self.client.audit.record(f"staffing.{action}", known, subject=subject, conn=conn)
 
     def alert(self, conn: Conn, name: str, subject: str, text: str, *, critical: bool = False, **detail: Any) -> None:
         """Open an alert for the operations team, with the transaction; while it is open it only counts."""
@@ -123,6 +137,11 @@ class Desk:
         for name in ("client", "_pool"):
             if name in vars(self):
                 vars(self).pop(name).close()
+
+
+def booking_subject(booking_id: int) -> str:
+    """What acts, messages and alerts about a booking are found by."""
+    return f"booking {booking_id}"
 
 
 @contextmanager

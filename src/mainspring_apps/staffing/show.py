@@ -11,7 +11,7 @@ import msgspec
 import mainspring as ms
 from mainspring.contrib.money import Money
 from mainspring_apps.staffing import store, timers
-from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.desk import Desk, booking_subject
 from mainspring_apps.staffing.payments import escrow
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.store import Conn
@@ -144,7 +144,7 @@ def story(desk: Desk, conn: Conn, booking_id: int) -> Story:
     """What has happened to a booking, and what comes next."""
     booking = store.needed(conn, BookingView, "shown_booking", booking_id=booking_id)
     now = desk.now(conn)
-    happened = store.many(conn, _Happened, "what_happened", booking_id=booking_id, limit=MOST)
+    happened = store.many(conn, _Happened, "what_happened", subject=booking_subject(booking_id), limit=MOST)
     return Story(
         now=now,
         booking=booking,

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from psycopg.transaction import BaseTransaction
 from requests.adapters import HTTPAdapter
 from tests.apps.staffing.flows import Flow
 
@@ -36,10 +35,10 @@ import mainspring as ms
 from mainspring.contrib.notify.http import Http, _authorities
 from mainspring.contrib.notify.smtp import Smtp
 from mainspring.declare.caller import current_job
+from mainspring.testing import Commit, at_commits
 from mainspring.worker.schedules.fan_out import FanOut
 from mainspring.worker.schedules.firing import Firing
 from mainspring.worker.statements import ExchangeStatements
-from mainspring.worker.transactions import JobConnection
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.settings import Settings, TransferTiming
 
@@ -108,40 +107,31 @@ class Steps:
             if step == self._fatal:
                 os.kill(os.getpid(), signal.SIGKILL)
 
+    def commit(self, commit: Commit) -> None:
+        """A block of a job commits."""
+        self.reach(f"{commit.job.task}: {commit.when} commit")
+
     @contextmanager
     def around(self, what: str, who: str | None = None) -> Iterator[None]:
         """Something that happens or does not: by a job, or by whom it is said."""
         if who is None:
             job = current_job()
-            who = _part.get() if job is None else job.task
-        if who is None:  # of no consequence: heartbeats, looks
-            yield
-            return
+            if job is None:  # of no consequence
+                yield
+                return
+            who = job.task
         self.reach(f"{who}: before {what}")
         yield
         self.reach(f"{who}: after {what}")
 
 
-#: The part of the scheduler that works here.
-_part: ContextVar[str | None] = ContextVar("part", default=None)
+#: Whether this part of the scheduler has written something.
+_written: ContextVar[bool] = ContextVar("written", default=False)
 
 
 def plant(steps: Steps) -> None:
-    """Count steps, in a process of its own: what is patched here is patched for good."""
-    commit, command, send_turn = BaseTransaction._commit_gen, JobConnection.command, ExchangeStatements.send
-    send, ask, deliver = HTTPAdapter.send, Http.ask, Smtp._deliver
-
-    def commits(self: Any) -> Any:
-        if not self._outer_transaction:  # a savepoint
-            return (yield from commit(self))
-        with steps.around("commit"):
-            return (yield from commit(self))
-
-    async def commands(self: Any, text: str) -> None:
-        if not text.endswith("commit"):
-            return await command(self, text)
-        with steps.around("commit"):
-            return await command(self, text)
+    """Count steps besides commits, in a process of its own: what is patched here is patched for good."""
+    send_turn, send, ask, deliver = ExchangeStatements.send, HTTPAdapter.send, Http.ask, Smtp._deliver
 
     async def turns(self: Any, conn: Any, request: Any) -> Any:
         if not request.outcomes:
@@ -166,16 +156,17 @@ def plant(steps: Steps) -> None:
         doing, write = getattr(kind, whole), getattr(kind, writing)
 
         async def does(*args: Any) -> Any:
-            token = _part.set(None)
-            try:
-                return await doing(*args)
-            finally:
-                _part.reset(token)
+            _written.set(False)
+            done = await doing(*args)
+            if _written.get():
+                steps.reach(f"{name}: after commit")
+            return done
 
         async def writes(*args: Any) -> Any:
             written = await write(*args)
             if name != "fire" or any(plan.fires for plan in args[2]):  # else a schedule was only looked at
-                _part.set(name)
+                _written.set(True)
+                steps.reach(f"{name}: before commit")
             return written
 
         setattr(kind, whole, does)
@@ -184,7 +175,6 @@ def plant(steps: Steps) -> None:
     marked(Firing, "_fire", "_write", "fire")
     marked(FanOut, "page", "_page", "page")
     for kind, name, patch in (
-        (BaseTransaction, "_commit_gen", commits), (JobConnection, "command", commands),
         (ExchangeStatements, "send", turns), (HTTPAdapter, "send", sends), (Http, "ask", asks),
         (Smtp, "_deliver", delivers),
     ):  # fmt: skip
@@ -196,7 +186,8 @@ def work(dsn: str, timing: TransferTiming, fires: bool, steps: Steps) -> None:
     logging.disable(logging.ERROR)  # of what the dead have left
     plant(steps)
     app = Market(dsn=dsn, settings=Settings(transfer_timing=timing), maintenance=False, watches=())
-    asyncio.run(app.worker(replace(CONFIG, scheduler=fires)).drain())
+    with at_commits(steps.commit):
+        asyncio.run(app.worker(replace(CONFIG, scheduler=fires)).drain())
 
 
 def main() -> None:

@@ -119,7 +119,7 @@ ROWS: Final = {
           where a.event = 'staffing.resolve_dispute' and (a.detail ->> 'entity_id')::bigint = d.id)
         from staffing.disputes d order by d.id""",  # the first time: a legal hold stops the timer, too
     "moved ends": """
-        select distinct (a.detail ->> 'booking_id')::bigint from mainspring.audit a
+        select distinct split_part(a.subject, ' ', 2)::bigint from mainspring.audit a
         where a.event in ('staffing.change_scheduled_end', 'staffing.change_shift_end')""",
     "moved cutoffs": """
         select b.id, p.timezone, a.at from mainspring.audit a

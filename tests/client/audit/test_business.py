@@ -14,6 +14,8 @@ from tests.worker.stage import Stage
 import mainspring as ms
 from mainspring import AsyncClient, Client, ValidationError
 from mainspring.audit import MAX_DETAIL, written_event
+from mainspring.checks import check_subject
+from mainspring.db.wire.sql import Sql
 from mainspring.worker import Worker
 
 tasks = ms.Registry("audit_tests")
@@ -41,6 +43,17 @@ async def fail_after(ctx: ms.Context) -> None:
 async def record_by_client(ctx: ms.Context) -> None:
     async with ctx.complete() as conn:
         await CLIENTS[0].audit.record("subscription.frozen", conn=conn)
+
+
+@tasks.task
+async def confirm(ctx: ms.Context) -> None:
+    ctx.audit("booking.confirmed", subject="booking 17", price=3)
+
+
+@tasks.task
+def confirm_in_thread(ctx: ms.SyncContext) -> None:
+    with ctx.transaction():
+        ctx.audit("booking.confirmed", subject="booking 17", price=3)
 
 
 CLIENTS: list[AsyncClient] = []
@@ -117,6 +130,62 @@ def test_a_client_s_event_commits_with_the_caller_s_transaction(
     ]
 
 
+@pytest.mark.anyio
+async def test_what_jobs_clients_and_sql_write_about_a_thing_is_found_by_its_subject(
+    database: Database, sql: psycopg.Connection[TupleRow]
+) -> None:
+    with Client(database.dsn) as client:
+        client.enqueue_many([confirm.job(), confirm_in_thread.job()])
+        await Worker(database.dsn, tasks).drain()
+        client.audit.record("booking.paid", {"amount": 3}, subject="booking 17")
+        client.audit.record("booking.paid", subject="booking 18")
+        client.audit.record("booking.paid", subject="booking 17", org="other")
+        client.audit.record("booking.counted")
+        sql.execute("select mainspring.record_business('booking.ended', '{}', 'default', p_subject => 'booking 17')")
+
+        found = client.audit.events(subject="booking 17")
+        assert [(one.event, one.org_id, one.detail) for one in found] == [
+            ("booking.ended", "default", {}), ("booking.paid", "other", {}), ("booking.paid", "default", {"amount": 3}),
+            ("booking.confirmed", "default", {"price": 3}), ("booking.confirmed", "default", {"price": 3}),
+        ]  # fmt: skip
+        assert {one.subject for one in found} == {"booking 17"}
+        assert {one.task for one in found} == {None, "confirm", "confirm_in_thread"}
+        assert [one.id for one in client.audit.events(subject="booking 17", before=found[1].id, limit=1)] == [
+            found[2].id
+        ]
+        assert len(client.audit.events(subject="booking 17", org="other")) == 1
+        assert client.audit.events(event="booking.counted")[0].subject is None
+        assert client.audit.events(subject="booking 1") == []
+
+
+@pytest.mark.parametrize("subject", ["", " ", "a\nb", "x" * 201, 17])
+def test_an_unfit_subject_is_refused_by_its_name(sql: psycopg.Connection[TupleRow], subject: Any) -> None:
+    with pytest.raises(ValidationError) as caught:
+        check_subject(subject)
+    assert caught.value.field == "subject"
+    with pytest.raises(psycopg.Error) as refused:
+        sql.execute(
+            "select mainspring.record_business('a.b', '{}', 'acme', p_subject => %s)",
+            [subject if isinstance(subject, str) else ""],
+        )
+    assert (refused.value.sqlstate, refused.value.diag.message_detail) == ("MS001", "subject")
+
+
+@pytest.mark.mainspring_new
+def test_events_about_a_thing_are_found_by_an_index(sql: psycopg.Connection[TupleRow]) -> None:
+    sql.execute(
+        """insert into mainspring.audit (org_id, at, event, actor_type, actor_id, subject)
+           select 'acme', mainspring.now(), 'booking.paid', 'user', 'ada', 'booking ' || n % 500
+           from generate_series(1, 5000) n"""
+    )
+    sql.execute("analyze mainspring.audit")
+    names = ("event", "actor", "since", "until", "before")
+    for org in (None, "acme"):
+        about = dict.fromkeys(names) | {"org": org, "subject": "booking 17", "limit": 50}
+        ((plan,),) = sql.execute("explain (format json) " + Sql()["list_audit"], about).fetchall()
+        assert "'Index Name': 'audit_subject'" in str(plan), org
+
+
 @pytest.mark.parametrize(
     ("event", "detail", "field"),
     [
@@ -151,7 +220,9 @@ def test_secrets_do_not_reach_the_trail(database: Database, sql: psycopg.Connect
         client.audit.record(
             "card.added",
             {"api_key": "k-canary", "note": "password=canary", "list": [{"token": "canary"}, "sk_live_canary12345"]},
+            subject="card sk_live_canary12345",
         )
+        assert [event.subject for event in client.audit.events()] == ["card ***"]
     ((*_, detail),) = stored(sql)
     assert detail == {"api_key": "***", "note": "password=***", "list": [{"token": "***"}, "***"]}
 

@@ -34,13 +34,18 @@ def test_stored_events_are_listed_newest_first_by_filter_and_page(cli: Cli, engi
     def ids(*arguments: object) -> list[int]:
         return [event["id"] for event in cli("audit", "list", *arguments, "--json").json]
 
+    paid = "select mainspring.record_business('booking.paid', '{}', 'acme', p_subject => 'booking 17')"
+    ((about,),) = engine.rows(paid)
+    assert ids("--subject", "booking 17") == ids("--subject", "booking 17", "--org", "acme") == [about]
+    assert "booking 17" in cli("audit", "list", "--org", "acme").out
+
     paused = ids("--event", "queue.paused")
-    assert ids() == [*paused, other, second, first]
-    assert ids("--org", "acme") == [second, first]
-    assert ids("--org", "acme", "--limit", 1) == [second]
+    assert ids() == [about, *paused, other, second, first]
+    assert ids("--org", "acme") == [about, second, first]
+    assert ids("--org", "acme", "--limit", 1) == [about]
     assert ids("--before", second) == [first]
     assert ids("--actor", "ada") == paused
-    assert ids("--since", moment) == [*paused, other]
+    assert ids("--since", moment) == [about, *paused, other]
     assert ids("--until", moment) == [second, first]
     assert "since: is not a time with a time zone" in cli("audit", "list", "--since", "2026-01-01T00:00:00").err
     assert "job: is given together" in cli("audit", "list", "--job", "0" * 32, "--actor", "ada").err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 
 import pytest
@@ -10,6 +11,7 @@ from tests.databases import Database
 from tests.db.tenancy.town import Secured
 
 from mainspring import Client
+from mainspring.db.wire.sql import Sql
 
 
 def test_a_worker_s_login_cannot_stop_the_seals(database: Database) -> None:
@@ -34,3 +36,22 @@ def test_a_worker_s_login_cannot_stop_the_seals(database: Database) -> None:
                 assert worker.execute("select current_setting('mainspring.org', true)").fetchone() == ("",)
         with Client(secured.dsn("operator"), secured=True) as client:
             assert [found.findings for found in client.audit.verify(org="acme")] == [[]]
+
+
+@pytest.mark.mainspring_new
+def test_an_organisation_finds_its_own_events_about_a_thing_by_the_index(database: Database) -> None:
+    with database.connect() as owner:
+        owner.execute(
+            """insert into mainspring.audit (org_id, at, event, actor_type, actor_id, subject)
+               select (array['acme', 'globex'])[1 + n % 2], mainspring.now(), 'booking.paid', 'user', 'ada',
+                      'booking ' || n / 10
+               from generate_series(0, 4999) n"""
+        )
+        owner.execute("analyze mainspring.audit")
+    about = dict.fromkeys(("org", "event", "actor", "since", "until", "before"))
+    with closing(Secured(database)) as secured, secured.connect("api", "acme") as conn:
+        told = conn.execute(Sql()["list_audit"], {**about, "subject": "booking 17", "limit": 50}).fetchall()
+        assert [json.loads(text)["org_id"] for (text,) in told] == ["acme"] * 5
+        explain = "explain (format json) " + Sql()["list_audit"]
+        ((plan,),) = conn.execute(explain, {**about, "subject": "booking 17", "limit": 50}).fetchall()
+        assert "'Index Name': 'audit_subject'" in str(plan)

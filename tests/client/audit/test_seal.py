@@ -73,6 +73,7 @@ COLUMNS = {
     "actor_id": "'eve'",
     "request_id": "'r'",
     "correlation_id": "'c'",
+    "subject": "'booking 18'",
     "detail": "'{}'",
     "epoch": "7",
 }
@@ -94,6 +95,20 @@ def test_a_changed_row_is_found_and_named(engine: Engine, client: Client, forge:
 
     assert problems(check(client)) == [("changed", ids[1])]
     assert str(check(client).findings[0]) == f"acme: audit row {ids[1]} of seal 1 is changed"
+
+
+def test_a_row_that_is_said_to_be_about_something_else_is_found_and_named(
+    engine: Engine, client: Client, forge: Forge
+) -> None:
+    ids = [client.audit.record("booking.paid", subject=f"booking {n}", org="acme") for n in (17, 18)]
+    client.audit.seal()
+    assert check(client).findings == []
+
+    forge("update mainspring.audit set subject = 'booking 18' where id = %s", ids[0])
+    assert problems(check(client)) == [("changed", ids[0])]
+
+    forge("update mainspring.audit set subject = null where id = %s", ids[0])
+    assert problems(check(client)) == [("changed", ids[0])]
 
 
 def test_a_removed_row_is_found_and_named(engine: Engine, client: Client, forge: Forge) -> None:
@@ -215,7 +230,7 @@ def test_seals_depend_on_no_setting_of_a_session(engine: Engine, client: Client,
 def test_seals_are_the_same_on_the_oldest_server(database15: Database, engine: Engine) -> None:
     row = """select encode(mainspring.digest(row(
              'acme', 7, '2026-03-02 12:00:00.000001Z', 'invoice.paid', null, null, null, null, 'user', 'ada', 'r', 'c',
-             '{"b": 1.50, "aa": [null, "é"], "a": 1e3}', null)::mainspring.audit), 'hex')"""
+             'booking 17', '{"b": 1.50, "aa": [null, "é"], "a": 1e3}', null)::mainspring.audit), 'hex')"""
     with database15.connect() as old:
         assert old.execute(row.encode()).fetchall() == engine.rows(row)
 

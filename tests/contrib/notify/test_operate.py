@@ -18,6 +18,7 @@ import mainspring as ms
 from mainspring.cli import main
 from mainspring.config import Retention
 from mainspring.contrib.notify import Notify
+from mainspring.db.wire.sql import Sql
 from mainspring.errors import NotPermitted
 from mainspring.testing import Harness
 
@@ -56,6 +57,46 @@ def test_list_filters_and_show_says_everything(
     assert "provider id   smtp-1" in capsys.readouterr().out
     assert main(["notification", "show", str(uuid4())]) != 0
     assert "there is no notification" in capsys.readouterr().err
+
+
+def test_messages_about_a_thing_are_found_by_its_subject(
+    mainspring: Harness, notify: Notify, mail: Recording, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, subject in (("Ana", "booking 17"), ("Bob", "booking 18"), ("Eve", None)):
+        notify.send("ana", "greeting", {"name": name}, by=mainspring.client, subject=subject)
+    notify.send("ana", "greeting", {"name": "Ana"}, by=mainspring.client, subject="booking 19")  # the same message
+    mainspring.drain()
+
+    (row,) = cli(capsys, "list", "--subject", "booking 17")
+    assert (row["subject"], row["text"], row["title"]) == ("booking 17", "Hello Ana!", "Hello")
+    assert cli(capsys, "list", "--subject", "booking 19") == []
+    assert [row["subject"] for row in cli(capsys, "list")] == [None, "booking 18", "booking 17"]
+    assert main(["notification", "list"]) == 0
+    assert "SUBJECT" in (shown := capsys.readouterr().out)
+    assert "booking 17" in shown
+
+    cli(capsys, "resend", row["id"], "--reason", "she lost it")
+    (event,) = mainspring.client.audit.events(subject="booking 17")
+    assert event.event == "notification.resent"
+    with pytest.raises(ms.ValidationError, match="subject: "):
+        notify.send("ana", "greeting", {"name": "Ana"}, by=mainspring.client, subject=" ")
+
+
+@pytest.mark.mainspring_new
+def test_messages_about_a_thing_are_found_by_an_index(mainspring: Harness) -> None:
+    mainspring.conn.execute(
+        """insert into mainspring.notification (org_id, id, recipient_id, channel, template, class, necessary, subject,
+                                                data, payload_hash, bucket, due_at, status, sent_at, job_id, created_at)
+           select 'default', gen_random_uuid(), 'ana', 'email', 'greeting', 'normal', false, 'booking ' || n % 500,
+                  '{}', n, t.now, t.now, 'sent', t.now, gen_random_uuid(), t.now
+           from generate_series(1, 5000) n, (select mainspring.now()) t (now)"""
+    )
+    mainspring.conn.execute("analyze mainspring.notification")
+    names = ("id", "status", "channel", "template", "recipient")
+    for org in (None, "default"):
+        about = dict.fromkeys(names) | {"org": org, "subject": "booking 17", "limit": 50}
+        ((plan,),) = mainspring.conn.execute("explain (format json) " + Sql()["list_notifications"], about).fetchall()
+        assert "'Index Name': 'notification_subject'" in str(plan), org
 
 
 def test_rates_are_shown(mainspring: Harness, sent: UUID, capsys: pytest.CaptureFixture[str]) -> None:

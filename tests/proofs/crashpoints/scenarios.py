@@ -14,7 +14,7 @@ from mainspring.contrib.notify.smtp import Smtp
 from mainspring.contrib.notify.twilio import Twilio
 from mainspring.contrib.stripe import Money, Stripe
 from mainspring.contrib.webhooks import Policy, Transport, Webhooks
-from mainspring.worker.context import JobContext
+from mainspring.testing import Commit, at_commits
 
 RECORD = "insert into movement (key, id) values (%s, %s)"
 CONFIG = ms.WorkerConfig(concurrency=1, exchanges=1, wakeups=False, poll_interval=timedelta(milliseconds=20))
@@ -41,6 +41,11 @@ class Points:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _recorded(commit: Commit) -> None:
+    if commit.ends_job and commit.when == "after":
+        Points.reach("after the record")
+
+
 class Play:
     """One application."""
 
@@ -53,17 +58,11 @@ class Play:
     def plant(self, point: str | None) -> None:
         """Die at a point; the record and the job's success are one commit, behind which a worker can die too."""
         Points.planted = point
-        end = JobContext._end
-
-        async def ended(self: JobContext, conn: Any) -> None:
-            await end(self, conn)
-            Points.reach("after the record")
-
-        JobContext._end = ended  # type: ignore[method-assign] # in a process of its own
 
     async def drain(self) -> None:
         """Work until nothing is due."""
-        await self.app.worker(CONFIG).drain()
+        with at_commits(_recorded):
+            await self.app.worker(CONFIG).drain()
 
 
 class Payment(Play):

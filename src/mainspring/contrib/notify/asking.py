@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 import msgspec
 from msgspec.structs import replace
 
-from mainspring.checks import check_instant
+from mainspring.checks import check_instant, check_subject
 from mainspring.client.colour import Work
 from mainspring.client.seam import Seam
 from mainspring.contrib.by import By, HandlerSeam, SyncBy, seam_of
@@ -69,6 +69,7 @@ class NotifyOptions(Where, total=False):
     at: datetime | None  # None: as soon as may be; else no sooner
     event_at: datetime | None  # None: when that happened which the message tells
     fallback: str | None  # None; who receives it where `to` is None, or unknown in our own table of recipients
+    subject: str | None  # None; what it is about, such as `booking 17`; a mail's subject line is the template's title
     zone: str | None  # None; where it is said, instants in the data become dates there
     best_effort: bool  # False; True: what is refused is logged, and your transaction goes on
     necessary: bool  # False; True: neither opt-out nor quiet hours count
@@ -80,6 +81,7 @@ class NotifyRequest:
 
     setup: Setup
     template: Template
+    subject: str | None
     data: msgspec.Raw
     to: Sequence[str]
     fallback: str | None
@@ -143,6 +145,7 @@ class NotifyRequest:
             template=self.template.name,
             class_=self.template.class_,
             necessary=self.necessary,
+            subject=self.subject,
             fallback=self.fallback if self.best_effort and self.setup.recipients is None else None,
             data=self.data,
             payload_hash=stable_hash(self.data),
@@ -166,7 +169,7 @@ def prepared(setup: Setup, to: To, template: str, data: Mapping[str, Any] | None
         raise ValidationError(
             f"{name}: cannot be said here{did_you_mean(name, NotifyOptions.__annotations__)}", field=name
         )
-    said, at, fallback = setup.template(template), how.get("at"), how.get("fallback")
+    said, at, fallback, subject = setup.template(template), how.get("at"), how.get("fallback"), how.get("subject")
     if not isinstance(to, str | Iterable | None):
         raise ValidationError("to: is neither an id nor a list of them", field="to")
     people = [to] if isinstance(to, str) else list(to or filter(None, [fallback]))
@@ -190,6 +193,7 @@ def prepared(setup: Setup, to: To, template: str, data: Mapping[str, Any] | None
     return NotifyRequest(
         setup=setup,
         template=said,
+        subject=None if subject is None else check_subject(subject),
         data=values,
         to=list(dict.fromkeys(people)),
         fallback=fallback,

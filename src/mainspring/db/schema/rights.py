@@ -15,8 +15,8 @@ POLICIES: Final = (*ROLES, "owner")
 
 #: What a worker says of an event. Its id the database gives: one put in by hand would stand in the way of every seal.
 AUDIT: Final = (
-    "org_id, at, event, job_id, task, attempt, project_id, actor_type, actor_id, request_id, correlation_id, detail,"
-    " epoch"
+    "org_id, at, event, job_id, task, attempt, project_id, actor_type, actor_id, request_id, correlation_id, subject,"
+    " detail, epoch"
 )
 
 #: What people may see of a webhook's endpoint: not the headers of its own, which may hold secrets.

@@ -8,11 +8,13 @@ where t.job_id = %(job)s::text::uuid and (%(org)s::text is null or t.org_id = %(
 order by t.place limit %(limit)s
 
 -- name: list_audit
--- A person looks at what is stored, newest first, by cursor. Index: audit_pkey with an organisation, else audit_id.
+-- A person looks at what is stored, newest first, by cursor. Index: audit_subject with a subject, else audit_pkey with an
+-- organisation, else audit_id.
 select row_to_json(t)::text from {schema}.trail t
 where t.id is not null
   and (%(org)s::text is null or t.org_id = %(org)s::text)
   and (%(event)s::text is null or t.event = %(event)s::text)
+  and (%(subject)s::text is null or t.subject = %(subject)s::text)
   and (%(actor)s::text is null or t.by = %(actor)s::text or t.actor_id = %(actor)s::text)
   and (%(since)s::text is null or t.at >= %(since)s::text::timestamptz)
   and (%(until)s::text is null or t.at < %(until)s::text::timestamptz)
@@ -23,7 +25,8 @@ order by t.id desc limit %(limit)s
 -- A business event, in the caller's transaction or with the end of a job.
 select {schema}.record_business(
   %(event)s::text, %(detail)s::text::jsonb, %(org)s::text, %(job)s::text::uuid, %(attempt)s::smallint,
-  %(project)s::text::uuid, %(actor_type)s::text, %(actor_id)s::text, %(request_id)s::text, %(correlation_id)s::text)
+  %(project)s::text::uuid, %(actor_type)s::text, %(actor_id)s::text, %(request_id)s::text, %(correlation_id)s::text,
+  %(subject)s::text)
 
 -- name: audit_top
 -- Every sealing interval: is there anything new? Index: audit_id.

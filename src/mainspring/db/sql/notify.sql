@@ -95,7 +95,7 @@ select {schema}.read_inbox(%(org)s::text, %(recipient)s::text,
                            array(select json_array_elements_text(%(ids)s::text::json))::uuid[])
 
 -- name: list_notifications
--- A person looks, newest first. Index: notification_created.
+-- A person looks, newest first. Index: notification_subject with a subject, else notification_created.
 select row_to_json(l)::text from {schema}.notification_log l
 where (%(org)s::text is null or l.org_id = %(org)s::text)
   and (%(id)s::text is null or l.id = %(id)s::text::uuid)
@@ -103,6 +103,7 @@ where (%(org)s::text is null or l.org_id = %(org)s::text)
   and (%(channel)s::text is null or l.channel = %(channel)s::text)
   and (%(template)s::text is null or l.template = %(template)s::text)
   and (%(recipient)s::text is null or l.recipient_id = %(recipient)s::text)
+  and (%(subject)s::text is null or l.subject = %(subject)s::text)
 order by l.created_at desc, l.id desc
 limit %(limit)s
 

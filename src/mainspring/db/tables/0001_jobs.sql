@@ -167,6 +167,7 @@ create table {schema}.audit (
   actor_id       text not null,
   request_id     text not null default gen_random_uuid()::text,
   correlation_id text not null default gen_random_uuid()::text,
+  subject        text check (length(subject) between 1 and 200),  -- what it is about, such as 'booking 17'
   detail         jsonb not null default '{}',
   epoch          bigint,  -- of the start that was copied here
   primary key (org_id, id),
@@ -176,6 +177,7 @@ create table {schema}.audit (
 
 create index audit_id on {schema}.audit (id);
 create index audit_job on {schema}.audit (job_id) where job_id is not null;
+create index audit_subject on {schema}.audit (subject, org_id, id) where subject is not null;
 
 -- Lanes. A queue works without a row here; a row pauses it, names its target or lists it.
 create table {schema}.queue (

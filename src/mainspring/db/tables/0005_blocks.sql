@@ -48,6 +48,7 @@ create table {schema}.notification (
   template     text not null check (length(template) between 1 and 200),
   class        text not null check (class in ('critical', 'time_bound', 'normal')),
   necessary    boolean not null,
+  subject      text check (length(subject) between 1 and 200),  -- what it is about, such as 'booking 17'
   data         jsonb not null check (jsonb_typeof(data) = 'object' and octet_length(data::text) <= 262144),
   payload_hash text not null,
   bucket       timestamptz not null,
@@ -76,6 +77,7 @@ create table {schema}.notification (
 create index notification_created on {schema}.notification (created_at);
 create index notification_recent on {schema}.notification (org_id, recipient_id, channel, coalesce(sent_at, reserved_at))
   where status in ('sending', 'sent');
+create index notification_subject on {schema}.notification (subject, org_id, created_at, id) where subject is not null;
 
 create table {schema}.inbox (
   org_id       text not null,

@@ -42,9 +42,9 @@ begin
     return null;
   end if;
   if p_reason is not null then
-    insert into {schema}.audit (org_id, at, event, actor_type, actor_id, detail)
-    values (a.org_id, a.closed_at, 'alert.closed', p_actor_type, p_actor_id, jsonb_build_object(
-      'alert', a.name, 'subject', a.subject, 'opened_at', a.opened_at, 'by', p_actor_id, 'by_type', p_actor_type,
+    insert into {schema}.audit (org_id, at, event, actor_type, actor_id, subject, detail)
+    values (a.org_id, a.closed_at, 'alert.closed', p_actor_type, p_actor_id, nullif(a.subject, ''), jsonb_build_object(
+      'alert', a.name, 'opened_at', a.opened_at, 'by', p_actor_id, 'by_type', p_actor_type,
       'reason', p_reason));
   end if;
   return row_to_json(a);

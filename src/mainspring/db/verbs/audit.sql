@@ -5,7 +5,7 @@
 create or replace function {schema}.digest(a {schema}.audit) returns bytea language sql stable parallel safe
   return sha256(convert_to(jsonb_build_array(
     a.org_id, a.id, extract(epoch from a.at)::text, a.event, a.job_id, a.task, a.attempt, a.project_id, a.actor_type,
-    a.actor_id, a.request_id, a.correlation_id, a.detail, a.epoch)::text, 'utf8'));
+    a.actor_id, a.request_id, a.correlation_id, a.subject, a.detail, a.epoch)::text, 'utf8'));
 
 create or replace function {schema}.seal_hash(s {schema}.seal) returns bytea language sql stable parallel safe
   return sha256(convert_to(jsonb_build_array(
@@ -71,11 +71,11 @@ begin
 end $$;
 
 -- What the domain did, under the domain's own names; in the caller's transaction. Of a job: with the fields of its
--- envelope, by SYSTEM.
+-- envelope, by SYSTEM. `p_subject` is what it is about: all events about one thing are found by it.
 create or replace function {schema}.record_business(
   p_event text, p_detail jsonb, p_org text, p_job uuid default null, p_attempt smallint default null,
   p_project uuid default null, p_actor_type text default 'system', p_actor_id text default 'SYSTEM',
-  p_request_id text default null, p_correlation_id text default null
+  p_request_id text default null, p_correlation_id text default null, p_subject text default null
 ) returns bigint language plpgsql as $$
 declare
   j {schema}.job;
@@ -101,6 +101,7 @@ begin
   perform {schema}.check_actor(p_actor_type, p_actor_id, null);
   perform {schema}.check_text('request_id', coalesce(p_request_id, '-'), 200);
   perform {schema}.check_text('correlation_id', coalesce(p_correlation_id, '-'), 200);
+  perform {schema}.check_text('subject', coalesce(p_subject, '-'), 200);
   if p_job is not null then
     select * into j from {schema}.job x where x.id = p_job and x.org_id = p_org;
     if not found then
@@ -108,11 +109,11 @@ begin
     end if;
   end if;
   insert into {schema}.audit (org_id, at, event, job_id, task, attempt, project_id, actor_type, actor_id, request_id,
-                              correlation_id, detail)
+                              correlation_id, subject, detail)
   values (p_org, {schema}.now(), p_event, j.id, j.task, coalesce(p_attempt, (select r.attempt from {schema}.running r where r.id = j.id), case when j.id is not null then 0 end),
           coalesce(p_project, j.project_id), p_actor_type, p_actor_id,
           coalesce(p_request_id, j.request_id, gen_random_uuid()::text),
-          coalesce(p_correlation_id, j.correlation_id, gen_random_uuid()::text), p_detail)
+          coalesce(p_correlation_id, j.correlation_id, gen_random_uuid()::text), p_subject, p_detail)
   returning id into new_id;
   return new_id;
 end $$;

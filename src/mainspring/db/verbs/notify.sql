@@ -4,7 +4,7 @@
 -- `sending` while it runs, else `failed`, because it failed, died, was cancelled or removed.
 create or replace view {schema}.notification_log with (security_invoker = true) as
 select n.org_id, n.id, n.recipient_id, n.channel, n.template, n.class, n.class = 'critical' as critical, n.necessary,
-       n.title, n.text,
+       n.subject, n.title, n.text,
        case when n.status in ('sent', 'skipped') then n.status
             when w.id is not null then 'pending' when r.id is not null then n.status else 'failed' end as status,
        n.reason,
@@ -40,7 +40,7 @@ begin
 end $$;
 
 -- Who: whoever asks, in their own transaction. p_notes: [{org_id, id, recipient_id, fallback, channel, template, class,
--- necessary, data, payload_hash, bucket, at, due_at}], and beside each the job that delivers it; where a fallback is named
+-- necessary, subject, data, payload_hash, bucket, at, due_at}], and beside each the job that delivers it; where a fallback is named
 -- it receives for somebody unknown. Answers in order: `created`, or `existing` with the one that was asked for before; only
 -- new ones get their job. In p_best_effort nothing is written if something is refused, and the caller's transaction goes on:
 -- the block is a savepoint. The other's insert is waited for, and each statement here sees what has committed before it.
@@ -74,16 +74,17 @@ begin
     join json_array_elements(p_jobs) with ordinality j(value, ord) on j.ord = n.ord
     cross join lateral json_to_record(n.value) as x (
       org_id text, id uuid, recipient_id text, fallback text, channel text, template text, class text, necessary boolean,
-      data jsonb, payload_hash text, bucket timestamptz, due_at timestamptz, at timestamptz)
+      subject text, data jsonb, payload_hash text, bucket timestamptz, due_at timestamptz, at timestamptz)
     cross join lateral (select case when x.fallback is null or exists (
       select from {schema}.recipient r where r.org_id = x.org_id and r.recipient_id = x.recipient_id)
       then x.recipient_id else x.fallback end) who (id)
     order by x.org_id, who.id, x.channel, x.template, x.payload_hash, n.ord  -- by everybody in this order
   loop
     insert into {schema}.notification (
-      org_id, id, recipient_id, channel, template, class, necessary, data, payload_hash, bucket, due_at, job_id, created_at)
+      org_id, id, recipient_id, channel, template, class, necessary, subject, data, payload_hash, bucket, due_at, job_id,
+      created_at)
     values (
-      m.org_id, m.id, m.who, m.channel, m.template, m.class, m.necessary, m.data, m.payload_hash,
+      m.org_id, m.id, m.who, m.channel, m.template, m.class, m.necessary, m.subject, m.data, m.payload_hash,
       date_bin('15 min', coalesce(m.bucket, {schema}.now()), '2000-01-01Z'),
       greatest(m.due_at, {schema}.now()), m.job::uuid, {schema}.now())
     on conflict on constraint notification_once do nothing;
@@ -190,8 +191,8 @@ begin
   set status = 'pending', reason = null, sent_at = null, reserved_at = null, html = null, provider = null, provider_id = null,
       error = null, resends = x.resends + 1, due_at = {schema}.now(), job_id = (p_job ->> 'id')::uuid
   where x.org_id = p_org and x.id = p_id;
-  insert into {schema}.audit (org_id, at, event, actor_type, actor_id, detail)
-  values (n.org_id, {schema}.now(), 'notification.resent', p_actor_type, p_actor_id, jsonb_build_object(
+  insert into {schema}.audit (org_id, at, event, actor_type, actor_id, subject, detail)
+  values (n.org_id, {schema}.now(), 'notification.resent', p_actor_type, p_actor_id, n.subject, jsonb_build_object(
     'notification', n.id, 'template', n.template, 'channel', n.channel, 'by', p_actor_id, 'by_type', p_actor_type,
     'reason', p_reason, 'before', jsonb_build_object('status', before, 'sent_at', n.sent_at, 'job_id', n.job_id),
     'after', jsonb_build_object('status', 'pending', 'sent_at', null, 'job_id', p_job ->> 'id')));

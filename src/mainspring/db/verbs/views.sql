@@ -129,12 +129,12 @@ select a.org_id,
        coalesce(a.epoch, case a.event when 'job.enqueued' then 0 when 'job.succeeded' then 9223372036854775807 else a.id end)
          as place,
        a.at, a.event, a.job_id, a.task, a.task as job_type, a.attempt, a.project_id, a.actor_type, a.actor_id, a.request_id,
-       a.correlation_id, a.detail,
+       a.correlation_id, a.subject, a.detail,
        case when a.event like 'job.%' then coalesce(a.detail ->> 'by', a.actor_id) else a.actor_id end as by, a.id
 from {schema}.audit a
 union all
 select j.org_id, e.place, e.at, e.event, j.id, j.task, j.task, e.attempt, j.project_id, j.actor_type, j.actor_id,
-       j.request_id, j.correlation_id, '{}', j.actor_id, null
+       j.request_id, j.correlation_id, null, '{}', j.actor_id, null
 from {schema}.job j
 cross join lateral (
   select 'job.enqueued' as event, j.created_at as at, 0::smallint as attempt, 0::bigint as place

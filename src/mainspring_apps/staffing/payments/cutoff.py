@@ -13,7 +13,7 @@ import msgspec
 
 import mainspring as ms
 from mainspring_apps.staffing import cancellation, store, timers
-from mainspring_apps.staffing.desk import Desk, log
+from mainspring_apps.staffing.desk import Desk, booking_subject, log
 from mainspring_apps.staffing.payments import escrow, reconcile, standing, weekly
 from mainspring_apps.staffing.payments.standing import Week
 from mainspring_apps.staffing.payments.warning import warn_unpaid
@@ -72,7 +72,7 @@ def _conclude(desk: Desk, conn: Conn, booking_id: int, instant: datetime, *, ask
     match rules.decide(week.standing, week.due, instant, asked=asked):
         case "skip":
             if not rules.unpaid(week.standing, week.due):
-                desk.calm(conn, CHARGE_MISSED, _subject(booking_id))
+                desk.calm(conn, CHARGE_MISSED, booking_subject(booking_id))
         case "ask again":
             at = desk.now(conn) + (ASK_AGAIN if asked else timedelta(0))
             again = ask_again.job(booking_id=booking_id, instant=instant, asked=asked).at(at)
@@ -96,7 +96,7 @@ def _charge_late(desk: Desk, conn: Conn, week: Week) -> None:
         text = (
             "the due week was never charged: it is charged now, and nobody is released before the next midnight there"
         )
-        desk.alert(conn, CHARGE_MISSED, _subject(booking_id), text, critical=True, booking_id=booking_id)
+        desk.alert(conn, CHARGE_MISSED, booking_subject(booking_id), text, critical=True, booking_id=booking_id)
     weekly.enqueue_due(desk, conn, booking_id, source="late")
     for timer, job, at in (
         ("late-cutoff", cut_off.job(booking_id=booking_id, instant=cutoff), cutoff),
@@ -112,7 +112,7 @@ def _release(desk: Desk, conn: Conn, week: Week, instant: datetime) -> None:
     after = {"status": "Completed", "end_date": sunday.isoformat()}
     before = {"status": week.standing.status}
     desk.record(conn, "booking_released", "booking", booking_id, reason=RELEASE_REASON, before=before, after=after)
-    desk.calm(conn, CHARGE_MISSED, _subject(booking_id))
+    desk.calm(conn, CHARGE_MISSED, booking_subject(booking_id))
     about = {"ID": booking_id, "Sunday date": sunday.isoformat(), "booking_id": booking_id}
     desk.tell(conn, "worker_released", people(conn, booking_id, *rules.RELEASED), about, occurrence=instant)
     try:
@@ -133,10 +133,6 @@ def _cancel_shifts(desk: Desk, conn: Conn, week: Week) -> None:
     ids = [shift.id for shift in planned if not rules.stays(shift.scheduled_start_time, week.due)]
     for shift in cancellation.cancel_shifts(desk, conn, week.booking_id, ids, reason=RELEASE_REASON):
         escrow.split(desk, conn, shift, desk.now(conn))
-
-
-def _subject(booking_id: int) -> str:
-    return f"booking {booking_id}"
 
 
 class _PlannedShift(msgspec.Struct, frozen=True, kw_only=True):

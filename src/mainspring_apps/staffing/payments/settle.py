@@ -16,7 +16,7 @@ import mainspring as ms
 from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import Charge, NotYet
 from mainspring_apps.staffing import settings, store, timers
-from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.desk import Desk, booking_subject
 from mainspring_apps.staffing.payments import accounts, escrow
 from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import PAYMENT_EVENTS_QUEUE, tasks
@@ -127,7 +127,7 @@ def _succeed(desk: Desk, conn: Conn, payment: OpenPayment, booking: _PaidBooking
             _give_back(desk, conn, payment, "it was no longer wanted")
         return
     _record(desk, conn, payment, "payment_succeeded", "Succeeded")
-    desk.calm(conn, "payment_needs_a_person", f"booking {payment.booking_id}")
+    desk.calm(conn, "payment_needs_a_person", booking_subject(payment.booking_id))
     before = booking.status_before_suspension or booking.status
     dates = {"end_date": booking.end_date, "start_date": booking.start_date}
     if rules.too_late(before, period_start=payment.period_start, zone=booking.zone, **dates):
@@ -147,7 +147,7 @@ def _give_back(desk: Desk, conn: Conn, payment: OpenPayment, why: str) -> None:
     escrow.refund_whole(desk, conn, payment.id)
     _record(desk, conn, payment, "payment_refunded", why=why)
     words = f"payment {payment.id} of booking {payment.booking_id} was refunded: {why}"
-    desk.alert(conn, "late_payment_refunded", f"booking {payment.booking_id}", words)
+    desk.alert(conn, "late_payment_refunded", booking_subject(payment.booking_id), words)
 
 
 def _fail(desk: Desk, conn: Conn, payment: OpenPayment, code: str) -> bool:
@@ -168,7 +168,7 @@ def _tell(desk: Desk, conn: Conn, payment: OpenPayment, code: str) -> None:
 
 def _alert(desk: Desk, conn: Conn, payment: OpenPayment, code: str) -> None:
     words = f"payment {payment.id} of booking {payment.booking_id} failed: {code}"
-    desk.alert(conn, "payment_needs_a_person", f"booking {payment.booking_id}", words)
+    desk.alert(conn, "payment_needs_a_person", booking_subject(payment.booking_id), words)
 
 
 def _record(

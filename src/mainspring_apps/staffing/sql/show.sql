@@ -25,7 +25,7 @@ where t.booking_id = %(booking_id)s order by t.scheduled_start_time, t.id
 
 -- name: what_happened
 -- Acts, with the amounts of the money that they are about, and messages, in the order of time. Index:
--- staffing_audit_booking, staffing_notification_booking.
+-- audit_subject, notification_subject.
 select s.at, s.what, s.entity, s.entity_id, coalesce(p.amount_minor, t.amount_minor, r.amount_minor) as amount_minor,
        coalesce(p.currency, t.currency, r.currency) as currency, s.channel, s.person, u.role,
        coalesce(s.note, case when s.what = 'payment_created' then concat(p.source, ', try ', p.try) end,
@@ -35,11 +35,10 @@ from (
          (a.detail ->> 'entity_id')::bigint as entity_id, null as channel, a.detail ->> 'reason' as note,
          case when a.actor_type = 'system' then 'SYSTEM' else a.actor_id end as person, 0 as place, a.id::text as tie
   from {schema}.audit a
-  where a.event like 'staffing.%%' and (a.detail ->> 'booking_id')::bigint = %(booking_id)s
+  where a.event like 'staffing.%%' and a.subject = %(subject)s
   union all
   select coalesce(n.sent_at, n.created_at), n.template, 'message', null, n.channel, n.status, n.recipient_id, 1, n.id::text
-  from {schema}.notification_log n join {schema}.notification m on m.org_id = n.org_id and m.id = n.id
-  where m.data ->> 'booking_id' = %(booking_id)s::text
+  from {schema}.notification_log n where n.subject = %(subject)s
 ) s
 left join staffing.users u on u.id::text = s.person
 left join staffing.pending_payments p on s.entity = 'payment' and p.id = s.entity_id

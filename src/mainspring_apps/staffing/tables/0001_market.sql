@@ -356,7 +356,3 @@ insert into staffing.transitions values
   ('refunds', 'Pending', 'Succeeded'),
   ('refunds', 'Pending', 'Failed'),
   ('refunds', 'Failed', 'Succeeded');
-
--- The story of a booking is read by its id.
-create index staffing_audit_booking on {schema}.audit (((detail ->> 'booking_id')::bigint)) where event like 'staffing.%';
-create index staffing_notification_booking on {schema}.notification ((data ->> 'booking_id'));

@@ -24,7 +24,7 @@ left join (
 create or replace view staffing.audit_log with (security_invoker = true) as
 select a.id, case when a.actor_type = 'system' then 'SYSTEM' else a.actor_id end as actor,
        substr(a.event, length('staffing.') + 1) as action,
-       a.detail ->> 'entity' as entity, (a.detail ->> 'entity_id')::bigint as entity_id, a.detail ->> 'reason' as reason,
+       a.subject, a.detail ->> 'entity' as entity, (a.detail ->> 'entity_id')::bigint as entity_id, a.detail ->> 'reason' as reason,
        (a.detail ->> 'dispute_id')::bigint as dispute_id, a.detail -> 'before' as before, a.detail -> 'after' as after,
        a.correlation_id, a.at as created_at
 from {schema}.audit a
@@ -32,7 +32,8 @@ where a.event like 'staffing.%';
 
 -- Every message to a person (STAFF-14.02).
 create or replace view staffing.notification_log with (security_invoker = true) as
-select n.id, n.template as kind, n.recipient_id::bigint as recipient_id, n.channel, n.title, n.text as message, n.critical,
+select n.id, n.template as kind, n.recipient_id::bigint as recipient_id, n.channel, n.subject, n.title, n.text as message,
+       n.critical,
        case n.status when 'sent' then 'Sent' when 'failed' then 'Failed' when 'skipped' then 'Skipped'
             else case when n.due_at > {schema}.now() and n.attempts = 0 then 'Deferred' else 'Queued' end end as status,
        n.attempts, n.payload_hash as dedupe_key, n.bucket, n.due_at, n.sent_at, n.created_at,
