@@ -237,7 +237,7 @@ class NotificationDelivery:
     async def _stamp(self, receipt: Receipt, shown: Rendered | None = None) -> None:
         sql, job, note = self._setup.sql, self._ctx.job, self._note
         assert note is not None
-        async with self._ctx.transaction() as conn:
+        async with self._ctx.complete() as conn:
             if shown is not None:
                 await self._do(conn, db.put_in_inbox(sql, note, shown.title, shown.text, shown.link))
             await self._do(conn, db.stamp(sql, job, note.id, receipt.provider, receipt.provider_id))
@@ -245,7 +245,7 @@ class NotificationDelivery:
 
     async def _skip(self, reason: str, said: Rendered | None) -> None:
         words = (None, None) if said is None else (said.title, said.text)
-        async with self._ctx.transaction() as conn:
+        async with self._ctx.complete() as conn:
             await self._do(conn, db.skip(self._setup.sql, self._ctx.job, self._id, reason, *words))
         self._tell("skipped", reason=reason)
 
