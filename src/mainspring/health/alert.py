@@ -21,7 +21,7 @@ Severity: TypeAlias = Literal["critical", "warning"]
 SEVERITIES: Final[tuple[str, ...]] = get_args(Severity)
 #: What to do about each alert of the engine.
 RUNBOOK: Final = "docs/operations/alerts.md"
-#: An alert of this name says that handlers of a task, its subject, failed after they had completed their jobs (settle.sql).
+#: The alert of a task whose handlers failed after they had completed their jobs (settle.sql).
 FAILED_LATE_ALERT: Final = "failed-late"
 MAX_ALERT: Final = 100  # characters of a name
 MAX_ALERT_TEXT: Final = 2000  # bytes
