@@ -114,7 +114,7 @@ class Engine:
         return self.settle(worker, {"epoch": claim.epoch, "verb": verb, "error": error, **fields}) == [claim.epoch]
 
     def renew(self, worker: str, *epochs: int, lease: timedelta = LEASE) -> dict[int, bool]:
-        return dict(self.ask("renew", [worker, lease, list(epochs)]))
+        return {epoch: cancel for epoch, cancel, _ in self.ask("renew", [worker, lease, list(epochs)])}
 
     def rescue(
         self, limit: int = 1000, budget: int = CRASH_BUDGET, patience: timedelta = timedelta(0)

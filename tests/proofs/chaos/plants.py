@@ -165,24 +165,24 @@ def forgotten_breaker(conn: Conn) -> None:
 
 def effect_first(dsn: str) -> None:
     """The effect commits, then the completion, in two transactions."""
-    complete, complete_in_thread = JobContext.transaction, ThreadContext.transaction
+    complete, complete_in_thread = JobContext.complete, ThreadContext.complete
 
     @asynccontextmanager
-    async def two(self: JobContext) -> AsyncIterator[Any]:
+    async def two(self: JobContext, result: object = None) -> AsyncIterator[Any]:
         async with await psycopg.AsyncConnection.connect(dsn) as conn:
             yield conn
-        async with complete(self):
+        async with complete(self, result):
             pass
 
     @contextmanager
-    def two_in_thread(self: ThreadContext) -> Iterator[Any]:
+    def two_in_thread(self: ThreadContext, result: object = None) -> Iterator[Any]:
         with psycopg.connect(dsn) as conn:
             yield conn
-        with complete_in_thread(self):
+        with complete_in_thread(self, result):
             pass
 
-    _put(JobContext, "transaction", two)
-    _put(ThreadContext, "transaction", two_in_thread)
+    _put(JobContext, "complete", two)
+    _put(ThreadContext, "complete", two_in_thread)
 
 
 def lease_by_clock(_: str) -> None:
