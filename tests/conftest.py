@@ -6,16 +6,18 @@ import gc
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
 from tests import rule_report
 from tests.databases import Database, RunClusters, check_tickets, fresh_database, server
+from tests.secured import Secured, secure_template
 
 from mainspring.embedded import VOLATILE, Cluster, find_binaries
 from mainspring.testing import Harness
 from mainspring.testing.plugin import NEW, run_of
-from mainspring.virtual.databases import DATABASE_COUNTS
+from mainspring.virtual.databases import DATABASE_COUNTS, Preparation
 
 
 def pytest_configure() -> None:
@@ -127,6 +129,17 @@ def database(
     with fresh_database(volatile_cluster, prepare=own_tables, reuse=may_reuse(request)) as database:
         yield database
         check_invariants(database)
+
+
+@pytest.fixture
+def secured(volatile_cluster: Cluster, own_tables: Sequence[str], request: pytest.FixtureRequest) -> Iterator[Secured]:
+    """A secured database with a login of each role, and without jobs."""
+    prepare: list[Preparation] = [*own_tables, secure_template]
+    with (
+        fresh_database(volatile_cluster, prepare=prepare, reuse=may_reuse(request)) as database,
+        closing(Secured(database)) as secured,
+    ):
+        yield secured
 
 
 @pytest.fixture
