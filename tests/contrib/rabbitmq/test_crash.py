@@ -17,7 +17,7 @@ from mainspring.declare.block import Trigger
 
 pytestmark = pytest.mark.anyio
 
-JOBS = 3_000
+JOBS = 1_000
 
 
 class Counted:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,6 +38,11 @@ COMMON = {
     "declare_limits", "put_limit", "put_fair", "record_limit", "reconsider", "count_in",
 }  # fmt: skip
 HARMLESS = {f"{table} of SYSTEM" for table in ("queue", "audit", "limit", "bucket", "fair")}
+
+#: Who tries: a role, and an organisation to which its transaction is bound.
+Part = tuple[str, str | None]
+PARTS: list[Part] = [(role, org) for role in ROLES for org in (None, OURS)]
+BOUND = [part for part in PARTS if part != ("worker", None)]  # whose claims span organisations
 
 DENIED = "42501 permission denied for function"
 Parameters = list[tuple[str, str]]
@@ -196,16 +201,14 @@ class Town(Secured):
 
     # -- the probe
 
-    def leaks(self, *, calls: bool = True) -> Iterator[str]:
-        """Everything that somebody could read or write of an organisation that is not theirs, by functions as well."""
+    def leaks(self, callers: Collection[Part]) -> Iterator[str]:
+        """Everything that somebody could read or write of an organisation that is not theirs; these call functions."""
         before = self._others()
-        parts = [(role, org) for role in ROLES for org in (None, OURS)]
-        for role, org in parts:
+        for role, org in PARTS:
             yield from self._reads(role, org)
-        parts.remove(("worker", None))  # whose claims span organisations
-        for role, org in parts:
+        for role, org in BOUND:
             yield from self._writes(role, org, before)
-        for role, org in parts if calls else ():
+        for role, org in callers:
             yield from self._calls(role, org, before)
 
     def _may_see(self, role: str, org: str | None, table: str) -> set[str]:

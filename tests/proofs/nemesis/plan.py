@@ -203,15 +203,16 @@ RATES = {"paced": (10, 1.0), "brisk": (4, 0.3), "rare": (6, 2.0)}
 #: At once, and how long each holds its place.
 SLOTS, HOLDS = 3, 0.3
 
-#: Twenty seconds of it, for `make test`: each kind of fault once, and every feature.
+#: Less than twenty seconds of it, for `make test`: each kind of fault once, and every feature.
 SHORT = Plan(
-    seconds=9.0,
-    every=0.9,
-    killers=0.25,
+    seconds=6.0,
+    lease=2.0,
+    every=0.6,
+    killers=0.34,
     parked=100,
     finale=4.0,
     used=0.25,
-    steady=25.0,
+    steady=35.0,
     without=("aftermath", "shadow"),
 )
 
