@@ -146,7 +146,7 @@ class Plan:
     @property
     def doomed(self) -> int:
         """Killers, each of which ends some workers."""
-        return max(2, int(self.seconds * self.killers)) if self.has("killers") else 0
+        return max(1, int(self.seconds * self.killers)) if self.has("killers") else 0
 
     def config(self) -> WorkerConfig:
         lease = timedelta(seconds=self.lease)
@@ -208,11 +208,11 @@ SHORT = Plan(
     seconds=6.0,
     lease=2.0,
     every=0.6,
-    killers=0.34,
+    killers=0.17,
     parked=100,
     finale=4.0,
     used=0.25,
-    steady=35.0,
+    steady=20.0,
     without=("aftermath", "shadow"),
 )
 
