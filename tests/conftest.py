@@ -6,16 +6,18 @@ import gc
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
 from tests import rule_report
 from tests.databases import Database, RunClusters, check_tickets, fresh_database, server
+from tests.secured import Secured, secure_template
 
 from mainspring.embedded import VOLATILE, Cluster, find_binaries
 from mainspring.testing import Harness
 from mainspring.testing.plugin import NEW, run_of
-from mainspring.virtual.databases import DATABASE_COUNTS
+from mainspring.virtual.databases import DATABASE_COUNTS, Preparation
 
 
 def pytest_configure() -> None:
@@ -39,6 +41,11 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first, in whatever order: at the end of a run all processes have something to do."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if (output := getattr(session.config, "workeroutput", None)) is not None:
         output["databases"] = dict(DATABASE_COUNTS)
@@ -58,8 +65,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """For `-n auto`: one more than there are cores, because tests wait for PostgreSQL, for processes and for time."""
-    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 1
+    """For `-n auto`: two more than there are cores, because tests wait for PostgreSQL, for processes and for time.
+
+    With one more, two idle cores had nothing to do for a third of the run.
+    """
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 2
 
 
 @pytest.fixture(autouse=True)
@@ -127,6 +137,17 @@ def database(
     with fresh_database(volatile_cluster, prepare=own_tables, reuse=may_reuse(request)) as database:
         yield database
         check_invariants(database)
+
+
+@pytest.fixture
+def secured(volatile_cluster: Cluster, own_tables: Sequence[str], request: pytest.FixtureRequest) -> Iterator[Secured]:
+    """A secured database with a login of each role, and without jobs."""
+    prepare: list[Preparation] = [*own_tables, secure_template]
+    with (
+        fresh_database(volatile_cluster, prepare=prepare, reuse=may_reuse(request)) as database,
+        closing(Secured(database)) as secured,
+    ):
+        yield secured
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from mainspring.embedded import SUPERUSER, Cluster
-from mainspring.virtual.databases import Database, DatabaseServer
+from mainspring.virtual.databases import Database, DatabaseServer, Preparation
 from mainspring.virtual.run import RunClusters
 
 __all__ = ["Database", "RunClusters", "check_tickets", "fresh_database", "server", "superuser"]
@@ -21,7 +21,7 @@ server = cache(DatabaseServer.of)
 
 @contextmanager
 def fresh_database(
-    cluster: Cluster, *, migrated: bool = True, reuse: bool = True, prepare: Sequence[str] = ()
+    cluster: Cluster, *, migrated: bool = True, reuse: bool = True, prepare: Sequence[Preparation] = ()
 ) -> Iterator[Database]:
     """A database of its own, with virtual time if migrated, dropped or made blank afterwards."""
     here = server(cluster)

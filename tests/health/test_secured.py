@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-
 import pytest
-from tests.databases import Database
-from tests.db.tenancy.town import Secured
 from tests.health.conftest import Told
+from tests.secured import Secured
 from tests.worker.stage import SETTINGS
 
 import mainspring as ms
 from mainspring.worker import Worker
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def secured(database: Database) -> Iterator[Secured]:
-    with closing(Secured(database)) as secured:
-        yield secured
 
 
 async def test_a_watch_sees_all_organisations_and_each_sees_its_own_alerts(secured: Secured, told: Told) -> None:

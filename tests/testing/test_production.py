@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 from tests.databases import Database
-from tests.db.tenancy.town import Secured
+from tests.secured import Secured
 
 from mainspring import Client, ConfigurationError, Registry
 from mainspring.db.schema.migrate import migrate

@@ -6,14 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.db.tenancy.conftest import secured
-from tests.db.tenancy.town import Secured
+from tests.secured import Secured
 from tests.worker.stage import SETTINGS
 
 import mainspring as ms
 from mainspring.worker import Worker
 
-__all__ = ["secured"]  # a fixture
 pytestmark = pytest.mark.anyio
 
 

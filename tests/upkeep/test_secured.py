@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-
 import pytest
-from tests.databases import Database
-from tests.db.tenancy.town import Secured
+from tests.secured import Secured
 from tests.worker.stage import SETTINGS
 
 from mainspring import App, AsyncClient, Registry, Retention, WorkerConfig
 from mainspring.job import SYSTEM
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def secured(database: Database) -> Iterator[Secured]:
-    with closing(Secured(database)) as secured:
-        yield secured
 
 
 async def test_every_sweep_works_in_all_organisations(secured: Secured) -> None:

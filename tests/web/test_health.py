@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 import httpx2
 import pytest
 from tests.databases import Database
-from tests.db.tenancy.town import Secured
+from tests.secured import Secured
 from tests.web.visit import SECRET, Part, open_to, visiting
 from tests.worker.stage import Stage
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.databases import Database
-from tests.db.tenancy.town import Secured
+from tests.secured import Secured
 from tests.web.visit import Part, Provider, open_to
 from tests.worker.stage import Stage
 
@@ -260,12 +258,6 @@ async def test_a_body_that_does_not_arrive_is_not_waited_for(
         answer = await visitor.post(PLACE, content=drip())
 
     assert (answer.status_code, kept(stage)) == (408, [])
-
-
-@pytest.fixture
-def secured(database: Database) -> Iterator[Secured]:
-    with closing(Secured(database)) as secured:
-        yield secured
 
 
 async def test_on_a_secured_schema_an_event_belongs_to_its_organisation(

@@ -23,5 +23,7 @@ VOLATILE: Final[Mapping[str, str]] = {
     "max_wal_senders": "0",
     "checkpoint_timeout": "1h",
     "autovacuum": "off",
+    "jit": "off",  # compiling costs more than it saves where a table has a handful of rows
+    "shared_preload_libraries": "plpgsql",  # once, instead of in each of the many sessions that tests open
     "temp_file_limit": "1GB",  # their files may lie in memory
 }

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.apps.staffing.timeline import DAY, check, record
+from tests.apps.staffing.timeline import DAY, HOUR, check, record
 
 from mainspring.embedded import Cluster
 
-#: London changes its clocks on March 29, and Lord Howe goes back half an hour on April 5 (there).
-BEGIN = datetime(2026, 3, 28, tzinfo=UTC)
+#: Wednesdays before a change of clocks: London's on March 29, and Lord Howe's, by half an hour, on April 5 (there).
+BEGINS = (datetime(2026, 3, 25, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC))
 
 
+@pytest.mark.long
 @pytest.mark.rule("STAFF-0.07", "STAFF-1.05", "STAFF-9.06", "STAFF-19.16")
-def test_every_instant_and_every_cent_of_a_week_is_as_the_clocks_and_the_books_say(volatile_cluster: Cluster) -> None:
-    server = volatile_cluster.dsn("postgres")
+def test_every_instant_and_every_cent_is_as_the_clocks_and_the_books_say(volatile_cluster: Cluster) -> None:
+    """One of the two changes, by the seed of the run, which pytest prints; `make timeline` has both."""
+    server, begin = volatile_cluster.dsn("postgres"), random.choice(BEGINS)
 
-    made = record(server, BEGIN, 9 * DAY, zones=("Europe/London", "Australia/Lord_Howe"))
+    made = record(server, begin, 4 * DAY + 6 * HOUR, zones=("Europe/London", "Australia/Lord_Howe"))
     assert check(made) == []
-    assert len(made.entries) > 1000
+    assert len(made.entries) > 700
 
-    short = [record(server, BEGIN, timedelta(hours=20), seed=seed, zones=("Asia/Kathmandu",)) for seed in (5, 5, 6)]
+    short = [record(server, begin, timedelta(hours=10), seed=seed, zones=("Asia/Kathmandu",)) for seed in (5, 5, 6)]
     assert short[0].digest == short[1].digest != short[2].digest

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from psycopg.errors import InsufficientPrivilege
 from tests.databases import Database
-from tests.db.tenancy.town import Secured
+from tests.secured import Secured
 
 from mainspring import Client
 from mainspring.db.wire.sql import Sql

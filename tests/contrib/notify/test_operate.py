@@ -11,8 +11,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from tests.contrib.notify.conftest import MIDNIGHT, TEMPLATES, Recording, rows
-from tests.databases import Database
-from tests.db.tenancy.town import Secured
+from tests.secured import Secured
 
 import mainspring as ms
 from mainspring.cli import main
@@ -199,13 +198,6 @@ def test_old_ones_go_and_those_under_way_stay(
 
     assert rows(mainspring, "status") == ["pending"]
     assert notify.inbox("ana", by=mainspring.client) == []
-
-
-@pytest.fixture
-def secured(database: Database) -> Any:
-    town = Secured(database)
-    yield town
-    town.close()
 
 
 def test_on_a_secured_schema_it_works_by_role_and_stays_in_its_organisation(secured: Secured, mail: Recording) -> None:

@@ -17,7 +17,7 @@ from mainspring.declare.block import Trigger
 
 pytestmark = pytest.mark.anyio
 
-JOBS = 3_000
+JOBS = 1_000
 
 
 class Counted:
@@ -34,6 +34,7 @@ class Counted:
         await self._trigger.listen(counted)
 
 
+@pytest.mark.long
 @pytest.mark.rule("ENG-17.06", "ENG-17.07")
 async def test_killed_and_restarted_under_load_it_loses_no_job_and_rings_again(
     stage: Stage, mortal: RabbitMQServer, app: Apps, tasks: ms.Registry, caplog: pytest.LogCaptureFixture

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +10,7 @@ import psycopg
 import pytest
 from tests.contrib.webhooks.hooks import Inbox, World
 from tests.databases import Database
-from tests.db.tenancy.town import Secured
+from tests.secured import Secured
 from tests.worker.stage import SETTINGS
 
 from mainspring import App, Cipher, UnknownName, ValidationError, WorkerConfig
@@ -252,12 +251,6 @@ async def test_a_secret_that_was_moved_to_another_endpoint_cannot_be_read(make: 
 
 
 # -- on a secured schema
-
-
-@pytest.fixture
-def secured(database: Database) -> Iterator[Secured]:
-    with closing(Secured(database)) as secured:
-        yield secured
 
 
 async def test_roles_do_what_is_theirs_on_a_secured_schema(secured: Secured, inbox: Inbox) -> None:

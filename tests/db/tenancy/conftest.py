@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 from tests.databases import Database
-from tests.db.tenancy.town import Secured, Town
+from tests.db.tenancy.town import Town
 
 
 @pytest.fixture(params=[18, 15], ids="PostgreSQL {}".format)
@@ -19,10 +19,3 @@ def town(request: pytest.FixtureRequest) -> Iterator[Town]:
 def town18(database: Database) -> Iterator[Town]:
     with closing(Town(database)) as town:
         yield town
-
-
-@pytest.fixture
-def secured(database: Database) -> Iterator[Secured]:
-    """A secured database without jobs."""
-    with closing(Secured(database)) as secured:
-        yield secured

@@ -9,7 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 from tests.cli.conftest import Cli, cli  # noqa: F401 (a fixture)
-from tests.db.tenancy.town import OURS, THEIRS, Secured, Town
+from tests.db.tenancy.town import OURS, THEIRS, Town
+from tests.secured import Secured
 
 from mainspring import AsyncClient, Caller, Client, JobNotFound, NewJob, calling
 from mainspring.errors import NotPermitted

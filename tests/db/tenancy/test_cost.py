@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 from tests.databases import Database
 from tests.db.engine import Engine
-from tests.db.tenancy.town import Secured
 from tests.db.test_statements import PINNED, claim_statement, scans
+from tests.secured import Secured
 
 
 @pytest.mark.mainspring_new

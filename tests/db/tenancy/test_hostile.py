@@ -12,7 +12,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import CheckViolation, InsufficientPrivilege
 from tests.databases import Database
-from tests.db.tenancy.town import Secured, superuser
+from tests.secured import Secured, superuser
 
 from mainspring import Cipher, Client, Context, Registry, ValidationError, fixed
 from mainspring.audit import ENGINE_NOUNS, written_event

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from tests.db.tenancy.town import Secured
+from tests.secured import Secured
 from tests.worker.stage import SETTINGS
 
 from mainspring import AsyncClient, Context, NewJob, Registry, SyncContext, WorkerConfig

@@ -1,11 +1,18 @@
-"""Each role, with and without an organisation, over every table, view and function: nothing of another organisation."""
+"""Each role, with and without an organisation, over every table, view and function: nothing of another organisation.
+
+Here two of them call the functions, and the probe is shown three mistakes, others in each run; `make tenancy` lets all
+of them call, on the oldest server as well, and shows it every mistake.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 
 import pytest
-from tests.db.tenancy.town import OURS, THEIRS, Town, tenants_have
+from tests.db.tenancy.town import BOUND, OURS, THEIRS, Town, tenants_have
+
+ALL = os.environ.get("TENANCY") == "all"
 
 #: Mistakes that somebody could make, each of them seen by the probe.
 PLANTS = {
@@ -38,19 +45,21 @@ TALKATIVE = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.rule("ENG-19.04", "ENG-29.07")
 def test_nothing_of_another_organisation_can_be_read_or_written(town: Town) -> None:
-    """Functions are called on the newest server only: `make tenancy` calls them on the oldest as well."""
-    everything = town.conn.info.server_version >= 180000 or os.environ.get("TENANCY") == "all"
-    assert list(town.leaks(calls=everything)) == []
+    newest = town.conn.info.server_version >= 180000
+    callers = BOUND if ALL else random.sample(BOUND, 2) if newest else []  # by the seed of the run, which pytest prints
+    assert list(town.leaks(callers)) == []
 
 
+@pytest.mark.long
 def test_the_probe_sees_every_mistake(town18: Town) -> None:
     unseen = []
-    for mistake, statements in PLANTS.items():
+    for mistake in PLANTS if ALL else random.sample(list(PLANTS), 3):
         with town18.conn.transaction(force_rollback=True):
-            town18.do(statements)
-            if next(town18.leaks(), None) is None:
+            town18.do(PLANTS[mistake])
+            if next(town18.leaks(BOUND), None) is None:
                 unseen.append(mistake)
     assert unseen == []
 

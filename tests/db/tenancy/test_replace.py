@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from tests.databases import Database
-from tests.db.tenancy.town import superuser
+from tests.secured import superuser
 
 import mainspring.db.schema.migrate
 from mainspring.db.schema.line import Line, Migration, engine_line

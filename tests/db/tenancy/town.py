@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from tests.databases import Database, check_tickets
+from tests.databases import Database
 from tests.db.conftest import NOON
 from tests.db.engine import ERROR, Engine
 from tests.db.tenancy.calls import PLAIN, Org, argument, holder
+from tests.secured import ROLES, Secured
 
 from mainspring.db.schema.rights import SHARED
-from mainspring.db.schema.secure import secure
-from mainspring.embedded import ROLE, SUPERUSER
 from mainspring.job import Claim
 from mainspring.uuid7 import uuid7
 
 OURS, THEIRS, SYSTEM = "acme", "globex", "SYSTEM"
 SECRETS = {OURS: "blue parrot", THEIRS: "red herring", SYSTEM: "grey goose"}  # in whatever holds text
-ROLES = ("worker", "api", "operator", "owner")
 STATES = {"scheduled", "ready", "retrying", "running", "succeeded", "failed", "dead", "cancelled"}
 #: An id of a job is the whole database's: who brings one that is taken learns that, and nothing else (docs/adr/0012).
 MAY_COLLIDE = {"enqueue", "enqueue_many", "fix_forward", "write_job"}
@@ -42,47 +39,13 @@ COMMON = {
 }  # fmt: skip
 HARMLESS = {f"{table} of SYSTEM" for table in ("queue", "audit", "limit", "bucket", "fair")}
 
+#: Who tries: a role, and an organisation to which its transaction is bound.
+Part = tuple[str, str | None]
+PARTS: list[Part] = [(role, org) for role in ROLES for org in (None, OURS)]
+BOUND = [part for part in PARTS if part != ("worker", None)]  # whose claims span organisations
+
 DENIED = "42501 permission denied for function"
 Parameters = list[tuple[str, str]]
-
-
-def superuser(database: Database) -> psycopg.Connection[Any]:
-    return psycopg.connect(make_conninfo(database.dsn, user=SUPERUSER), autocommit=True)
-
-
-class Secured:
-    """A secured database, with a login of each role."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        self.conn = superuser(database)
-        secure(self.conn)
-        name = conninfo_to_dict(database.dsn)["dbname"]
-        self.logins = {role: f"{name}_{role}" for role in ROLES if role != "owner"} | {"owner": ROLE}
-        for role, login in self.logins.items():
-            if role != "owner":
-                self.do(f'create role "{login}" login in role mainspring_{role}')
-
-    def close(self) -> None:
-        check_tickets(self.conn)  # the owner, who looks after every test, sees nothing
-        for role, login in self.logins.items():
-            if role != "owner":
-                self.do(f'drop owned by "{login}"')
-                self.do(f'drop role "{login}"')
-        self.conn.close()
-
-    def do(self, text: str, *params: Any) -> list[Any]:
-        """Do something as a superuser."""
-        cursor = self.conn.execute(text.encode(), params or None)
-        return cursor.fetchall() if cursor.description else []
-
-    def dsn(self, role: str, org: str | None = None) -> str:
-        """How a login of a role connects; with an organisation for all its transactions, if one is said."""
-        options = {} if org is None else {"options": f"-c mainspring.org={org}"}
-        return make_conninfo(self.database.dsn, user=self.logins[role], **options)
-
-    def connect(self, role: str, org: str | None = None) -> psycopg.Connection[Any]:
-        return psycopg.connect(self.dsn(role, org), autocommit=True)
 
 
 def settle_in(engine: Engine, org: str) -> Org:
@@ -238,16 +201,14 @@ class Town(Secured):
 
     # -- the probe
 
-    def leaks(self, *, calls: bool = True) -> Iterator[str]:
-        """Everything that somebody could read or write of an organisation that is not theirs, by functions as well."""
+    def leaks(self, callers: Collection[Part]) -> Iterator[str]:
+        """Everything that somebody could read or write of an organisation that is not theirs; these call functions."""
         before = self._others()
-        parts = [(role, org) for role in ROLES for org in (None, OURS)]
-        for role, org in parts:
+        for role, org in PARTS:
             yield from self._reads(role, org)
-        parts.remove(("worker", None))  # whose claims span organisations
-        for role, org in parts:
+        for role, org in BOUND:
             yield from self._writes(role, org, before)
-        for role, org in parts if calls else ():
+        for role, org in callers:
             yield from self._calls(role, org, before)
 
     def _may_see(self, role: str, org: str | None, table: str) -> set[str]:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-
 import pytest
-from tests.databases import Database
-from tests.db.tenancy.town import Secured
+from tests.secured import Secured
 from tests.worker.stage import SETTINGS
 
 import mainspring as ms
@@ -15,12 +11,6 @@ from mainspring.errors import NotPermitted
 from mainspring.worker import Worker
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def secured(database: Database) -> Iterator[Secured]:
-    with closing(Secured(database)) as secured:
-        yield secured
 
 
 async def test_workers_keep_them_operators_force_them_and_others_may_not(secured: Secured, tasks: ms.Registry) -> None:

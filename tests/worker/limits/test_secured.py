@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
-from tests.databases import Database
 from tests.db.engine import Engine
-from tests.db.tenancy.town import Secured
+from tests.secured import Secured
 
 import mainspring as ms
 from mainspring.worker import Worker
-
-
-@pytest.fixture
-def secured(database: Database) -> Iterator[Secured]:
-    with closing(Secured(database)) as secured:
-        yield secured
 
 
 def test_a_new_limit_counts_what_runs_in_all_organisations(secured: Secured) -> None:

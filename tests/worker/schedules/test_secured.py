@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.databases import Database
-from tests.db.tenancy.town import Secured
+from tests.secured import Secured
 from tests.worker.stage import SETTINGS
 
 import mainspring as ms
@@ -17,12 +14,6 @@ from mainspring.virtual.clock import Clock
 from mainspring.worker import Worker
 
 MONDAY = datetime(2026, 6, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def secured(database: Database) -> Iterator[Secured]:
-    with closing(Secured(database)) as secured:
-        yield secured
 
 
 @pytest.mark.anyio
