@@ -71,7 +71,7 @@ def test_each_process_of_a_worker_shows_metrics_on_its_own_port_and_logs_json_li
             assert time.monotonic() < deadline
             time.sleep(0.05)
         texts = [scrape(port + number, "mainspring_deadletter_open") for number in range(2)]
-        assert any('jobs_succeeded_total{job_type="greet",queue="q:default"} 1.0' in text for text in texts)
+        assert any('mainspring_jobs_succeeded_total{job_type="greet",queue="q:default"} 1.0' in text for text in texts)
     finally:
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=30)

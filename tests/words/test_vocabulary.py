@@ -135,10 +135,10 @@ def test_logs_are_named_after_events() -> None:
 
 def test_metrics_are_named_after_the_words_of_the_table() -> None:
     named = {event: COUNTERS[kind][0] for event, kind in classes().items() if event in TELLS and kind in COUNTERS}
-    own = {"job.deadlettered": "deadletter", "job.lease_expired": "mainspring_lease_rescues"}  # as the rules name them
+    own = {"job.lease_expired": "mainspring_lease_rescues"}
 
     assert named == own | {
-        event: name for event in named.keys() - own for name in [named[event]] if name.endswith(f"jobs_{event[4:]}")
+        event: name for event in named.keys() - own for name in [named[event]] if name == f"mainspring_jobs_{event[4:]}"
     }
 
 
