@@ -68,6 +68,10 @@ def log_as_before() -> Iterator[None]:
     level = logging.root.level
     yield
     logging.root.setLevel(level)
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("mainspring.") and isinstance(logger, logging.Logger):
+            logger.disabled = False
+            logger.setLevel(logging.NOTSET)
     for handler in [handler for handler in logging.root.handlers if type(handler) is logging.StreamHandler]:
         logging.root.removeHandler(handler)
 
