@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 import mainspring as ms
 from bench import ours
-from mainspring.observe import Alerts, JsonFormatter, Log, Metrics
+from mainspring.observe import Alerts, BatchHandler, JsonFormatter, Log, Metrics
 from mainspring.observe.traces import Spans
 
 
@@ -32,7 +32,8 @@ def everything() -> Iterator[dict[str, Any]]:
     provider.add_span_processor(BatchSpanProcessor(Nowhere()))
     with tempfile.NamedTemporaryFile("w") as file:
         metrics = Metrics(ours.tasks)
-        log, handler, logger = Log(ours.tasks), logging.StreamHandler(file), logging.getLogger("mainspring")
+        log, logger = Log(ours.tasks), logging.getLogger("mainspring")
+        handler = BatchHandler(file)  # type: ignore[arg-type]  # a wrapper of a text file
         handler.setFormatter(JsonFormatter())
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)

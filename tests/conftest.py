@@ -13,6 +13,7 @@ from tests import rule_report
 from tests.databases import Database, RunClusters, check_tickets, fresh_database, server
 
 from mainspring.embedded import VOLATILE, Cluster, find_binaries
+from mainspring.observe import BatchHandler
 from mainspring.testing import Harness
 from mainspring.testing.plugin import NEW, run_of
 from mainspring.virtual.databases import DATABASE_COUNTS
@@ -72,7 +73,9 @@ def log_as_before() -> Iterator[None]:
         if name.startswith("mainspring.") and isinstance(logger, logging.Logger):
             logger.disabled = False
             logger.setLevel(logging.NOTSET)
-    for handler in [handler for handler in logging.root.handlers if type(handler) is logging.StreamHandler]:
+    for handler in [
+        handler for handler in logging.root.handlers if type(handler) in (logging.StreamHandler, BatchHandler)
+    ]:
         logging.root.removeHandler(handler)
 
 

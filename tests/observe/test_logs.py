@@ -16,8 +16,8 @@ from tests.logged import lines, logged
 from tests.observe.conftest import Theatre
 
 from mainspring import Caller, Context, Permanent, Registry, SyncContext, calling, fixed
-from mainspring.events import JobEnqueued, JobFailed, JobStarted, WorkerStarted
-from mainspring.observe import JsonFormatter, Log, TerminalFormatter
+from mainspring.events import JobEnqueued, JobFailed, JobStarted, JobSucceeded, WorkerStarted
+from mainspring.observe import BatchHandler, JsonFormatter, Log, TerminalFormatter
 
 pytestmark = pytest.mark.anyio
 
@@ -133,6 +133,59 @@ def test_on_a_terminal_it_speaks_in_words() -> None:
     assert first.endswith("INFO    worker.started worker=w queues=['q:default']")
     assert "job.started greet" in second
     assert "late_ms=250" in second
+
+
+class Writes(io.StringIO):
+    """A stream that counts its writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.written.append(text)
+        return len(text)
+
+
+def test_a_batch_is_one_write_and_any_other_line_is_written_at_once() -> None:
+    stream, logger = Writes(), logging.getLogger("mainspring")
+    handler = BatchHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    with logged():
+        logger.addHandler(handler)
+        try:
+            Log()([STARTED] * 100)
+            logger.warning("beside it")
+            logger.info("and again")
+        finally:
+            logger.removeHandler(handler)
+
+    assert [text.count("\n") for text in stream.written if text.strip()] == [100, 1, 1]
+
+
+def test_a_record_that_the_application_makes_otherwise_is_made_so(stream: io.StringIO) -> None:
+    class Own(logging.LogRecord):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.release = "2026-1"
+
+    before = logging.getLogRecordFactory()
+    logging.setLogRecordFactory(Own)
+    try:
+        Log()([STARTED, STARTED])
+    finally:
+        logging.setLogRecordFactory(before)
+
+    assert [line["release"] for line in lines(stream)] == ["2026-1"] * 2
+
+
+def test_what_happens_to_every_job_has_the_fields_of_other_events(stream: io.StringIO) -> None:
+    done = JobSucceeded(UUID(int=1), "greet", "q:default", "acme", PROJECT, "r", "c", 1, None, 0.25)
+    Log()([done, msgspec.structs.replace(done, subject={"booking_id": 7})])
+
+    plain, with_subject = lines(stream)
+    assert plain | {"booking_id": 7} == with_subject
+    assert (plain["duration_ms"], plain["project_id"]) == (250, str(PROJECT))
 
 
 STARTED = JobStarted(UUID(int=1), "greet", "q:default", "acme", None, "r", "c", 1)

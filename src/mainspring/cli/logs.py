@@ -31,12 +31,13 @@ def set_up() -> bool:
 def log_to_stderr(*, json: bool = False) -> None:
     """Send the log of this process to stderr, unless the application has set up `logging` or nobody wants it."""
     from mainspring.observe.formatters import JsonFormatter, TerminalFormatter
+    from mainspring.observe.handlers import BatchHandler
 
     asked = asked_format(json)
     logging.getLogger(ECHOES).disabled = True
     if asked == "none" or (asked is None and set_up()):
         return
-    handler = logging.StreamHandler(sys.stderr)
+    handler = BatchHandler(sys.stderr)
     plain = asked == "text" or (asked is None and sys.stderr.isatty())
     handler.setFormatter(TerminalFormatter() if plain else JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -2,7 +2,8 @@
 
 from mainspring.observe.alerts import Alerts
 from mainspring.observe.formatters import JsonFormatter, TerminalFormatter
+from mainspring.observe.handlers import BatchHandler
 from mainspring.observe.logs import Log
 from mainspring.observe.metrics import Metrics
 
-__all__ = ["Alerts", "JsonFormatter", "Log", "Metrics", "TerminalFormatter"]
+__all__ = ["Alerts", "BatchHandler", "JsonFormatter", "Log", "Metrics", "TerminalFormatter"]

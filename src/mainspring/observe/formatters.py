@@ -9,6 +9,7 @@ import logging
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -31,10 +32,11 @@ _encode = msgspec.json.Encoder().encode
 class EventLine:
     """The message of a record that tells of an event: its fields, written out only where somebody formats it."""
 
-    __slots__ = ("fields",)
+    __slots__ = ("attributes", "fields")
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self.fields = fields
+        self.attributes = 0  # so many has its record, if nobody has added any
 
     def __str__(self) -> str:
         rest = (f"{key}={value}" for key, value in self.fields.items() if key not in _QUIET and value is not None)
@@ -57,17 +59,19 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record as a JSON object."""
         ours: dict[str, Any] = {
-            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "at": _at(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "pid": record.process,
         }
-        told = record.msg.fields if isinstance(record.msg, EventLine) else None
-        if told is None:
+        if isinstance(record.msg, EventLine):
+            ours = {**ours, **record.msg.fields, **ours}
+            if len(record.__dict__) == record.msg.attributes:
+                return _encode(ours).decode()
+        else:
             ours |= {"message": sanitize(_message(record)), **log_fields()}
         if record.exc_info:
             ours["exception"] = sanitize(_traced(self, record.exc_info))
-        ours = ours if told is None else {**ours, **told, **ours}
         for name in record.__dict__.keys() - RECORD_FIELDS - ours.keys():  # nobody writes in another's name
             ours[name] = _safe(name, record.__dict__[name])
         return _encode(ours).decode()
@@ -88,6 +92,12 @@ class TerminalFormatter(logging.Formatter):
         more += f"\n{self.formatStack(record.stack_info)}" if record.stack_info else ""
         below = (f"\n  {line(one.expandtabs())}" for one in sanitize(more).splitlines() if one)
         return line(sanitize(self.formatMessage(record))) + job + "".join(below)
+
+
+@lru_cache(4)
+def _at(created: float) -> str:
+    """The time of a record; those of a batch have the same."""
+    return datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
 
 
 def _traced(formatter: logging.Formatter, info: Any) -> str:

@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 
 from mainspring.declare.registry import Registry
-from mainspring.events import Alert, Event, JobEnqueued, JobEvent, JobFailed
+from mainspring.events import Alert, Event, JobEnqueued, JobEvent, JobFailed, JobStarted, JobSucceeded
 from mainspring.observe.formatters import RECORD_FIELDS, EventLine
+from mainspring.observe.handlers import batched
 
 #: What is not plain information.
 LEVELS = {
@@ -47,6 +48,7 @@ JOB = {
 }
 MILLISECONDS = {"duration": "duration_ms", "lateness": "late_ms", "delay": "delay_ms"}
 MOST_LINE_IDS = 20  # job ids in one line
+_OFTEN = (JobStarted, JobSucceeded)
 
 
 class Log:
@@ -66,19 +68,24 @@ class Log:
     def __call__(self, batch: Sequence[Event]) -> None:
         """Log a batch; jobs that were created together are one line."""
         created: list[JobEnqueued] = []
-        for event in batch:
-            logger, level = logger_of(event.name), _level(event)
-            if not logger.isEnabledFor(level):
-                continue
-            if isinstance(event, JobEnqueued):
-                created.append(event)
-            else:
-                _log(logger, level, self._fields(event))
-        for group in _groups(created):
-            _log(logger_of(group[0].name), logging.INFO, self._created(group))
+        records = EventRecords()
+        with batched():
+            for event in batch:
+                logger, level = logger_of(event.name), _level(event)
+                if not logger.isEnabledFor(level):
+                    continue
+                if isinstance(event, JobEnqueued):
+                    created.append(event)
+                else:
+                    logger.handle(records.make(logger, level, self._fields(event)))
+            for group in _groups(created):
+                logger = logger_of(group[0].name)
+                logger.handle(records.make(logger, logging.INFO, self._created(group)))
 
     def _fields(self, event: Event) -> dict[str, Any]:
         """The fields of an event under the names that lines have."""
+        if type(event) in _OFTEN and not event.subject and event.task not in self._camel:  # type: ignore[attr-defined] # they have both
+            return _often(event)  # type: ignore[arg-type] # the same
         fields: dict[str, Any] = msgspec.to_builtins(event)
         name = fields.pop("event")
         if not isinstance(event, JobEvent):
@@ -132,13 +139,49 @@ def camel(name: str) -> str:
     return re.sub(r"_(\w)", lambda match: match[1].upper(), name)
 
 
-def _log(logger: logging.Logger, level: int, fields: dict[str, Any]) -> None:
-    """Hand a record on. Every field is an attribute of it, but for the names of `logging` itself."""
-    record = logger.makeRecord(logger.name, level, "(event)", 0, EventLine(fields), (), None, fields["event"])
-    if not RECORD_FIELDS.isdisjoint(fields):
-        fields = {name: value for name, value in fields.items() if name not in RECORD_FIELDS}
-    record.__dict__.update(fields)
-    logger.handle(record)
+class EventRecords:
+    """The records of a batch. Measured: to copy the first of a kind takes a fifth of the time of making each."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, int], dict[str, Any]] = {}
+        self._copies = logging.getLogRecordFactory() is logging.LogRecord  # another one may do anything
+
+    def make(self, logger: logging.Logger, level: int, fields: dict[str, Any]) -> logging.LogRecord:
+        """A record; every field is an attribute of it, but for the names of `logging` itself."""
+        first = self._first.get((logger.name, level))
+        if first is None:
+            record = logger.makeRecord(logger.name, level, "(event)", 0, "", (), None)
+            if self._copies:
+                self._first[logger.name, level] = dict(record.__dict__)
+        else:
+            record = logging.LogRecord.__new__(logging.LogRecord)
+            record.__dict__.update(first)
+        record.msg = line = EventLine(fields)
+        if not RECORD_FIELDS.isdisjoint(fields):
+            fields = {name: value for name, value in fields.items() if name not in RECORD_FIELDS}
+        record.__dict__.update(fields)
+        line.attributes = len(record.__dict__) if self._copies else 0
+        return record
+
+
+def _often(event: JobStarted | JobSucceeded) -> dict[str, Any]:
+    """The fields of what happens to every job, without the detour."""
+    line: dict[str, Any] = {
+        "event": event.name,
+        "request_id": event.request_id,
+        "correlation_id": event.correlation_id,
+        "job_id": str(event.job_id),
+        "job_type": event.task,
+        "org_id": event.org_id,
+        "project_id": None if event.project_id is None else str(event.project_id),
+        "queue": event.queue,
+        "attempts": event.attempt,
+    }
+    if isinstance(event, JobStarted):
+        line["late_ms"] = max(0, round(event.lateness * 1000))
+    else:
+        line["duration_ms"] = max(0, round(event.duration * 1000))
+    return line
 
 
 def _measures(fields: dict[str, Any]) -> dict[str, Any]:
@@ -149,13 +192,11 @@ def _measures(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _level(event: Event) -> int:
-    match event:
-        case JobFailed(final=final):
-            return logging.ERROR if final else logging.WARNING
-        case Alert(firing=False):
-            return logging.INFO
-        case _:
-            return LEVELS.get(event.name, logging.INFO)
+    if isinstance(event, JobFailed):
+        return logging.ERROR if event.final else logging.WARNING
+    if isinstance(event, Alert) and not event.firing:
+        return logging.INFO
+    return LEVELS.get(event.name, logging.INFO)
 
 
 def _groups(created: Iterable[JobEnqueued]) -> Iterable[list[JobEnqueued]]:
