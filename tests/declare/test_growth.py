@@ -89,6 +89,12 @@ def test_a_field_of_a_newer_release_is_not_taken_for_the_model() -> None:
     assert older.decode('{"id":7,"amount":2.5}') == {"id": 7}
 
 
+def test_a_field_of_a_newer_release_that_is_called_like_the_parameter_is_ignored() -> None:
+    for made in (codec(handler(invoice=InvoiceStruct)), codec(handler(invoice=InvoiceStruct, note=(str, "")))):
+        assert made.decode('{"id":7,"invoice":{"id":8}}') == {"invoice": InvoiceStruct(7)}
+        assert made.held('{"id":7,"invoice":{"id":8}}') == {"id", "invoice"}
+
+
 def test_a_field_called_like_the_parameter_is_the_models() -> None:
     class Message(msgspec.Struct):
         message: dict[str, int]
