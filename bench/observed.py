@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 import mainspring as ms
 from bench import ours
-from mainspring.observe import Alerts, Log, Metrics
+from mainspring.observe import Alerts, BatchHandler, JsonFormatter, Log, Metrics
 from mainspring.observe.traces import Spans
 
 
@@ -31,8 +32,14 @@ def everything() -> Iterator[dict[str, Any]]:
     provider.add_span_processor(BatchSpanProcessor(Nowhere()))
     with tempfile.NamedTemporaryFile("w") as file:
         metrics = Metrics(ours.tasks)
-        log = Log(file, ours.tasks)  # type: ignore[arg-type]  # a wrapper of a text file
+        log, logger = Log(ours.tasks), logging.getLogger("mainspring")
+        handler = BatchHandler(file)  # type: ignore[arg-type]  # a wrapper of a text file
+        handler.setFormatter(JsonFormatter())
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
         yield {"observers": [log, metrics, Alerts([log, metrics])], "trace": Spans(provider)}
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
     provider.shutdown()
 
 

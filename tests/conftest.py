@@ -15,6 +15,7 @@ from tests.databases import Database, RunClusters, check_tickets, fresh_database
 from tests.secured import Secured, secure_template
 
 from mainspring.embedded import VOLATILE, Cluster, find_binaries
+from mainspring.observe import BatchHandler
 from mainspring.testing import Harness
 from mainspring.testing.plugin import NEW, run_of
 from mainspring.virtual.databases import DATABASE_COUNTS, Preparation
@@ -78,7 +79,13 @@ def log_as_before() -> Iterator[None]:
     level = logging.root.level
     yield
     logging.root.setLevel(level)
-    for handler in [handler for handler in logging.root.handlers if type(handler) is logging.StreamHandler]:
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("mainspring.") and isinstance(logger, logging.Logger):
+            logger.disabled = False
+            logger.setLevel(logging.NOTSET)
+    for handler in [
+        handler for handler in logging.root.handlers if type(handler) in (logging.StreamHandler, BatchHandler)
+    ]:
         logging.root.removeHandler(handler)
 
 

@@ -65,7 +65,7 @@ def test_a_process_whose_loop_stands_still_ends_names_the_job_and_gives_back_the
     assert re.search(rf"the event loop has stood still for [12]\.\d s, and job {culprit} of block is on it", err)
     assert "standstill.py" in err
     assert "time.sleep(seconds)" in err
-    assert "worker:stuck worker=" in err
+    assert "worker.stuck worker=" in err
     assert re.search(r"ends: \d+ other jobs are given back", err)
     found = [client.get(job) for job in others]
     assert {(job.state, job.attempt, job.crashes) for job in found} == {("ready", 0, 0)}

@@ -160,7 +160,7 @@ class NotJson: ...
 
 @pytest.mark.parametrize(
     "hint",
-    [NotJson, list[NotJson], dict[str, NotJson | None], complex, type, APydantic, msgspec.Raw, AStruct | ADataclass],
+    [NotJson, list[NotJson], dict[str, NotJson | None], complex, type, msgspec.Raw, AStruct | ADataclass],
 )
 def test_a_type_that_json_cannot_hold_is_refused(hint: Any) -> None:
     with pytest.raises(DeclarationError, match=r"^here: "):

@@ -163,7 +163,7 @@ def test_while_the_database_is_away_measures_only_count_errors() -> None:
 
 
 def test_the_engines_names_are_the_engines() -> None:
-    metrics = Metrics(measures=Measures("", ()))
+    metrics = Metrics(measures=Measures("", ()), aliases=True)
     shown = {family.name for family in metrics.collect()}
     assert {name for name in shown if not name.startswith("mainspring_")} == ENGINES
 

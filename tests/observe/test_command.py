@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import socket
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from io import StringIO
+from typing import Any
 
 import pytest
 from tests.cli.conftest import APP, command
@@ -18,9 +20,10 @@ from tests.databases import Database
 
 from mainspring import Client
 from mainspring.cli import main
-from mainspring.cli.logs import speaks_json
+from mainspring.cli.logs import asked_format, log_to_stderr
 from mainspring.cli.observers import checked_port
 from mainspring.errors import ConfigurationError
+from mainspring.observe import JsonFormatter, TerminalFormatter
 from mainspring.observe.alerts import RULES
 
 
@@ -71,15 +74,15 @@ def test_each_process_of_a_worker_shows_metrics_on_its_own_port_and_logs_json_li
             assert time.monotonic() < deadline
             time.sleep(0.05)
         texts = [scrape(port + number, "mainspring_deadletter_open") for number in range(2)]
-        assert any('jobs_succeeded_total{job_type="greet",queue="q:default"} 1.0' in text for text in texts)
+        assert any('mainspring_jobs_succeeded_total{job_type="greet",queue="q:default"} 1.0' in text for text in texts)
     finally:
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=30)
 
     lines = [json.loads(line) for line in err.splitlines()]
     events = {line.get("event") for line in lines}
-    assert events >= {"worker:started", "job:processing", "job:completed", "job:failed", "job:deadlettered", "alert"}
-    assert sum(line.get("event") == "job:failed" for line in lines) == 1
+    assert events >= {"worker.started", "job.started", "job.succeeded", "job.failed", "job.deadlettered", "alert"}
+    assert sum(line.get("event") == "job.failed" for line in lines) == 1
     assert not any("job " in line.get("message", "") and "of fail" in line.get("message", "") for line in lines)
     assert "hunter2" not in err
 
@@ -114,18 +117,69 @@ def test_a_port_that_is_none_is_refused_by_its_name(monkeypatch: pytest.MonkeyPa
     assert checked_port(None) == 9109
 
 
-def test_json_is_spoken_where_no_person_reads_or_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(StringIO):
-        def isatty(self) -> bool:
-            return True
+@contextmanager
+def new_root() -> Iterator[logging.Logger]:
+    """The root logger as a new process has it: without pytest's handlers."""
+    root, echoes = logging.getLogger(), logging.getLogger("mainspring.worker.job")
+    before, level = list(root.handlers), root.level
+    root.handlers[:] = []
+    try:
+        yield root
+    finally:
+        root.handlers[:], echoes.disabled = before, False
+        root.setLevel(level)
 
-    monkeypatch.setattr("sys.stderr", StringIO())
-    assert speaks_json(False)
-    monkeypatch.setattr("sys.stderr", Terminal())
-    assert not speaks_json(False)
-    assert speaks_json(True)
-    monkeypatch.setenv("MAINSPRING_LOG", "text")
-    assert not speaks_json(False)
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("said", "json", "stream", "formatter"),
+    [
+        ("", False, StringIO(), JsonFormatter),
+        ("", False, Terminal(), TerminalFormatter),
+        ("", True, Terminal(), JsonFormatter),
+        ("text", False, StringIO(), TerminalFormatter),
+        ("json", False, Terminal(), JsonFormatter),
+        ("none", False, StringIO(), None),
+    ],
+)
+def test_json_is_logged_where_no_person_reads_or_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, said: str, json: bool, stream: StringIO, formatter: Any
+) -> None:
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setenv("MAINSPRING_LOG", said)
+
+    with new_root() as root:
+        log_to_stderr(json=json)
+        found = [type(handler.formatter) for handler in root.handlers]
+
+    assert found == ([formatter] if formatter else [])
+
+
+@pytest.mark.parametrize("place", ["", "mainspring"])
+def test_an_application_that_has_set_up_logging_is_left_alone_unless_somebody_asks(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.delenv("MAINSPRING_LOG", raising=False)
+    own, logger = logging.StreamHandler(StringIO()), logging.getLogger(place)
+    with new_root() as root:
+        logger.addHandler(own)
+        try:
+            log_to_stderr()
+            assert own in logger.handlers
+            assert root.handlers == ([] if place else [own])
+            assert logging.getLogger("mainspring.worker.job").disabled, "events say it"
+            monkeypatch.setenv("MAINSPRING_LOG", "json")
+            log_to_stderr()
+            assert [type(handler.formatter) for handler in root.handlers] == [JsonFormatter]
+        finally:
+            logger.removeHandler(own)
+
+
+def test_a_format_that_is_none_of_them_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAINSPRING_LOG", "xml")
     with pytest.raises(ConfigurationError, match="MAINSPRING_LOG"):
-        speaks_json(False)
+        asked_format(False)

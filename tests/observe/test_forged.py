@@ -12,14 +12,14 @@ from uuid import UUID
 
 import pytest
 from tests.databases import Database
+from tests.logged import logged
 
 from mainspring import Client
 from mainspring.declare.caller import Caller, calling
 from mainspring.events import DatabaseAway, Event, JobFailed, QueuePaused
-from mainspring.observe import JsonLines, Log
-from mainspring.observe.lines import Words
+from mainspring.observe import JsonFormatter, Log, TerminalFormatter
 
-FORGED = "12:00:00 INFO    job:completed pay"
+FORGED = "12:00:00 INFO    job.succeeded pay"
 HOSTILE = f"boom\n{FORGED}\r{FORGED}\u2028{FORGED}\x1b[2J\x9b2J\u202e"
 
 
@@ -58,16 +58,15 @@ def harmless(text: str) -> bool:
 )  # fmt: skip
 @pytest.mark.parametrize("plain", [True, False], ids=["words", "json"])
 def test_an_event_is_one_line(event: Event, plain: bool) -> None:
-    stream = io.StringIO()
-
-    Log(stream, plain=plain)([event])
+    with logged(TerminalFormatter() if plain else JsonFormatter()) as stream:
+        Log()([event])
 
     assert stream.getvalue().count("\n") == 1
     assert not plain or harmless(stream.getvalue())
 
 
 def test_a_record_in_words_is_one_line_and_what_is_below_it_is_indented() -> None:
-    with written(Words()) as (log, stream):
+    with written(TerminalFormatter()) as (log, stream):
         log.warning("said: %s", HOSTILE)
         try:
             raise ValueError(HOSTILE)
@@ -82,7 +81,7 @@ def test_a_record_in_words_is_one_line_and_what_is_below_it_is_indented() -> Non
 
 def test_the_fields_of_a_line_are_its_own_whatever_the_extra_ones_are_called() -> None:
     forged = {"level": "info", "at": "never", "logger": "x", "job_id": "x", "org_id": "globex", "exception": "x"}
-    with written(JsonLines()) as (log, stream), calling(Caller(org_id="acme", request_id="r")):
+    with written(JsonFormatter()) as (log, stream), calling(Caller(org_id="acme", request_id="r")):
         try:
             raise ValueError("real")
         except ValueError:
@@ -100,7 +99,7 @@ class Mute:
         raise RuntimeError("password=hunter2")
 
 
-@pytest.mark.parametrize("formatter", [JsonLines(), Words()], ids=["json", "words"])
+@pytest.mark.parametrize("formatter", [JsonFormatter(), TerminalFormatter()], ids=["json", "words"])
 def test_what_cannot_be_printed_costs_no_line_and_tells_no_secret(formatter: logging.Formatter) -> None:
     with written(formatter) as (log, stream):
         log.warning("with extra", extra={"value": Mute(), "many": 2**100})

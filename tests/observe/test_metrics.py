@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -10,15 +11,20 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.databases import Database
+from tests.docs.pages import ROOT
 from tests.observe.conftest import Theatre
 from tests.worker.stage import Stage
 
 from mainspring import AsyncClient, Permanent, Registry, Snooze, fixed
 from mainspring.db.gauges import Gauges, Reader
 from mainspring.db.wire.sql import Sql
+from mainspring.errors import ConfigurationError
 from mainspring.events import JobEnqueued, JobSucceeded
+from mainspring.health.measure import ENGINES
 from mainspring.observe import Metrics
-from mainspring.observe.metrics import COUNTERS, WORKER_GAUGES
+from mainspring.observe.alerts import RULES, AlertRule
+from mainspring.observe.aliases import ALIASES
+from mainspring.observe.metrics import WORKER_GAUGES
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +62,7 @@ async def test_jobs_are_counted_by_type_and_queue(database: Database, tasks: Reg
         raise Permanent("never")
 
     failures: list[int] = []
-    metrics = Metrics(tasks)
+    metrics = Metrics(tasks, aliases=True)
     stage.observers = [metrics]
     async with AsyncClient(database.dsn, observers=[metrics]) as client:
         for _ in range(2):
@@ -85,7 +91,7 @@ async def test_durations_add_up_and_deaths_count_for_the_queue_of_origin(stage: 
         await asyncio.sleep(0.2)
         raise ValueError("no")
 
-    metrics = Metrics(tasks)
+    metrics = Metrics(tasks, aliases=True)
     stage.observers = [metrics]
     await stage.enqueue(export.job())
     await stage.drain(tasks)
@@ -122,7 +128,7 @@ def test_neither_tenants_nor_jobs_nor_invented_names_make_new_series(tasks: Regi
     @tasks.task
     async def work() -> None: ...
 
-    metrics = Metrics(tasks)
+    metrics = Metrics(tasks, aliases=True)
     for n in range(1000):
         about = (f"org-{n}", None, f"r-{n}", f"c-{n}", 1)
         metrics([
@@ -142,7 +148,7 @@ def test_counters_of_declared_tasks_stand_at_zero_so_that_the_first_event_shows_
     @tasks.task(queue="q:exports")
     async def work() -> None: ...
 
-    assert 'deadletter_total{job_type="work",queue="q:exports"} 0.0' in Scrape(Metrics(tasks)).text
+    assert 'mainspring_jobs_deadlettered_total{job_type="work",queue="q:exports"} 0.0' in Scrape(Metrics(tasks)).text
 
 
 @pytest.mark.rule("ENG-22.09", "ENG-12.11")
@@ -217,7 +223,7 @@ async def test_a_database_that_is_away_leaves_the_counters_in_view() -> None:
 
     seen = Scrape(metrics)
     assert seen("mainspring_gauges_up") == 0
-    assert seen("jobs_succeeded_total", job_type="work", queue="q:default") == 1
+    assert seen("mainspring_jobs_succeeded_total", job_type="work", queue="q:default") == 1
 
 
 async def test_a_worker_says_how_its_pools_and_hints_stand(stage: Theatre, tasks: Registry) -> None:
@@ -236,7 +242,40 @@ async def test_a_worker_says_how_its_pools_and_hints_stand(stage: Theatre, tasks
     assert seen("mainspring_hints_heard_total") >= 1
 
 
-def test_the_names_of_the_ledger_are_exact() -> None:
-    names: Any = {name for name, _ in COUNTERS.values()}
+def shown(metrics: Metrics) -> dict[str, list[tuple[str, Any, float]]]:
+    """Every family, and its samples: the rest of their names, their labels and values."""
+    return {
+        family.name: [(one.name.removeprefix(family.name), one.labels, one.value) for one in family.samples]
+        for family in metrics.collect()
+    }
 
-    assert names >= {"jobs_enqueued", "jobs_started", "jobs_succeeded", "deadletter"}
+
+def test_every_metric_has_our_prefix_and_the_ledgers_names_are_shown_where_they_are_asked_for(
+    tasks: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MAINSPRING_METRICS_ALIASES", raising=False)
+    job = (UUID(int=1), "work", "q:default", "o", None, "r", "c", 1)
+    batch = [JobEnqueued(*job), JobSucceeded(*job)]
+    plain = Metrics(tasks)
+    monkeypatch.setenv("MAINSPRING_METRICS_ALIASES", "on")
+    both, refused = Metrics(tasks), Metrics(tasks, aliases=False)
+    for metrics in (plain, both, refused):
+        metrics(batch)
+
+    assert all(name.startswith("mainspring_") for name in shown(plain))
+    assert shown(refused) == shown(plain)
+    assert shown(both).keys() - shown(plain).keys() == set(ALIASES.values()) == ENGINES
+    for name, alias in ALIASES.items():
+        assert shown(both)[alias] == shown(both)[name] == shown(plain)[name]
+    monkeypatch.setenv("MAINSPRING_METRICS_ALIASES", "yes")
+    with pytest.raises(ConfigurationError, match="MAINSPRING_METRICS_ALIASES"):
+        Metrics(tasks)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_the_rules_for_prometheus_name_metrics_that_are_shown(rule: AlertRule) -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    named = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", re.sub(r'"[^"]*"|\(\w+\)', "", rule.expr)))
+
+    assert named
+    assert all(f"| `{name}` |" in page and name.startswith("mainspring_") for name in named)

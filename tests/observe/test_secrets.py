@@ -16,7 +16,7 @@ from tests.observe.conftest import Theatre
 
 from mainspring import Context, Permanent, Registry, RetryAfter, fixed
 from mainspring.db.gauges import Reader
-from mainspring.observe import Alerts, JsonLines, Log, Metrics
+from mainspring.observe import Alerts, JsonFormatter, Log, Metrics
 from mainspring.observe.sentry import SentryObserver
 from mainspring.observe.traces import Spans
 
@@ -63,10 +63,11 @@ async def test_no_canary_is_found_in_logs_metrics_spans_alerts_or_sentry(stage: 
         default_integrations=False,
         auto_enabling_integrations=False,
     )
-    log = Log(stream, tasks)
+    log = Log(tasks)
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonFormatter())
     logging.getLogger().addHandler(handler)
+    logging.getLogger("mainspring").setLevel(logging.INFO)
     stage.observers, stage.trace = [log, metrics, SentryObserver(), Alerts([log, metrics])], Spans(provider)
     try:
         for how in ("raise", "provider", "database", "permanent", "nothing"):
@@ -77,6 +78,7 @@ async def test_no_canary_is_found_in_logs_metrics_spans_alerts_or_sentry(stage: 
         await stage.drain(tasks)
     finally:
         logging.getLogger().removeHandler(handler)
+        logging.getLogger("mainspring").setLevel(logging.NOTSET)
         sentry_sdk.get_client().close()
         sentry_sdk.init()
     registry = CollectorRegistry()

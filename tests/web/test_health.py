@@ -223,7 +223,7 @@ async def test_metrics_show_what_a_worker_shows_to_who_knows_the_secret(
 
     assert (refused.status_code, refused.text) == (401, "Unauthorized")
     lines = shown_text.splitlines()
-    assert 'jobs_succeeded_total{job_type="noop",queue="q:default"} 10.0' in lines
+    assert 'mainspring_jobs_succeeded_total{job_type="noop",queue="q:default"} 10.0' in lines
     assert 'mainspring_jobs_ready{queue="q:default"} 2.0' in lines
     assert "mainspring_gauges_up 1.0" in lines
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from mainspring.db.wire.translate import first_words, is_refusal, is_transient, translate
-from mainspring.observe import JsonLines
+from mainspring.observe import JsonFormatter
 from mainspring.outcome import Failed, Failure, Permanent, RetryAfter, Snooze
 from mainspring.text.raised import connected, links, plain, quiet, tame
 from mainspring.worker.classify import classify
@@ -283,7 +283,7 @@ def test_a_line_of_the_log_shows_no_chain_without_an_end() -> None:
     lines = []
     for error in (own_cause(), long_chain()):
         record = logging.makeLogRecord({"msg": "it failed", "exc_info": (type(error), error, None)})
-        lines.append(in_time(partial(JsonLines().format, record)))
+        lines.append(in_time(partial(JsonFormatter().format, record)))
     assert "ValueError: round" in lines[0]
     assert "(raised from at least 49 others, left out)" in lines[1]
     group = ExceptionGroup("several", [ValueError(str(n)) for n in range(100_000)])

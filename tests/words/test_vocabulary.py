@@ -18,7 +18,7 @@ from mainspring.cli.batch import BATCH_COUNTS
 from mainspring.cli.live import STYLES
 from mainspring.db.pulse import Pulse
 from mainspring.events import Bus, Event, JobEvent
-from mainspring.observe.logs import LEVELS, NAMES
+from mainspring.observe.logs import CAMEL_NAMES, LEVELS
 from mainspring.observe.metrics import COUNTERS
 from mainspring.outcome import Error, Move
 from mainspring.states import (
@@ -129,16 +129,16 @@ def test_who_watches_reads_the_words_of_the_table() -> None:
 
 
 def test_logs_are_named_after_events() -> None:
-    assert NAMES.keys() <= TELLS
+    assert CAMEL_NAMES.keys() <= TELLS
     assert LEVELS.keys() <= classes().keys()
 
 
 def test_metrics_are_named_after_the_words_of_the_table() -> None:
     named = {event: COUNTERS[kind][0] for event, kind in classes().items() if event in TELLS and kind in COUNTERS}
-    own = {"job.deadlettered": "deadletter", "job.lease_expired": "mainspring_lease_rescues"}  # as the rules name them
+    own = {"job.lease_expired": "mainspring_lease_rescues"}
 
     assert named == own | {
-        event: name for event in named.keys() - own for name in [named[event]] if name.endswith(f"jobs_{event[4:]}")
+        event: name for event in named.keys() - own for name in [named[event]] if name == f"mainspring_jobs_{event[4:]}"
     }
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mainspring.cli.logs import speaks_json
 from mainspring.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ ALERT_LOOK_S = 30.0  # seconds between looks at the database for alerts
 class Observers:
     """The observers of one process: the application's own, and those of the command line."""
 
-    def __init__(self, app: App, dsn: str, schema: str, *, json: bool) -> None:
+    def __init__(self, app: App, dsn: str, schema: str) -> None:
         from mainspring.db.gauges import Reader
         from mainspring.db.measures import Measures
         from mainspring.observe import Alerts, Log, Metrics
@@ -30,8 +28,8 @@ class Observers:
         self._reader = Reader(dsn, schema)
         measures = Measures(dsn, app.measures, schema) if app.measures else None
         self._metrics = Metrics(app.registry, gauges=self._reader, measures=measures)
-        log = Log(sys.stderr, app.registry, plain=not speaks_json(json))
-        told: list[Observer] = [log, self._metrics, *app.observers]
+        logs = [] if any(isinstance(one, Log) for one in app.observers) else [Log(app.registry)]
+        told: list[Observer] = [*logs, self._metrics, *app.observers]
         self._alerts = Alerts(told)
         self.all: list[Observer] = [*told, self._alerts]
         app.told[:] = told

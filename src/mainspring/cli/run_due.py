@@ -37,7 +37,7 @@ def run_due(
 
     app = connection.running_application()
     dsn = connection.address(app)
-    observers = Observers(app, dsn, app.schema, json=connection.json)
+    observers = Observers(app, dsn, app.schema)
     names = [name.strip() for name in queues.split(",") if name.strip()] if queues else None
     about = app._working() | {"observers": observers.all}
     due = RunDue(dsn, app.registry, limit=limit, concurrency=concurrency, queues=names, **about)

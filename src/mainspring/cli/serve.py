@@ -30,7 +30,7 @@ def serve(
 
     app = connection.running_application()
     app._dsn = connection.address(app)
-    app.observers = tuple(Observers(app, app.dsn, app.schema, json=connection.json).all)
+    app.observers = tuple(Observers(app, app.dsn, app.schema).all)
     log_to_stderr(json=connection.json)
     proxies = [proxy.strip() for proxy in (proxy_headers or "").split(",") if proxy.strip()]
     server = Server(app, host=host, port=port, proxies=proxies)

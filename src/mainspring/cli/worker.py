@@ -19,6 +19,7 @@ from cyclopts import App, Parameter
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
+from mainspring.cli.logs import LogFormat
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def run(
     queues: str | None = None,
     metrics_port: int | None = None,
     metrics_host: str = "127.0.0.1",
+    log_format: LogFormat | None = None,
     supervise: bool = True,
     parent: Annotated[int | None, Parameter(show=False)] = None,
     pulse: Annotated[int | None, Parameter(show=False)] = None,
@@ -76,7 +78,7 @@ def run(
     A process that dies is started anew, also a single one; so is one whose event loop stands still for longer than its
     lease: it says where, gives back its other jobs and ends with exit code 70.
 
-    It logs to stderr: words on a terminal, else JSON; --json forces JSON.
+    It logs to stderr, words on a terminal and else JSON, unless the application has set up logging itself.
 
         mainspring worker run --app shop:app --processes 4
 
@@ -87,6 +89,7 @@ def run(
         queues: The queues to serve with their weights, such as q:default,q:exports=2; else all that the tasks use.
         metrics_port: Show metrics to Prometheus on this port, and the next ones for further processes.
         metrics_host: The address that it listens on.
+        log_format: How it logs, whatever the application has set up; none leaves that to the application alone.
         supervise: Start a single process anew as well; --no-supervise leaves that to systemd or Kubernetes.
         parent: The process that this one must not outlive.
         pulse: Where this one says that it lives.
@@ -99,7 +102,7 @@ def run(
 
     if processes < 1:
         raise ValidationError("processes: must be at least 1", field="processes")
-    limits = {"CONCURRENCY": concurrency, "THREADS": threads, "QUEUES": queues}
+    limits = {"CONCURRENCY": concurrency, "THREADS": threads, "QUEUES": queues, "LOG": log_format}
     os.environ.update({f"MAINSPRING_{name}": str(value) for name, value in limits.items() if value is not None})
     port = checked_port(metrics_port)
     if processes > 1 and not supervise:
@@ -121,7 +124,7 @@ def _worker(connection: ConnectionOptions, alone: str | None) -> tuple[Worker, O
 
     app = connection.running_application()
     dsn = connection.address(app)
-    observers = Observers(app, dsn, app.schema, json=connection.json)
+    observers = Observers(app, dsn, app.schema)
     about = app._working() | {"observers": observers.all}
     if alone is None:
         about["cell"] = ["worker", "run", *_given(connection)]

@@ -102,6 +102,8 @@ class TypeShape:
             node = rest.pop()
             if isinstance(node, tuple):
                 rest.extend(node)
+            elif isinstance(node, shapes.CustomType) and is_pydantic(node.cls):
+                self.floats = self.naive = self.models = True  # what is in it, pydantic knows
             elif isinstance(node, shapes.CustomType | shapes.RawType | shapes.ExtType):
                 raise DeclarationError(f"{where}: {getattr(node, 'cls', type(node))} cannot be written as JSON")
             elif isinstance(node, shapes.Type | shapes.Field) and id(node) not in seen:

@@ -180,7 +180,7 @@ class Task(Generic[P, R]):
         `task.typed('{"booking_id": 7}')` is `task.job(booking_id=7)`.
         """
         text = bytes(read_payload(text, self.allow_secrets)).decode()
-        for name in msgspec.json.decode(text).keys() - self.codec.fields:
+        for name in self.codec.held(text) - set(self.codec.fields):
             raise ValidationError(f"{name}: is not a field{did_you_mean(name, self.codec.fields)}", field=name)
         job: Callable[..., NewJob] = self.job  # whose arguments are known only when it runs
         return job(**self.codec.decode(text))

@@ -15,7 +15,7 @@ MeasureKind: TypeAlias = Literal["gauge", "counter", "histogram"]
 #: So many series may one measure have: more would be a label without bounds.
 MOST_SERIES: Final = 1000
 MOST_BUCKETS: Final = 50
-#: The engine's names that do not begin with `mainspring_`.
+#: The engine's names that do not begin with `mainspring_`: shown where MAINSPRING_METRICS_ALIASES asks for them.
 ENGINES: Final = frozenset({
     "jobs_enqueued", "jobs_started", "jobs_succeeded", "jobs_failed", "deadletter", "jobs_duration_seconds",
     "jobs_attempts_histogram",

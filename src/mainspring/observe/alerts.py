@@ -74,7 +74,7 @@ def _bloat(found: Gauges) -> Iterable[tuple[str | None, str]]:
 RULES: tuple[AlertRule, ...] = (
     AlertRule(
         "dead-letter-entry", "warning", "a job entered the dead letter",
-        "increase(deadletter_total[5m]) > 0", wait="0m",
+        "increase(mainspring_jobs_deadlettered_total[5m]) > 0", wait="0m",
     ),
     AlertRule(
         "dead-letter-old", "warning", "a dead letter has waited for more than a day",

@@ -41,6 +41,7 @@ from mainspring.events import (
     WakeupsRestored,
 )
 from mainspring.health.measure import Measured
+from mainspring.observe.aliases import under_alias, wants_aliases
 from mainspring.observe.gauges import shown
 from mainspring.observe.measures import measured
 
@@ -115,11 +116,14 @@ class TaskCounts:
 
 #: Event → the counter that it raises, by (job_type, queue).
 COUNTERS: dict[type[Event], tuple[str, str]] = {
-    JobEnqueued: ("jobs_enqueued", "Jobs created"),
-    JobStarted: ("jobs_started", "Attempts begun"),
+    JobEnqueued: ("mainspring_jobs_enqueued", "Jobs created"),
+    JobStarted: ("mainspring_jobs_started", "Attempts begun"),
     JobLate: ("mainspring_jobs_late", "Attempts that began more than 60 s after their job was due"),
-    JobSucceeded: ("jobs_succeeded", "Jobs succeeded"),
-    JobDeadlettered: ("deadletter", "Entries into the dead letter, by the queue that the job came from"),
+    JobSucceeded: ("mainspring_jobs_succeeded", "Jobs succeeded"),
+    JobDeadlettered: (
+        "mainspring_jobs_deadlettered",
+        "Entries into the dead letter, by the queue that the job came from",
+    ),
     JobRetried: ("mainspring_jobs_retried", "Failed attempts that are tried again"),
     JobDeferred: ("mainspring_jobs_deferred", "Claimed jobs that were put off"),
     JobCancelled: ("mainspring_jobs_cancelled", "Claimed jobs that were cancelled"),
@@ -139,7 +143,7 @@ class Metrics(Collector):
         prometheus_client.REGISTRY.register(metrics)
 
     With `gauges`, a function that reads them, it also shows the state of the database; with `measures` the
-    application's own numbers.
+    application's own numbers; with `aliases` some metrics under names without our prefix as well.
     """
 
     def __init__(
@@ -149,6 +153,7 @@ class Metrics(Collector):
         gauges: Callable[[], Gauges | None] | None = None,
         state: Callable[[], dict[str, float]] | None = None,
         measures: Callable[[], Sequence[Measured]] | None = None,
+        aliases: bool | None = None,
     ) -> None:
         self._tasks = None if tasks is None else set(tasks.names())
         self._queues = {*QUEUES, *(task.queue for task in tasks or ())}
@@ -162,6 +167,7 @@ class Metrics(Collector):
         self._swept: Counter[str] = Counter()
         self._database_away = self._wakeups_lost = False
         self.gauges, self.state, self.measures = gauges, state, measures
+        self._aliases = aliases if aliases is not None else wants_aliases()
 
     def __call__(self, batch: Sequence[Event]) -> None:
         """Count a batch."""
@@ -195,7 +201,9 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Show everything, for Prometheus."""
-        yield from self._counted()
+        for metric in self._counted():
+            yield metric
+            yield from under_alias(metric) if self._aliases else ()
         for name, value in self.state().items() if self.state is not None else ():
             family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             yield family(name, WORKER_GAUGES[name], value=value)
@@ -215,8 +223,8 @@ class Metrics(Collector):
             for cell in cells:
                 counter.add_metric(cell.labels, cell.counts[kind])  # from 0 on: the first one must show as a rise
             yield counter
-        failed = CounterMetricFamily("jobs_failed", "Failed attempts", labels=(*pair, "error_class"))
-        duration = HistogramMetricFamily("jobs_duration_seconds", "How long attempts took", labels=pair)
+        failed = CounterMetricFamily("mainspring_jobs_failed", "Failed attempts", labels=(*pair, "error_class"))
+        duration = HistogramMetricFamily("mainspring_jobs_duration_seconds", "How long attempts took", labels=pair)
         text = "How late attempts began, after their job was due"
         lateness = HistogramMetricFamily("mainspring_jobs_lateness_seconds", text, labels=pair)
         for cell in cells:
@@ -225,7 +233,8 @@ class Metrics(Collector):
             if cell.counts.total():
                 cell.duration.add_to(duration, cell.labels)
                 cell.lateness.add_to(lateness, cell.labels)
-        attempts = HistogramMetricFamily("jobs_attempts_histogram", "Attempts of jobs that ended", labels=("job_type",))
+        text = "Attempts of jobs that ended"
+        attempts = HistogramMetricFamily("mainspring_jobs_attempts", text, labels=("job_type",))
         for task, histogram in list(self._attempts.items()):
             histogram.add_to(attempts, (task,))
         alerts = CounterMetricFamily("mainspring_alerts", "Alerts raised by this process", labels=("alert",))

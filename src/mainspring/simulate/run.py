@@ -36,7 +36,7 @@ NOTHING_HAPPENS = (
     "App(prepare=[...]) enqueue what your customers would"
 )
 #: What a worker logs of each job and each schedule stands in the time line already.
-SILENCED_LOGS = ("mainspring.job", "mainspring.worker")
+SILENCED_LOGS = ("mainspring.worker.job", "mainspring.worker")
 
 #: Takes what happened at one instant, in order.
 Tell = Callable[[Sequence[TimelineEntry]], object]

@@ -11,7 +11,7 @@ from mainspring.db.wire.translate import is_transient
 from mainspring.health.trouble import Trouble
 
 log = logging.getLogger("mainspring.worker")
-job_log = logging.getLogger("mainspring.job")  # what observers tell as well; off where one writes the log
+job_log = logging.getLogger("mainspring.worker.job")  # what events tell as well; off where a command logs them
 
 #: After an error a service waits so long, doubling, with jitter.
 SHORTEST_BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 5.0

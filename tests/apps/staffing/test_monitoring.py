@@ -264,7 +264,7 @@ def scraped(metrics: Metrics) -> dict[tuple[str, str], float]:
 def test_every_task_is_counted_timed_and_its_retries_too(town: Town) -> None:
     lender = town.company("Lender")
     policies = [town.insert("insurance_policies", company_id=lender, expiration_date="2027-01-01") for _ in range(11)]
-    metrics = Metrics(town.desk.app.registry)
+    metrics = Metrics(town.desk.app.registry, aliases=True)
     town.conn.execute("create table public.broken as select unnest(%s::bigint[]) as id", [policies[-2:]])
     town.conn.execute(
         """

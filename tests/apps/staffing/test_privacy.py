@@ -19,7 +19,7 @@ from tests.apps.staffing.town import MONDAY, NEXT_MONDAY, T00, W10, Town
 from mainspring import WorkerConfig
 from mainspring.db.gauges import Reader
 from mainspring.events import Observer
-from mainspring.observe import JsonLines, Log, Metrics
+from mainspring.observe import JsonFormatter, Log, Metrics
 from mainspring.sandbox import Fault
 from mainspring.worker import Worker
 from mainspring_apps.staffing import insurance, shifts
@@ -34,7 +34,7 @@ def logged() -> Iterator[io.StringIO]:
     """Everything that anybody logs, as the engine writes it."""
     stream = io.StringIO()
     handler, root = logging.StreamHandler(stream), logging.getLogger()
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonFormatter())
     levels = {root: logging.INFO} | {
         logging.getLogger(name): logging.DEBUG for name in ("mainspring", "mainspring_apps")
     }
@@ -51,7 +51,7 @@ def logged() -> Iterator[io.StringIO]:
 def worked(town: Town, stream: io.StringIO, metrics: Metrics) -> None:
     """What is due now is done by a worker that logs and counts."""
     app = town.desk.app
-    observers: list[Observer] = [Log(stream, app.registry), metrics]
+    observers: list[Observer] = [Log(app.registry), metrics]
     worker = Worker(
         app.dsn, app.registry, config=WorkerConfig(scheduler=False), observers=observers, breakers=app.breakers
     )

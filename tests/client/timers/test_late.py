@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 
-import msgspec
 import pytest
+from tests.logged import lines, logged
 
 import mainspring as ms
 from mainspring.events import Event, JobLate
@@ -44,7 +43,7 @@ def test_a_start_more_than_a_minute_late_is_an_event(
     told = [event for event in working.events if isinstance(event, JobLate)]
     assert [(event.job_id, round(event.lateness)) for event in told] == ([(job, 61)] if late else [])
     assert counted(tasks, working.events) == late
-    assert logged(working.events) == ([("warning", 61_000)] if late else [])
+    assert late_lines(working.events) == ([("warning", 61_000)] if late else [])
 
 
 def counted(tasks: ms.Registry, events: list[Event]) -> float:
@@ -54,8 +53,7 @@ def counted(tasks: ms.Registry, events: list[Event]) -> float:
     return sum(sample.value for sample in samples if sample.name == "mainspring_jobs_late_total")
 
 
-def logged(events: list[Event]) -> list[tuple[str, int]]:
-    stream = StringIO()
-    Log(stream)(events)
-    lines = [msgspec.json.decode(line) for line in stream.getvalue().splitlines()]
-    return [(line["level"], round(line["late_ms"], -3)) for line in lines if line["event"] == "job:late"]
+def late_lines(events: list[Event]) -> list[tuple[str, int]]:
+    with logged() as stream:
+        Log()(events)
+    return [(line["level"], round(line["late_ms"], -3)) for line in lines(stream, "job.late")]

@@ -9,10 +9,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests.logged import lines, logged
 
 import mainspring as ms
 from mainspring.events import SweepFound
-from mainspring.observe import Metrics
+from mainspring.observe import Log, Metrics
 from mainspring.testing import Harness
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -331,11 +332,6 @@ def test_a_race_with_somebody_who_sets_the_timer_leaves_one(
 
 
 def test_logs_warn_of_it() -> None:
-    from io import StringIO
-
-    from mainspring.observe import Log
-
-    stream = StringIO()
-    Log(stream)([SweepFound("late-approvals", 3, uuid4())])
-    assert '"event":"sweep:found"' in stream.getvalue()
-    assert '"level":"warning"' in stream.getvalue()
+    with logged() as stream:
+        Log()([SweepFound("late-approvals", 3, uuid4())])
+    assert [line["level"] for line in lines(stream, "sweep.found")] == ["warning"]
