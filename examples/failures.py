@@ -42,7 +42,7 @@ async def index_document(*, document_id: int) -> None:
     """Run once, two seconds after the last change, however many changes there were."""
 
 
-app = ms.App(None, tasks)
+app = ms.App(tasks)
 
 
 def main() -> None:

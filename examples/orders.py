@@ -33,7 +33,7 @@ async def send_invoice(*, order_id: int) -> str:
     return f"sent the invoice of order {order_id}"
 
 
-app = ms.App(None, tasks)
+app = ms.App(tasks)
 
 
 def main() -> None:

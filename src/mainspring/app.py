@@ -63,7 +63,7 @@ class App:
 
     ::
 
-        app = ms.App("postgresql://localhost/shop", tasks, authorize=may_run)
+        app = ms.App(tasks, dsn="postgresql://localhost/shop", authorize=may_run)
         client = app.client()
 
     Without a DSN it comes from MAINSPRING_DSN or DATABASE_URL, or is that of `mainspring up` in the same directory.
@@ -90,8 +90,8 @@ class App:
 
     def __init__(
         self,
-        dsn: str | None = None,
         *registries: Registry,
+        dsn: str | None = None,
         schema: str = DEFAULT_SCHEMA,
         caller: Caller = NOBODY,
         config: WorkerConfig | None = None,
@@ -112,6 +112,9 @@ class App:
         watch_retry: Retry | None = None,
         measures: Sequence[Measure] = (),
     ) -> None:
+        for registry in registries:
+            if not isinstance(registry, Registry):
+                raise DeclarationError("App takes registries first: App(tasks, dsn=...)")
         for block in blocks:
             if not isinstance(block, Block):
                 raise DeclarationError(f"blocks: {block!r} is not a block, such as Notify(...)")
@@ -153,7 +156,7 @@ class App:
 
             found = here()
         if found is None:
-            way = "give App a DSN, or set MAINSPRING_DSN, or run `mainspring up` in this directory"
+            way = "say App(tasks, dsn=...), or set MAINSPRING_DSN, or run `mainspring up` in this directory"
             raise ConfigurationError(f"no database: {way}")
         return found
 

@@ -53,7 +53,7 @@ class Tasks(Generic[D]):
         @tasks.task(queue="invoices")
         def send_invoice(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> None: ...
 
-        app = ms.App(dsn, tasks.bound(Desk(settings)))
+        app = ms.App(tasks.bound(Desk(settings)), dsn=dsn)
         client.enqueue(send_invoice.job(booking_id=7))
     """
 

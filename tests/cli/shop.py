@@ -34,4 +34,4 @@ def stuck(*, seconds: float) -> None:
     time.sleep(seconds)
 
 
-app = ms.App(None, tasks)
+app = ms.App(tasks)

@@ -43,4 +43,4 @@ def work(*, seconds: float) -> None:
     time.sleep(seconds)
 
 
-app = ms.App(None, tasks)
+app = ms.App(tasks)

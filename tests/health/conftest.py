@@ -48,7 +48,7 @@ def tasks() -> ms.Registry:
 @pytest.fixture
 def mainspring_app(tasks: ms.Registry, told: Told, watches: list[ms.Watch], monkeypatch: pytest.MonkeyPatch) -> ms.App:
     monkeypatch.delenv("MAINSPRING_MAINTENANCE")
-    return ms.App(None, tasks, observers=[told], watches=watches)
+    return ms.App(tasks, observers=[told], watches=watches)
 
 
 @pytest.fixture(scope="session")

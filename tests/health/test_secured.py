@@ -35,7 +35,7 @@ async def test_a_watch_sees_all_organisations_and_each_sees_its_own_alerts(secur
     async def authorize(job: ms.Claim) -> str | None:
         return None if job.task == "pay" else "nobody may"
 
-    app = ms.App(secured.dsn("worker"), tasks, observers=[told], watches=watches, secured=True)
+    app = ms.App(tasks, dsn=secured.dsn("worker"), observers=[told], watches=watches, secured=True)
     look = app.registry.get("shop.watch").job(every=60).for_org("SYSTEM")
 
     async def work() -> None:

@@ -225,7 +225,7 @@ class TestTimeout:
 
 def test_a_run_has_time_for_all_its_watches_and_is_tried_again_as_the_application_says() -> None:
     def task(*watches: ms.Watch, **options: Any) -> ms.Task[..., Any]:
-        return ms.App(None, ms.Registry("shop"), watches=watches, **options).registry.get("shop.watch")
+        return ms.App(ms.Registry("shop"), watches=watches, **options).registry.get("shop.watch")
 
     often, minute = ms.fixed(seconds=1, attempts=9), timedelta(minutes=1)
     few = task(ms.watch("late", LATE), watch_retry=often)
@@ -321,8 +321,8 @@ class TestDead:
 
 
 def test_applications_without_watches_have_no_schedule_for_them() -> None:
-    assert [s.name for s in ms.App(None).registry.schedules() if "watch" in s.name] == []
-    app = ms.App(None, ms.Registry("shop"), watches=[ms.watch("late-case", LATE)], authorize=lambda job: "nobody")
+    assert [s.name for s in ms.App().registry.schedules() if "watch" in s.name] == []
+    app = ms.App(ms.Registry("shop"), watches=[ms.watch("late-case", LATE)], authorize=lambda job: "nobody")
     (schedule,) = [s for s in app.registry.schedules() if "watch" in s.name]
     assert (schedule.name, schedule.task, schedule.org) == ("shop.watch.60s", "shop.watch", "SYSTEM")
 
@@ -348,8 +348,8 @@ def test_applications_without_watches_have_no_schedule_for_them() -> None:
         (lambda: ms.watch("late", "select %s", params={}), "watch late: params: the query has a % that"),
         (lambda: ms.watch_dead("dead"), "watch dead: needs a task or a queue"),
         (lambda: ms.watch_dead("dead", ""), "watch dead: is empty: it takes tasks"),
-        (lambda: ms.App(None, watches=[ms.watch("a", "q"), ms.watch("a", "q")]), "watch a: is declared twice"),
-        (lambda: ms.App(None, watches=[ANYTHING]), "is not made by watch or watch_dead"),
+        (lambda: ms.App(watches=[ms.watch("a", "q"), ms.watch("a", "q")]), "watch a: is declared twice"),
+        (lambda: ms.App(watches=[ANYTHING]), "is not made by watch or watch_dead"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_at_the_declaration(declare: Any, text: str) -> None:

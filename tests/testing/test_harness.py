@@ -254,7 +254,7 @@ def test_authorize_and_queues_of_the_application_hold(mainspring: Harness, tasks
     @tasks.task
     async def work() -> None: ...
 
-    app = App(None, tasks, authorize=lambda job: "not yours" if job.org_id == "evil" else None)
+    app = App(tasks, authorize=lambda job: "not yours" if job.org_id == "evil" else None)
     app.config = WorkerConfig(queues={"q:own": 1})
     with Harness(mainspring.dsn, app) as harness:
         assert harness.run_one(work.job().for_org("evil"), raise_errors=False).state == "failed"
@@ -535,7 +535,7 @@ def test_without_tasks_nothing_runs_and_it_is_said_how_to_name_them(mainspring: 
 
 
 def test_an_application_finds_the_database_of_its_test(mainspring: Harness) -> None:
-    app = App(None, Registry("other"))
+    app = App(Registry("other"))
 
     assert app.dsn == mainspring.dsn
     with app.client() as client:
@@ -552,7 +552,7 @@ def test_what_an_application_encrypts_is_readable_to_its_tests(mainspring: Harne
     async def pay(*, card: str) -> str:
         return f"paid by {card}"
 
-    app = App(mainspring.dsn, tasks, cipher=Cipher(bytes(range(32))))
+    app = App(tasks, dsn=mainspring.dsn, cipher=Cipher(bytes(range(32))))
     with Harness(mainspring.dsn, app) as harness:
         job = harness.client.enqueue(pay.job(card="visa"))
         harness.assert_enqueued(pay, payload={"card": "visa"})

@@ -121,7 +121,7 @@ async def test_a_worker_keeps_up_with_a_fast_clock(stage: Stage, tasks: Registry
     tasks.schedule("berlin", ms.cron("*/10 * * * *", zone="Europe/Berlin"), tick)
     drive(stage.conn, begin(stage.conn, 600, MARCH), 600)
     lease: dict[str, Any] = {"lease": timedelta(seconds=6), "renew_every": timedelta(milliseconds=100)}
-    worker = ms.App(stage.dsn, tasks, breakers=[ms.breaker("bank")], maintenance=False).worker(
+    worker = ms.App(tasks, dsn=stage.dsn, breakers=[ms.breaker("bank")], maintenance=False).worker(
         ms.WorkerConfig(**lease, rescue_every=timedelta(milliseconds=50))
     )
     await worker.start()

@@ -156,7 +156,6 @@ def grant(conn: psycopg.Connection[Any]) -> None:
 
 
 app = ms.App(
-    None,
     tasks,
     *([till.tasks] if till else []),
     blocks=till.blocks if till else [],

@@ -86,7 +86,7 @@ class Log:
 
     ::
 
-        app = ms.App(dsn, tasks, observers=[Log(sys.stderr, tasks)])
+        app = ms.App(tasks, dsn=dsn, observers=[Log(sys.stderr, tasks)])
 
     `plain` writes words for a terminal. Tasks declared with `camel_logs` get camelCase names beside the others.
     """

@@ -274,7 +274,7 @@ def test_it_runs_by_its_schedule(
     mainspring: Harness, tasks: ms.Registry, sweep: Any, late: Callable[..., None]
 ) -> None:
     late(1)
-    app = ms.App(mainspring.dsn, tasks, maintenance=False)
+    app = ms.App(tasks, dsn=mainspring.dsn, maintenance=False)
     assert app.run_due().processed == 0  # its schedule is written, and counts from here
     assert app.run_due(now=NOON + timedelta(minutes=4)).processed == 0
     assert app.run_due(now=NOON + timedelta(minutes=5)).succeeded == 2  # the sweep, and what it found

@@ -35,7 +35,7 @@ tasks = ms.Registry("script")
 @tasks.task
 async def work() -> None: ...
 
-app = ms.App(sys.argv[1], tasks, blocks=[RabbitMQ(sys.argv[2], exchange=sys.argv[3], enabled=True)])
+app = ms.App(tasks, dsn=sys.argv[1], blocks=[RabbitMQ(sys.argv[2], exchange=sys.argv[3], enabled=True)])
 with app.client() as client:
     print(client.enqueue(work.job()).id)
 """

@@ -31,7 +31,7 @@ def notify(sandbox: Sandbox, mail: Sender) -> Notify:
 
 @pytest.fixture
 def mainspring_app(notify: Notify) -> ms.App:
-    return ms.App(None, ms.Registry("test"), blocks=[notify], maintenance=False)
+    return ms.App(ms.Registry("test"), blocks=[notify], maintenance=False)
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ class Till:
         await self.stripe.aclose()
 
     def app(self, **options: Any) -> ms.App:
-        return ms.App(self.stage.dsn, self.tasks, blocks=[self.stripe], maintenance=False, **options)
+        return ms.App(self.tasks, dsn=self.stage.dsn, blocks=[self.stripe], maintenance=False, **options)
 
     async def drain(self, app: ms.App | None = None) -> None:
         """Run everything that is due."""

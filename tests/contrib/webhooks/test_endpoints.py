@@ -263,7 +263,7 @@ def secured(database: Database) -> Iterator[Secured]:
 async def test_roles_do_what_is_theirs_on_a_secured_schema(secured: Secured, inbox: Inbox) -> None:
     def app(role: str) -> tuple[App, Webhooks]:
         hooks = Webhooks(policy=Policy.local())
-        return App(secured.dsn(role), blocks=[hooks], maintenance=False, secured=True), hooks
+        return App(dsn=secured.dsn(role), blocks=[hooks], maintenance=False, secured=True), hooks
 
     (tenants, hooks), (workers, _), (operators, theirs) = app("api"), app("worker"), app("operator")
     inbox.plan = [410]
@@ -302,7 +302,7 @@ async def test_roles_do_what_is_theirs_on_a_secured_schema(secured: Secured, inb
 
 def test_an_unknown_endpoint_is_named(database: Database) -> None:
     hooks = Webhooks(policy=Policy.local())
-    with App(database.dsn, blocks=[hooks], maintenance=False).client() as client:
+    with App(dsn=database.dsn, blocks=[hooks], maintenance=False).client() as client:
         with pytest.raises(UnknownName, match="endpoint: there is no endpoint"):
             hooks.endpoints(client).rotate(uuid7())
         with pytest.raises(UnknownName, match="delivery: there is no delivery"):

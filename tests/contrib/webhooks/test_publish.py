@@ -117,7 +117,7 @@ async def test_a_handler_that_fails_and_publishes_again_tells_the_same_event(
         with ctx.complete() as conn:
             made.append(len(hooks.publish("DONE", {}, ("PassportVersion", version), by=ctx, conn=conn)))
 
-    app = App(stage.dsn, tasks, blocks=[hooks], maintenance=False)
+    app = App(tasks, dsn=stage.dsn, blocks=[hooks], maintenance=False)
     async with app.async_client() as client:
         await hooks.endpoints(client).add(inbox.url)
         job = await client.enqueue((sign if colour == "async" else sign_in_thread).job(version=9))
@@ -211,7 +211,7 @@ async def test_what_a_handler_publishes_is_told_to_observers_as_any_enqueue(
         with ctx.complete() as conn:
             hooks.publish("B", {}, ("A", 1), by=ctx, conn=conn)
 
-    app = App(stage.dsn, tasks, blocks=[hooks], maintenance=False, observers=[told.extend])
+    app = App(tasks, dsn=stage.dsn, blocks=[hooks], maintenance=False, observers=[told.extend])
     async with app.async_client() as client:
         await hooks.endpoints(client).add(inbox.url)
         await client.enqueue((sign if colour == "async" else sign_in_thread).job())

@@ -80,4 +80,4 @@ async def chatters(ctx: ms.Context, *, n: int) -> dict[str, str]:
     return {"answer": SPILLS["result"]}
 
 
-app = ms.App(None, tasks, config=ms.WorkerConfig(processes=1))
+app = ms.App(tasks, config=ms.WorkerConfig(processes=1))

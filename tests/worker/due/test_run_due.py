@@ -257,7 +257,7 @@ def test_in_production_a_time_far_ahead_is_refused_and_another_decides_nothing(
 ) -> None:
     name = f"production_{uuid7().hex}"
     volatile_cluster.ensure_database(name)
-    app = ms.App(volatile_cluster.dsn(name), tasks, maintenance=False)
+    app = ms.App(tasks, dsn=volatile_cluster.dsn(name), maintenance=False)
     with psycopg.connect(app.dsn, autocommit=True) as conn, app.client() as client:
         migrate(conn)
         client.enqueue_many([noop.job(), noop.job().after(timedelta(seconds=50))])
@@ -289,14 +289,14 @@ async def test_the_plain_call_inside_a_loop_says_what_to_await(app: ms.App) -> N
 
 
 def test_a_database_that_is_away_is_said_at_once(tasks: ms.Registry) -> None:
-    app = ms.App("host=/nowhere dbname=x", tasks)
+    app = ms.App(tasks, dsn="host=/nowhere dbname=x")
     with pytest.raises(ms.DatabaseUnavailable):
         app.run_due()
 
 
 def test_a_long_job_keeps_its_lease(database: Database, tasks: ms.Registry) -> None:
     lease: dict[str, Any] = {"lease": timedelta(seconds=2), "renew_every": timedelta(seconds=0.2)}
-    app = ms.App(database.dsn, tasks, config=ms.WorkerConfig(**lease, rescue_every=timedelta(seconds=0.1)))
+    app = ms.App(tasks, dsn=database.dsn, config=ms.WorkerConfig(**lease, rescue_every=timedelta(seconds=0.1)))
 
     @tasks.task
     async def long() -> None:
@@ -310,7 +310,7 @@ def test_a_long_job_keeps_its_lease(database: Database, tasks: ms.Registry) -> N
 
 
 def test_due_schedules_fire_first(database: Database, tasks: ms.Registry) -> None:
-    app = ms.App(database.dsn, tasks, maintenance=False)
+    app = ms.App(tasks, dsn=database.dsn, maintenance=False)
     ran: list[str] = []
 
     @tasks.task

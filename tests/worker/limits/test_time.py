@@ -32,7 +32,7 @@ async def change(ctx: ms.Context, *, booking: int, n: int) -> None:
 def mainspring_app() -> ms.App:
     started.clear()
     limits = [ms.rate("mail", 2, per="1m"), ms.in_order(task="change")]
-    return ms.App(None, tasks, limits=limits, maintenance=False)
+    return ms.App(tasks, limits=limits, maintenance=False)
 
 
 @pytest.mark.rule("ENG-25.01")

@@ -91,15 +91,15 @@ def test_an_application_names_what_it_has(limits: Any, problem: str) -> None:
 
 def test_a_worker_of_an_application_with_a_wrong_limit_is_not_made() -> None:
     tasks = ms.Registry("shop")
-    app = ms.App("postgresql://nowhere/x", tasks, limits=[ms.rate("mail", 5, per="1s")], maintenance=False)
+    app = ms.App(tasks, dsn="postgresql://nowhere/x", limits=[ms.rate("mail", 5, per="1s")], maintenance=False)
     with pytest.raises(ms.DeclarationError, match="no task runs on queue 'mail'"):
         app.worker()
 
 
 def test_an_application_is_known_by_its_registries() -> None:
     first, second = ms.Registry("b"), ms.Registry("a")
-    assert owner(ms.App("", first, second).registry.origins()) == "a, b"
-    assert owner(ms.App("").registry.origins()) == "app"
+    assert owner(ms.App(first, second, dsn="").registry.origins()) == "a, b"
+    assert owner(ms.App(dsn="").registry.origins()) == "app"
 
 
 def test_the_checker_sees_twice_the_rate_at_the_border_of_fixed_windows() -> None:

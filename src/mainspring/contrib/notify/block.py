@@ -43,7 +43,7 @@ class Notify(Block):
     ::
 
         notify = Notify(senders=[Smtp(...)], templates=[Template("welcome", "Welcome", "Hello {{ name }}!")])
-        app = ms.App(None, tasks, blocks=[notify])
+        app = ms.App(tasks, blocks=[notify])
 
         notify.send("user-7", "welcome", {"name": "Ana"}, by=client, conn=conn)
     """

@@ -78,7 +78,7 @@ class Stripe(Block):
     ::
 
         stripe = Stripe(os.environ["STRIPE_API_KEY"], webhook_secrets=[os.environ["STRIPE_WEBHOOK_SECRET"]])
-        app = ms.App(None, tasks, blocks=[stripe])
+        app = ms.App(tasks, blocks=[stripe])
 
 
         @tasks.task(needs=("stripe",))
