@@ -7,12 +7,14 @@ fields are the wire format: msgspec writes them, and `mainspring.enqueue_many` r
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Generic, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
+from typing_extensions import TypeVar
 
 from mainspring.dedupe import Mode
 from mainspring.errors import ValidationError
@@ -20,12 +22,14 @@ from mainspring.errors import ValidationError
 ActorType = Literal["user", "system", "api_key"]
 EnqueueAnswer = Literal["created", "existing", "reset", "replaced"]
 
+R_co = TypeVar("R_co", default=Any, covariant=True)  # what the handler returns
+
 SYSTEM = "SYSTEM"  # the engine's own actor, and the organisation of its housekeeping
 DEFAULT_ORG = "default"  # a team with one tenant never types an organisation
 DEFAULT_PRIORITY = 2
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NewJob(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True, omit_defaults=True):
     """One request to run a task, not yet enqueued."""
 
     task: str
@@ -62,7 +66,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     subject: str | None = None
     best_effort: bool = False  # refused while its queue is full
 
-    def at(self, when: datetime) -> NewJob:
+    def at(self, when: datetime) -> NewJob[R_co]:
         """Run no sooner than this instant."""
         if not isinstance(when, datetime):
             raise ValidationError("scheduled_for: is not a time with a time zone", field="scheduled_for")
@@ -70,7 +74,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ValidationError(f"scheduled_for: {when} has no time zone", field="scheduled_for")
         return replace(self, scheduled_for=when, delay=None)
 
-    def after(self, delay: float | timedelta) -> NewJob:
+    def after(self, delay: float | timedelta) -> NewJob[R_co]:
         """Run no sooner than this long (seconds or a timedelta) after the enqueue, by the database's clock."""
         try:
             delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
@@ -80,44 +84,46 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ValidationError(f"delay: {delay} is negative", field="delay")
         return replace(self, delay=delay, scheduled_for=None)
 
-    def with_key(self, key: str, mode: Mode | None = None, *, reset: bool = False, unless_live: bool = False) -> NewJob:
+    def with_key(
+        self, key: str, mode: Mode | None = None, *, reset: bool = False, unless_live: bool = False
+    ) -> NewJob[R_co]:
         """Enqueue under an idempotency key; `reset` asks for a failed job to run again, whatever the mode.
 
         `unless_live`: a job that waits or runs under the key is the answer, also one with another payload.
         """
         return replace(self, key=key, mode=mode or self.mode, reset=reset, unless_live=unless_live)
 
-    def with_id(self, job_id: UUID) -> NewJob:
+    def with_id(self, job_id: UUID) -> NewJob[R_co]:
         """Bring the job's id, so that the same request sent twice is one job."""
         return replace(self, id=job_id)
 
-    def with_priority(self, priority: int) -> NewJob:
+    def with_priority(self, priority: int) -> NewJob[R_co]:
         """Run earlier (0) or later (3) than the other jobs of the queue."""
         return replace(self, priority=priority)
 
-    def on_queue(self, queue: str) -> NewJob:
+    def on_queue(self, queue: str) -> NewJob[R_co]:
         """Run on another queue than the task's."""
         return replace(self, queue=queue)
 
-    def on_strand(self, strand: object) -> NewJob:
+    def on_strand(self, strand: object) -> NewJob[R_co]:
         """Name the strand, such as a booking, that limits by key and order hold together."""
         return replace(self, strand=str(strand))
 
-    def by(self, actor_id: object, actor_type: ActorType = "user") -> NewJob:
+    def by(self, actor_id: object, actor_type: ActorType = "user") -> NewJob[R_co]:
         """Name who asked for the job."""
         return replace(self, actor_id=str(actor_id), actor_type=actor_type)
 
-    def for_org(self, org_id: object) -> NewJob:
+    def for_org(self, org_id: object) -> NewJob[R_co]:
         """Name the organisation that the job belongs to."""
         return replace(self, org_id=str(org_id))
 
-    def in_project(self, project_id: UUID) -> NewJob:
+    def in_project(self, project_id: UUID) -> NewJob[R_co]:
         """Name the project that the job belongs to."""
         return replace(self, project_id=project_id)
 
     def traced(
         self, *, request_id: object = None, correlation_id: object = None, traceparent: str | None = None
-    ) -> NewJob:
+    ) -> NewJob[R_co]:
         """Carry the ids of the request that caused the job."""
         return replace(
             self,
@@ -127,12 +133,19 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-class Enqueued(msgspec.Struct, frozen=True):
+class Enqueued(msgspec.Struct, Generic[R_co], frozen=True):
     """What enqueue did, and where the job stands."""
 
     id: UUID
     answer: EnqueueAnswer
     state: str
+
+
+class Enqueuing(Enqueued[R_co], Generic[R_co], frozen=True):
+    """What `task.enqueue` is typed as: the answer in sync code, and in async code what is awaited for it."""
+
+    def __await__(self) -> Generator[Any, Any, Enqueued[R_co]]:
+        raise NotImplementedError  # in async code there is a coroutine in its place
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):

@@ -27,7 +27,7 @@ MARCH = datetime(2026, 3, 2, tzinfo=UTC)
 MOMENT = timedelta(seconds=1)  # that statements of a test may take, in real time
 
 
-Work = ms.Task[[], Coroutine[Any, Any, None]]
+Work = ms.Task[[], None, Coroutine[Any, Any, None]]
 
 
 @pytest.fixture

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import timedelta
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 from mainspring.category import CATEGORIES
 from mainspring.declare.context import Context, SyncContext
+from mainspring.declare.enqueuer import Enqueuer
 from mainspring.declare.schedule import Schedule, ScheduleOptions
 from mainspring.declare.sweep import sweeper
 from mainspring.declare.task import TASK_TIMEOUT, Task, TaskOptions
@@ -23,15 +24,18 @@ ENGINE_REGISTRY = "mainspring"  # the registry of the engine's own tasks
 
 P = ParamSpec("P")
 R = TypeVar("R")
+AsyncTask: TypeAlias = Task[P, R, Coroutine[Any, Any, R]]
 
 
 class Declare(Protocol):
     """What `@tasks.task(...)` returns: it takes the function. A context parameter is not part of the payload."""
 
     @overload
-    def __call__(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    def __call__(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, fn: Callable[Concatenate[SyncContext, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, fn: Callable[P, R], /) -> Task[P, R]: ...
 
@@ -55,11 +59,14 @@ class Registry:
         self._schedules: dict[tuple[str, str], Schedule] = {}  # by organisation and name
         self._joined: list[Registry] = []
         self._joined_by: list[Registry] = []
+        self._enqueuer: Callable[[], Enqueuer | None] | None = None
 
     @overload
-    def task(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    def task(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
     def task(self, fn: Callable[Concatenate[SyncContext, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
     def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
     @overload
@@ -158,6 +165,15 @@ class Registry:
             other._joined_by.append(self)
             self._joined.append(other)
 
+    def enqueues_by(self, enqueuer: Callable[[], Enqueuer | None]) -> None:
+        """Let what is declared here be enqueued by this enqueuer; a weak reference, so that only living ones count."""
+        self._enqueuer = enqueuer
+
+    def enqueuers(self) -> list[Enqueuer]:
+        """Those of the applications that this registry is in."""
+        found = (registry._enqueuer() for registry in self._above() if registry._enqueuer is not None)
+        return [enqueuer for enqueuer in found if enqueuer is not None]
+
     def get(self, name: str) -> Task[Any, Any]:
         """The task with this name or alias.
 
@@ -196,6 +212,8 @@ class Registry:
                     raise DuplicateTask(f"task {name} is declared twice: by {other.app} and by {task.app}")
         for home in homes:
             home._tasks.update(new)
+        for task in tasks:
+            task.home = task.home or self
 
     def _add_schedules(self, schedules: list[Schedule]) -> None:
         homes = self._above()

@@ -28,6 +28,8 @@ def parameters_of(fn: Any, task: str) -> tuple[list[inspect.Parameter], bool]:
     for parameter in parameters:
         if parameter.annotation is Context:
             raise DeclarationError(f"task {task}: parameter {parameter.name}: the context must come first")
+        if parameter.name == "conn":
+            raise DeclarationError(f"task {task}: parameter conn: is the connection in {task}.enqueue(conn=...)")
     return parameters, wants_context
 
 

@@ -9,25 +9,31 @@ from dataclasses import asdict
 from datetime import timedelta
 from functools import update_wrapper
 from string import Formatter
-from typing import Any, Final, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypedDict, Unpack, overload
 
 import msgspec
 from msgspec.structs import replace
+from typing_extensions import TypeVar
 
 from mainspring.breaker import MAX_BREAKER, Need
 from mainspring.category import CATEGORIES, DEAD_LETTER
 from mainspring.checks import LOWEST_PRIORITY
+from mainspring.declare.enqueuer import enqueuer
 from mainspring.declare.payload import codec_for
 from mainspring.dedupe import Dedupe
 from mainspring.errors import DeclarationError, UnknownOption, ValidationError
-from mainspring.job import DEFAULT_PRIORITY, Claim, NewJob
+from mainspring.job import DEFAULT_PRIORITY, Claim, Enqueuing, NewJob
 from mainspring.retry import Retry
 from mainspring.text.document import read_payload
 from mainspring.text.sanitize import names_secret
 from mainspring.text.texts import MAX_NAME, MAX_QUEUE, did_you_mean, text_problem
 
+if TYPE_CHECKING:
+    from mainspring.declare.registry import Registry
+
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R", default=Any)  # what its jobs result in
+C = TypeVar("C", default=R)  # what calling it returns: a coroutine of that, where it is an async function
 
 RunsIn = Literal["async", "thread", "process"]
 
@@ -66,15 +72,17 @@ class TaskOptions(TypedDict, total=False):
 TASK_OPTIONS: Final = TaskOptions.__annotations__.keys()
 
 
-class Task(Generic[P, R]):
+class Task(Generic[P, R, C]):
     """A function that runs in the background.
 
-    It stays a function: calling the task calls it. `job` builds what is enqueued.
+    It stays a function: calling the task calls it. `enqueue` asks for it in the background, `job` builds what a client
+    enqueues.
     """
 
     sweeps = False  # True: what it enqueues should have been enqueued before
+    home: Registry | None = None  # where it was declared
 
-    def __init__(self, fn: Callable[..., R], *, app: str, **options: Unpack[TaskOptions]) -> None:
+    def __init__(self, fn: Callable[..., C], *, app: str, **options: Unpack[TaskOptions]) -> None:
         update_wrapper(self, fn)
         self.fn = fn
         self.app = app
@@ -129,7 +137,7 @@ class Task(Generic[P, R]):
             best_effort=self.best_effort,
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> R:
+    def __call__(self, *args: Any, **kwargs: Any) -> C:
         """Run the function here and now."""
         return self.fn(*args, **kwargs)
 
@@ -140,7 +148,25 @@ class Task(Generic[P, R]):
         # A process of its own finds the task by its place in its module.
         return self.fn.__qualname__
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+    @overload
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueuing[R]: ...
+    @overload
+    def enqueue(self, *args: Any, conn: Any, **kwargs: Any) -> Enqueuing[R]: ...
+    def enqueue(self, *args: Any, conn: Any = None, **kwargs: Any) -> Any:
+        """Ask for a run of the task, by the client of the application that it belongs to; in async code, await it.
+
+        ::
+
+            send_welcome.enqueue(user_id=7)
+            send_welcome.enqueue(user_id=7, conn=conn)  # part of conn's transaction
+            await send_welcome.enqueue(user_id=7)  # where an event loop runs, or conn is async
+
+        It is `client.enqueue(send_welcome.job(user_id=7))`. In a handler, `ctx.enqueue(send_welcome.job(user_id=7))`.
+        """
+        job: Callable[..., NewJob] = self.job  # whose arguments the overloads check
+        return enqueuer(self, conn)(job(*args, **kwargs), conn)
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[R]:
         """One request to run the task, to be enqueued; the handler's context is not among its arguments.
 
         The key of a declared `dedupe` starts with the task's name, so that tasks do not share keys: with
@@ -174,7 +200,7 @@ class Task(Generic[P, R]):
             best_effort=False,
         )
 
-    def typed(self, text: str) -> NewJob:
+    def typed(self, text: str) -> NewJob[R]:
         """The job for a payload that a person typed: a worker forgives fields that it does not know, a person is told.
 
         `task.typed('{"booking_id": 7}')` is `task.job(booking_id=7)`.
@@ -182,7 +208,7 @@ class Task(Generic[P, R]):
         text = bytes(read_payload(text, self.allow_secrets)).decode()
         for name in msgspec.json.decode(text).keys() - self.codec.fields:
             raise ValidationError(f"{name}: is not a field{did_you_mean(name, self.codec.fields)}", field=name)
-        job: Callable[..., NewJob] = self.job  # whose arguments are known only when it runs
+        job: Callable[..., NewJob[R]] = self.job  # whose arguments are known only when it runs
         return job(**self.codec.decode(text))
 
     def describe(self) -> dict[str, Any]:

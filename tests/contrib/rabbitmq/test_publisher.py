@@ -49,7 +49,7 @@ publisher._leave()
 print(time.monotonic() - begun)
 """
 
-Work: TypeAlias = "ms.Task[[], Coroutine[Any, Any, None]]"
+Work: TypeAlias = "ms.Task[[], None, Coroutine[Any, Any, None]]"
 
 
 def enqueued(*ids: UUID) -> list[Event]:
