@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from datetime import datetime, timedelta
+from inspect import iscoroutine
 from typing import Any, Generic, Literal
 from uuid import UUID
 
@@ -131,6 +132,25 @@ class NewJob(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True, omit_defa
             correlation_id=self.correlation_id if correlation_id is None else str(correlation_id),
             traceparent=traceparent or self.traceparent,
         )
+
+
+def no_job(given: object) -> ValidationError:
+    """The sentence for who enqueues what is no job.
+
+    >>> str(no_job(print))
+    'jobs: print is a function and no task: declare it with @tasks.task, and pass print.job(...)'
+    """
+    name = str(getattr(given, "__name__", type(given).__name__))
+    if callable(getattr(given, "job", None)):
+        text = f"{name} is a task: pass {name}.job(...), or call {name}.enqueue(...)"
+    elif iscoroutine(given):
+        given.close()
+        text = f"{name}(...) runs the function here: pass {name}.job(...)"
+    elif callable(given):
+        text = f"{name} is a function and no task: declare it with @tasks.task, and pass {name}.job(...)"
+    else:
+        text = f"{name} is no job: build one with task.job(...)"
+    return ValidationError(f"jobs: {text}", field="jobs")
 
 
 class Enqueued(msgspec.Struct, Generic[R_co], frozen=True):

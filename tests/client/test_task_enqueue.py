@@ -171,6 +171,40 @@ def test_handler_may_join_its_own_transaction(app: ms.App, tasks: ms.Registry, s
         assert (job.parent_id, job.state) == (parent.id, "succeeded")
 
 
+@pytest.mark.parametrize("verb", ["enqueue", "enqueue_many", "batch", "ctx"])
+async def test_what_is_no_job_is_told_what_would_be(verb: str, in_loop: ms.App, tasks: ms.Registry, send: Send) -> None:
+    def forgotten() -> None: ...
+
+    given: list[Any] = []
+
+    @tasks.task
+    async def follow(ctx: ms.Context) -> None:
+        await ctx.enqueue(*given)
+
+    async def enqueue(what: Any) -> None:
+        if verb == "ctx":
+            given[:] = [what]
+            with Harness(in_loop.dsn, in_loop) as harness:
+                harness.client.enqueue(follow.job())
+                await harness.adrain()
+        async with in_loop.async_client() as client:
+            if verb == "enqueue":
+                await client.enqueue(what)
+            elif verb == "enqueue_many":
+                await client.enqueue_many([what])
+            else:
+                await client.enqueue(ms.batch("all", [what]))
+
+    with pytest.raises(ms.ValidationError, match=r"^jobs: send is a task: pass send.job\(...\), or call send.enqueue"):
+        await enqueue(send)
+    with pytest.raises(ms.ValidationError, match=r"^jobs: send\(...\) runs the function here: pass send.job"):
+        await enqueue(send(order_id=7))
+    with pytest.raises(ms.ValidationError, match=r"^jobs: forgotten is a function and no task: declare it with @tasks"):
+        await enqueue(forgotten)
+    with pytest.raises(ms.ValidationError, match=r"^jobs: dict is no job: build one with task.job"):
+        await enqueue({"order_id": 7})
+
+
 def test_payload_has_no_field_conn(tasks: ms.Registry) -> None:
     with pytest.raises(ms.DeclarationError, match=r"^task send: parameter conn: is the connection in send\.enqueue"):
 

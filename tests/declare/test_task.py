@@ -90,6 +90,18 @@ def test_a_task_is_still_its_function() -> None:
     assert repr(plain) == "<Task plain>"
 
 
+def test_a_task_that_is_called_without_its_context_says_what_would_run_it() -> None:
+    registry = Registry("shop")
+
+    @registry.task
+    def send(ctx: SyncContext, *, order_id: int) -> int:
+        return order_id
+
+    with pytest.raises(TypeError, match=r"^send\(ctx, ...\) takes the context first; send.enqueue\(...\) runs it in"):
+        send(order_id=7)
+    assert send(None, order_id=7) == send(ctx=None, order_id=7) == 7
+
+
 def test_the_kind_of_function_decides_where_it_runs() -> None:
     def thread(ctx: SyncContext, *, number: int) -> None: ...
 

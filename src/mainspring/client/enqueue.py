@@ -53,7 +53,7 @@ def enqueue_together(seam: ClientSeam, what: Together, conn: Any) -> Work[list[E
 
 def enqueue(seam: ClientSeam, job: NewJob | Together, conn: Any) -> Work[Enqueued | list[Enqueued]]:
     """Enqueue one job; or a batch or a flow."""
-    return enqueue_job(seam, job, conn) if isinstance(job, NewJob) else enqueue_together(seam, job, conn)
+    return enqueue_together(seam, job, conn) if isinstance(job, Together) else enqueue_job(seam, job, conn)
 
 
 def send(seam: ClientSeam, wanted: list[NewJob], what: Together | None = None) -> Work[list[Enqueued]]:

@@ -139,6 +139,9 @@ class Task(Generic[P, R, C]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> C:
         """Run the function here and now."""
+        if self.wants_ctx and not args and next(iter(inspect.signature(self.fn).parameters)) not in kwargs:
+            name = self.fn.__name__
+            raise TypeError(f"{name}(ctx, ...) takes the context first; {name}.enqueue(...) runs it in the background")
         return self.fn(*args, **kwargs)
 
     def __repr__(self) -> str:
