@@ -19,6 +19,7 @@ from typing_extensions import TypeVar
 
 from mainspring.dedupe import Mode
 from mainspring.errors import ValidationError
+from mainspring.text.span import Span, span_of
 
 ActorType = Literal["user", "system", "api_key"]
 EnqueueAnswer = Literal["created", "existing", "reset", "replaced"]
@@ -75,12 +76,9 @@ class NewJob(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True, omit_defa
             raise ValidationError(f"scheduled_for: {when} has no time zone", field="scheduled_for")
         return replace(self, scheduled_for=when, delay=None)
 
-    def after(self, delay: float | timedelta) -> NewJob[R_co]:
-        """Run no sooner than this long (seconds or a timedelta) after the enqueue, by the database's clock."""
-        try:
-            delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
-        except (TypeError, ValueError, OverflowError):  # a text, NaN, infinity
-            raise ValidationError("delay: is not a time span from 0 to 10 years", field="delay") from None
+    def after(self, delay: Span) -> NewJob[R_co]:
+        """Run no sooner than this long (a timedelta, seconds or "90s") after the enqueue, by the database's clock."""
+        delay = span_of("delay", delay)
         if delay < timedelta(0):
             raise ValidationError(f"delay: {delay} is negative", field="delay")
         return replace(self, delay=delay, scheduled_for=None)

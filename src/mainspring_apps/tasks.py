@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Required, TypedDict, TypeVar, Unpack
 
 import mainspring as ms
 from mainspring.declare.schedule import ScheduleOptions
 from mainspring.declare.task import TaskOptions
+from mainspring.text.span import Span
 
 D = TypeVar("D")
 D_co = TypeVar("D_co", covariant=True)
@@ -25,15 +25,15 @@ R = TypeVar("R")
 class SweepOptions(TypedDict, Generic[D], total=False):
     """What may be said about a sweep, as `ms.Registry.sweep` takes it; a function of params is handed the value."""
 
-    every: Required[timedelta]
+    every: Required[Span]
     query: Required[str]
     job: Required[Callable[[Any], ms.NewJob]]
     params: Mapping[str, Any] | Callable[[D], Mapping[str, Any]]
     by: str
     limit: int
     queue: str
-    retry: ms.Retry
-    timeout: timedelta
+    retry: ms.Retry | int
+    timeout: Span
 
 
 class Declare(Protocol[D_co]):

@@ -83,7 +83,7 @@ class TestTold:
 
     @pytest.fixture
     def settle(self, tasks: ms.Registry, mainspring_app: ms.App) -> ms.Task[..., Any]:
-        @tasks.task(retry=ms.fixed(seconds=3600, attempts=2))
+        @tasks.task(retry=ms.fixed(3600, attempts=2))
         async def settle(ctx: ms.Context, *, booking: int, fail: bool = False) -> None:
             client = mainspring_app.async_client()
             async with ctx.transaction() as conn:

@@ -26,7 +26,7 @@ def secured(database: Database) -> Iterator[Secured]:
 async def test_a_watch_sees_all_organisations_and_each_sees_its_own_alerts(secured: Secured, told: Told) -> None:
     tasks = ms.Registry("shop")
 
-    @tasks.task(retry=ms.fixed(seconds=1, attempts=1))
+    @tasks.task(retry=ms.fixed(1, attempts=1))
     async def pay(*, booking: int) -> None:
         raise RuntimeError("declined")
 

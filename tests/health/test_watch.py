@@ -227,7 +227,7 @@ def test_a_run_has_time_for_all_its_watches_and_is_tried_again_as_the_applicatio
     def task(*watches: ms.Watch, **options: Any) -> ms.Task[..., Any]:
         return ms.App(ms.Registry("shop"), watches=watches, **options).registry.get("shop.watch")
 
-    often, minute = ms.fixed(seconds=1, attempts=9), timedelta(minutes=1)
+    often, minute = ms.fixed(1, attempts=9), timedelta(minutes=1)
     few = task(ms.watch("late", LATE), watch_retry=often)
     assert (few.timeout, few.retry) == (timedelta(minutes=5), often)
     hourly = [ms.watch(f"hourly-{n}", LATE, timeout=minute, every=timedelta(hours=1)) for n in range(10)]
@@ -272,7 +272,7 @@ class TestBounds:
 class TestDead:
     @pytest.fixture
     def approve(self, tasks: ms.Registry) -> ms.Task[..., Any]:
-        @tasks.task(retry=ms.fixed(seconds=1, attempts=1), subject="time_log_id", queue="q:approvals")
+        @tasks.task(retry=ms.fixed(1, attempts=1), subject="time_log_id", queue="q:approvals")
         async def auto_approve(*, time_log_id: int, permanent: bool = False) -> None:
             raise (ms.Permanent if permanent else RuntimeError)("no hold for token=abc")
 

@@ -97,7 +97,7 @@ def test_the_same_seed_gives_the_same_bytes_in_another_process_and_another_seed_
 
 
 def test_ids_and_jitter_come_from_the_seed(move: Move, tasks: Registry) -> None:
-    @tasks.task(retry=fixed(seconds=600, attempts=3, jitter="full"))
+    @tasks.task(retry=fixed(600, attempts=3, jitter="full"))
     async def fail() -> None:
         raise ConnectionError(str(random.random()))
 
@@ -174,7 +174,7 @@ def test_each_thing_happens_at_its_exact_instant_from_the_first_up_to_the_last(m
 
 
 def test_errors_of_handlers_are_part_of_the_time_line(move: Move, tasks: Registry) -> None:
-    @tasks.task(retry=fixed(seconds=60, attempts=2))
+    @tasks.task(retry=fixed(60, attempts=2))
     async def away(ctx: Context) -> None:
         raise ConnectionError("away")
 
@@ -297,7 +297,7 @@ def test_a_schedule_over_zones_makes_a_job_for_each_entity_at_its_local_time(mov
 def test_a_job_that_an_open_breaker_puts_off_says_so_until_it_answers(move: Move, tasks: Registry) -> None:
     calls = []
 
-    @tasks.task(needs=("stripe",), retry=fixed(seconds=10, attempts=3))
+    @tasks.task(needs=("stripe",), retry=fixed(10, attempts=3))
     async def charge(ctx: Context) -> None:
         calls.append(ctx.job.id)
         if len(calls) < 4:

@@ -115,7 +115,7 @@ def test_draining_says_what_ran_and_how_it_ended(mainspring: Harness, tasks: Reg
 def test_a_handler_that_raises_fails_the_test_after_its_attempt_is_recorded(
     mainspring: Harness, tasks: Registry
 ) -> None:
-    @tasks.task(retry=fixed(seconds=60, attempts=2))
+    @tasks.task(retry=fixed(60, attempts=2))
     def broken() -> None:
         raise LookupError("no such order")
 

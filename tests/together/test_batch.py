@@ -22,7 +22,7 @@ class Shop:
         self.ran: list[int] = []
         self.finished: list[ms.Batch] = []
 
-        @tasks.task(retry=ms.fixed(seconds=0, attempts=2))
+        @tasks.task(retry=ms.fixed(0, attempts=2))
         async def load(*, n: int) -> int:
             self.ran.append(n)
             if n in self.bad:
@@ -130,7 +130,7 @@ def test_a_member_adds_members_and_the_batch_waits_for_them(
 
 
 def test_a_handler_begins_a_batch_with_its_success(mainspring: Harness, tasks: ms.Registry, shop: Shop) -> None:
-    @tasks.task(retry=ms.fixed(seconds=0, attempts=2))
+    @tasks.task(retry=ms.fixed(0, attempts=2))
     async def begin(ctx: ms.Context) -> None:
         await ctx.enqueue(shop.batch(2))
         if ctx.attempt == 1:
@@ -236,7 +236,7 @@ def test_cancelling_a_batch_cancels_what_waits_and_asks_what_runs_to_stop(mainsp
 def test_a_member_that_goes_back_to_the_queue_of_a_stopped_batch_is_cancelled_there(
     mainspring: Harness, tasks: ms.Registry, shop: Shop
 ) -> None:
-    @tasks.task(cancellable=False, retry=ms.fixed(seconds=0, attempts=5))
+    @tasks.task(cancellable=False, retry=ms.fixed(0, attempts=5))
     async def stubborn() -> None:
         mainspring.client.batches.cancel(batch.id, reason="enough")
         raise RuntimeError("no answer")

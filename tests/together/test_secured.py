@@ -29,7 +29,7 @@ async def test_batches_chunks_and_flows_of_two_organisations_end_by_one_worker(
     told: dict[str, tuple[int, int, int]] = {}
     bad = {3}
 
-    @tasks.task(halve="rows", retry=ms.fixed(seconds=0, attempts=1))
+    @tasks.task(halve="rows", retry=ms.fixed(0, attempts=1))
     async def load(ctx: ms.Context, *, rows: list[int]) -> list[int]:
         if bad & set(rows):
             raise RuntimeError("no answer")

@@ -23,7 +23,7 @@ class House:
         self.done: Counter[int] = Counter()
         self.told: list[tuple[int, int, int]] = []
 
-        @tasks.task(halve="rows", retry=ms.fixed(seconds=0, attempts=2))
+        @tasks.task(halve="rows", retry=ms.fixed(0, attempts=2))
         async def load(ctx: ms.Context, *, rows: list[int]) -> list[int]:
             async for row in ctx.each(rows):
                 if row == 13:

@@ -107,7 +107,7 @@ async def test_a_worker_keeps_up_with_a_fast_clock(stage: Stage, tasks: Registry
     async def tick(ctx: ms.Context) -> None:
         late.append(ctx.job.claimed_at - (ctx.job.scheduled_for or ctx.job.created_at))
 
-    @tasks.task(retry=ms.fixed(seconds=900, attempts=2), subject="n")
+    @tasks.task(retry=ms.fixed(900, attempts=2), subject="n")
     async def fails(ctx: ms.Context, *, n: int) -> None:
         tried.append(ctx.job.claimed_at)
         if len(tried) == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from mainspring.health.explain import Explanation
 from mainspring.job import Job
 from mainspring.states import FINISHED
 from mainspring.text.sanitize import mask
+from mainspring.text.span import Span, span_of
 
 
 class JobVerbs(Verbs):
@@ -98,12 +99,13 @@ class JobVerbs(Verbs):
         key: str | None = None,
         org: str | None = None,
         at: datetime | None = None,
-        delay: timedelta | None = None,
+        delay: Span | None = None,
         reason: str | None = None,
         conn: Any = None,
     ) -> Work[str]:
         """Move a job that waits, by id or key, and return its state."""
-        when: dict[str, Any] = {"at": at, "delay": delay, "reason": reason}
+        later = None if delay is None else span_of("delay", delay)
+        when: dict[str, Any] = {"at": at, "delay": later, "reason": reason}
         return self.seam.ask(jobs.reschedule(self.seam.sql, self.seam.who(org), job=job, key=key, **when), conn)
 
     @verb
@@ -119,9 +121,9 @@ class JobVerbs(Verbs):
         return self.seam.ask(decisions.replay(self.seam.sql, job, self.seam.who(org), reason), conn)
 
     @verb
-    def prune(self, states: Sequence[str], age: timedelta, *, limit: int = 1000, conn: Any = None) -> Work[int]:
+    def prune(self, states: Sequence[str], age: Span, *, limit: int = 1000, conn: Any = None) -> Work[int]:
         """Remove at most `limit` jobs of these states that finished longer ago than `age`; returns how many."""
-        return self.seam.ask(jobs.prune(self.seam.sql, states, age, limit), conn)
+        return self.seam.ask(jobs.prune(self.seam.sql, states, span_of("age", age), limit), conn)
 
     @verb
     def result(self, job: UUID, *, org: str | None = None, timeout: float = 60.0) -> Work[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
-from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 from mainspring.category import CATEGORIES
@@ -16,6 +15,7 @@ from mainspring.errors import DeclarationError, DuplicateTask, UnknownTask, Vali
 from mainspring.job import SYSTEM, NewJob
 from mainspring.retry import Retry
 from mainspring.text.params import QueryParams
+from mainspring.text.span import Span
 from mainspring.text.texts import did_you_mean
 from mainspring.when.rule import Rule
 from mainspring.when.rule import every as rule_every
@@ -105,15 +105,15 @@ class Registry:
         name: str,
         /,
         *,
-        every: timedelta,
+        every: Span,
         query: str,
         job: Callable[[Any], NewJob],
         params: QueryParams | None = None,
         by: str = "id",
         limit: int = 1000,
         queue: str = "q:maintenance",
-        retry: Retry = CATEGORIES["maintenance"].retry,
-        timeout: timedelta = TASK_TIMEOUT,
+        retry: Retry | int = CATEGORIES["maintenance"].retry,
+        timeout: Span = TASK_TIMEOUT,
     ) -> Task[..., None]:
         """Declare what should have happened by now, and the job for each row of it that no timer covers.
 
@@ -121,7 +121,7 @@ class Registry:
 
             tasks.sweep(
                 "late-approvals",
-                every=timedelta(minutes=5),
+                every="5m",
                 query="select id from timesheet where status = 'pending' and submitted_at <= %(now)s - %(wait)s",
                 params={"wait": timedelta(hours=4)},
                 job=lambda row: approve.job(timesheet_id=row.id).with_key(f"approve:{row.id}"),

@@ -99,7 +99,7 @@ def resize_photo(*, photo_id: int) -> str:
     return hashlib.pbkdf2_hmac("sha256", str(photo_id).encode(), b"photo", 20_000).hex()[:16]
 
 
-@tasks.task(retry=ms.fixed(seconds=1, attempts=3))
+@tasks.task(retry=ms.fixed(1, attempts=3))
 async def ask_supplier(*, article_id: int) -> None:
     """Ask a supplier that is mostly away: after three attempts the job is dead, and stays until somebody decides."""
     await asyncio.sleep(0.05)

@@ -31,7 +31,7 @@ def mainspring_app(tasks: ms.Registry) -> ms.Registry:
 
 @pytest.fixture
 def approve(tasks: ms.Registry, mainspring: Harness) -> ms.Task[..., Any]:
-    @tasks.task(retry=ms.fixed(seconds=60, attempts=1))
+    @tasks.task(retry=ms.fixed(60, attempts=1))
     async def approve(ctx: ms.Context, *, sheet_id: int, note: str = "swept") -> None:
         """Approve a sheet."""
         async with ctx.complete() as conn:
@@ -235,7 +235,7 @@ def test_a_page_is_tried_again_and_stopped_as_the_sweep_says(
 
     task = tasks.sweep(
         "impatient", every=timedelta(hours=1), query=QUERY, job=lambda row: approve.job(sheet_id=row.id),
-        retry=ms.fixed(seconds=7, attempts=2), timeout=timedelta(seconds=3), params=params,
+        retry=ms.fixed(7, attempts=2), timeout=timedelta(seconds=3), params=params,
     )  # fmt: skip
 
     first = mainspring.run_one(task.job().for_org("SYSTEM"), raise_errors=False)

@@ -100,7 +100,7 @@ def test_a_retry_of_the_asking_job_an_hour_later_makes_no_double(
 ) -> None:
     attempts: list[int] = []
 
-    @tasks.task(retry=ms.fixed(seconds=3600, attempts=3))
+    @tasks.task(retry=ms.fixed(3600, attempts=3))
     async def tell(ctx: ms.Context) -> None:
         attempts.append(ctx.attempt)
         async with ctx.transaction() as conn:  # committed before the job fails: the worst case

@@ -99,7 +99,7 @@ async def test_a_handler_that_fails_and_publishes_again_tells_the_same_event(
     tasks, hooks = Registry("own"), Webhooks(policy=Policy.local())
     made: list[int] = []
 
-    @tasks.task(retry=ms.fixed(seconds=0, attempts=3))
+    @tasks.task(retry=ms.fixed(0, attempts=3))
     async def sign(ctx: Context, *, version: int) -> None:
         made.append(len(await hooks.publish("PASSPORT_SIGNED", {"n": 1}, ("PassportVersion", version), by=ctx)))
         made.append(len(await hooks.publish("PASSPORT_SIGNED", {"n": 2}, ("PassportVersion", version), by=ctx)))
@@ -108,7 +108,7 @@ async def test_a_handler_that_fails_and_publishes_again_tells_the_same_event(
         async with ctx.complete() as conn:
             made.append(len(await hooks.publish("DONE", {}, ("PassportVersion", version), by=ctx, conn=conn)))
 
-    @tasks.task(retry=ms.fixed(seconds=0, attempts=3))
+    @tasks.task(retry=ms.fixed(0, attempts=3))
     def sign_in_thread(ctx: SyncContext, *, version: int) -> None:
         made.append(len(hooks.publish("PASSPORT_SIGNED", {"n": 1}, ("PassportVersion", version), by=ctx)))
         made.append(len(hooks.publish("PASSPORT_SIGNED", {"n": 2}, ("PassportVersion", version), by=ctx)))

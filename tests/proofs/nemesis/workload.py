@@ -24,8 +24,8 @@ import mainspring as ms
 from mainspring.events import Event, WorkerStarted
 from mainspring.limit import Fair
 
-PATIENT = ms.fixed(seconds=0.2, attempts=100)
-TWICE = ms.fixed(seconds=0.2, attempts=2)
+PATIENT = ms.fixed(0.2, attempts=100)
+TWICE = ms.fixed(0.2, attempts=2)
 SOON = timedelta(seconds=20)  # handlers are short: one that takes so long hangs
 
 tasks = ms.Registry("nemesis")

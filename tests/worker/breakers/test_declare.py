@@ -39,7 +39,7 @@ SECOND = timedelta(seconds=1)
         ({"rate": "half", "calls": 5}, "rate is not a part"),
         ({"rate": 0.5, "calls": 0}, "calls is not a whole number"),
         ({"within": timedelta(0)}, "within is not a time span from 1 ms to a day"),
-        ({"within": 30}, "within is not a time span"),
+        ({"within": "30"}, "within is not a time span"),
         ({"within": timedelta(days=2)}, "within is not a time span"),
         ({"pause": timedelta(seconds=-1)}, "pause is not a time span"),
         ({"pause": None}, "pause is not a time span"),

@@ -20,7 +20,7 @@ from mainspring.worker import Worker
 from mainspring.worker.local_breaker import whole
 
 pytestmark = pytest.mark.anyio
-RETRY = ms.fixed(seconds=1, attempts=2)
+RETRY = ms.fixed(1, attempts=2)
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ async def test_all_jobs_call_at_once_what_a_person_holds_closed_however_many_fai
     app = ms.App(tasks, dsn=stage.dsn, breakers=[ms.breaker("stripe", failures=2, pause=PAUSE)], maintenance=False)
     together = asyncio.Barrier(5)  # which nobody passes if some are held back to see how the first ones fare
 
-    @tasks.task(needs=("stripe",), retry=ms.fixed(seconds=3600, attempts=2))
+    @tasks.task(needs=("stripe",), retry=ms.fixed(3600, attempts=2))
     async def charge(*, n: int) -> None:
         if n < 20:
             await together.wait()

@@ -57,7 +57,7 @@ def test_processed_counts_good_and_bad_and_remaining_what_is_tried_again(app: ms
     async def good() -> None:
         """Succeed."""
 
-    @tasks.task(retry=ms.fixed(seconds=600, attempts=3))
+    @tasks.task(retry=ms.fixed(600, attempts=3))
     async def bad() -> None:
         """Fail."""
         raise ValueError("no")
@@ -73,7 +73,7 @@ def test_processed_counts_good_and_bad_and_remaining_what_is_tried_again(app: ms
 
 @pytest.mark.rule("ENG-18.03")
 def test_the_summary_tells_one_of_each(app: ms.App, tasks: ms.Registry, database: Database) -> None:
-    @tasks.task(retry=ms.fixed(seconds=60, attempts=3))
+    @tasks.task(retry=ms.fixed(60, attempts=3))
     async def end(ctx: ms.Context, *, how: str) -> None:
         """End in some way."""
         match how:
@@ -91,7 +91,7 @@ def test_the_summary_tells_one_of_each(app: ms.App, tasks: ms.Registry, database
                 with database.connect() as conn:
                     conn.execute("update mainspring.running set worker = 'thief' where id = %s", [ctx.job.id])
 
-    @tasks.task(retry=ms.fixed(seconds=60, attempts=1))
+    @tasks.task(retry=ms.fixed(60, attempts=1))
     async def die() -> None:
         """Fail for the last time."""
         raise ValueError("no attempt is left")

@@ -20,7 +20,7 @@ async def send(ctx: ms.Context, *, n: int) -> None:
     started.append((n, ctx.job.claimed_at))
 
 
-@tasks.task(strand="booking:{booking}", retry=ms.fixed(seconds=60, attempts=2))
+@tasks.task(strand="booking:{booking}", retry=ms.fixed(60, attempts=2))
 async def change(ctx: ms.Context, *, booking: int, n: int) -> None:
     """The first change fails once."""
     if n == 0 and ctx.attempt == 1:

@@ -39,7 +39,7 @@ def test_limits_have_stable_names_and_say_what_they_are() -> None:
         (ms.rate, {"queue": "q", "most": 5, "per": "99ms"}, "per"),
         (ms.rate, {"queue": "q", "most": 5, "per": "25h"}, "per"),
         (ms.rate, {"queue": "q", "most": 5, "per": "٣s"}, "per"),
-        (ms.rate, {"queue": "q", "most": 5, "per": 1}, "per"),
+        (ms.rate, {"queue": "q", "most": 5, "per": True}, "per"),
         (ms.rate, {"queue": "q", "most": 5, "per": None}, "per"),
         (ms.rate, {"queue": "q", "most": 0, "per": "1s"}, "most"),
         (ms.rate, {"queue": "q", "most": True, "per": "1s"}, "most"),

@@ -15,7 +15,7 @@ from mainspring.text.document import MAX_BYTES
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = fixed(seconds=0, attempts=3)
+AT_ONCE = fixed(0, attempts=3)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from mainspring import Context, LeaseLost, MainspringError, Registry, SyncContex
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = fixed(seconds=0, attempts=2)
+AT_ONCE = fixed(0, attempts=2)
 WRITE = "insert into ledger values (null, %s)"
 INSIDE = r"not inside the block of ctx\.transaction\(\)"
 
