@@ -19,7 +19,7 @@ TABLES = """
 """
 
 
-@tasks.task(queue="q:critical", dedupe=ms.keep("{order_id}"))
+@tasks.task(queue="q:critical", dedupe=ms.dedupe.keep("{order_id}"))
 async def issue_invoice(ctx: ms.Context, *, order_id: int) -> None:
     """Write the invoice of an order, once."""
     await ctx.enqueue(send_invoice.job(order_id=order_id))

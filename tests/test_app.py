@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import mainspring as ms
+from mainspring.errors import DeclarationError
 
 
 def test_app_takes_registries_and_the_address_by_name() -> None:
@@ -20,5 +21,5 @@ def test_app_takes_registries_and_the_address_by_name() -> None:
 
 @pytest.mark.parametrize("wrong", ["postgresql://localhost/shop", None, ms.Registry])
 def test_what_is_no_registry_is_told_what_comes_first(wrong: Any) -> None:
-    with pytest.raises(ms.DeclarationError, match=r"^App takes registries first: App\(tasks, dsn=\.\.\.\)$"):
+    with pytest.raises(DeclarationError, match=r"^App takes registries first: App\(tasks, dsn=\.\.\.\)$"):
         ms.App(wrong, ms.Registry("shop"))

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from weakref import WeakMethod
 
-from mainspring.breaker import Breaker, declared
 from mainspring.cipher import Cipher
+from mainspring.circuit import Breaker, declared
 from mainspring.client import AsyncClient, Client
 from mainspring.client.own import OwnClients
 from mainspring.config import (
@@ -77,7 +77,7 @@ class App:
     `cipher` encrypts what jobs carry, with a key for each organisation.
     `limits` bound how many jobs start and run at once, over all workers: see `ms.rate`, `ms.concurrency`, `ms.in_order`
     and `ms.fair`.
-    `breakers` say when something that jobs need is no longer called: see `mainspring.breaker`.
+    `breakers` say when something that jobs need is no longer called: see `mainspring.circuit`.
     `maintenance` says how long what has ended is kept; False leaves the built-in clean-up out.
     `migrations` are the lines of your own tables and verbs, `ms.Line.of("shop", "shop")`: `mainspring schema migrate
     --app …` applies them after the engine's, and so do `up`, `simulate` and the fixture for tests.

@@ -14,7 +14,10 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Required, Typ
 import mainspring as ms
 from mainspring.declare.schedule import ScheduleOptions
 from mainspring.declare.task import TaskOptions
+from mainspring.errors import ConfigurationError
+from mainspring.retry import Retry
 from mainspring.text.span import Span
+from mainspring.when.rule import Rule
 
 D = TypeVar("D")
 D_co = TypeVar("D_co", covariant=True)
@@ -32,7 +35,7 @@ class SweepOptions(TypedDict, Generic[D], total=False):
     by: str
     limit: int
     queue: str
-    retry: ms.Retry | int
+    retry: Retry | int
     timeout: Span
 
 
@@ -70,9 +73,7 @@ class Tasks(Generic[D]):
 
         return declare
 
-    def schedule(
-        self, name: str, rule: ms.Rule, task: ms.Task[..., Any], /, **options: Unpack[ScheduleOptions]
-    ) -> None:
+    def schedule(self, name: str, rule: Rule, task: ms.Task[..., Any], /, **options: Unpack[ScheduleOptions]) -> None:
         """Declare that a task runs by a rule of time, as `ms.Registry.schedule` does."""
         self._declared.append(lambda registry, _: registry.schedule(name, rule, task.name, **options))
 
@@ -109,4 +110,4 @@ def _handler(fn: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., 
 
 
 def _unbound(name: str, *_: Any, **__: Any) -> None:
-    raise ms.ConfigurationError(f"task {name}: runs in an application, and this is only its declaration")
+    raise ConfigurationError(f"task {name}: runs in an application, and this is only its declaration")

@@ -7,6 +7,7 @@ import pytest
 from tests.databases import Database
 
 import mainspring as ms
+from mainspring.errors import ConfigurationError
 
 tasks = ms.Registry("app_tests")
 may_end = asyncio.Event()
@@ -54,7 +55,7 @@ def test_an_app_without_a_database_says_what_to_do(monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)  # where no `mainspring up` runs
     app = ms.App(tasks)
 
-    with pytest.raises(ms.ConfigurationError, match="MAINSPRING_DSN"):
+    with pytest.raises(ConfigurationError, match="MAINSPRING_DSN"):
         app.client()
 
 

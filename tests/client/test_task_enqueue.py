@@ -11,6 +11,7 @@ import pytest
 from tests.databases import Database
 
 import mainspring as ms
+from mainspring.errors import ConfigurationError, DeclarationError
 from mainspring.testing import Harness
 
 pytestmark = pytest.mark.anyio
@@ -116,7 +117,7 @@ def test_caller_of_the_application_asks(tasks: ms.Registry, send: Send, database
 
 
 def test_task_in_no_application_says_so(send: Send) -> None:
-    with pytest.raises(ms.ConfigurationError, match=r"^task send: is in no App: make one, App\(shop\), or say cl"):
+    with pytest.raises(ConfigurationError, match=r"^task send: is in no App: make one, App\(shop\), or say cl"):
         send.enqueue(order_id=7)
 
 
@@ -125,14 +126,14 @@ def test_task_in_no_registry_says_so() -> None:
 
     task: Send = ms.Task(alone, app="shop")
 
-    with pytest.raises(ms.ConfigurationError, match=r"say client.enqueue\(alone.job\(...\)\), because it is in no reg"):
+    with pytest.raises(ConfigurationError, match=r"say client.enqueue\(alone.job\(...\)\), because it is in no reg"):
         task.enqueue()
 
 
 def test_task_in_two_applications_says_so_while_both_live(app: ms.App, tasks: ms.Registry, send: Send) -> None:
     other = ms.App(tasks, dsn=app.dsn)
 
-    with pytest.raises(ms.ConfigurationError, match=r"^task send: is in 2 Apps: say client.enqueue\(send.job\(...\)\)"):
+    with pytest.raises(ConfigurationError, match=r"^task send: is in 2 Apps: say client.enqueue\(send.job\(...\)\)"):
         send.enqueue(order_id=7)
 
     del other
@@ -154,7 +155,7 @@ def test_handler_is_told_of_its_context(colour: str, app: ms.App, tasks: ms.Regi
 
     with Harness(app.dsn, app) as harness:
         harness.client.enqueue(tasks.get("welcome").job())
-        with pytest.raises(ms.ConfigurationError, match=r"in a handler say ctx.enqueue\(send.job\(...\)\)"):
+        with pytest.raises(ConfigurationError, match=r"in a handler say ctx.enqueue\(send.job\(...\)\)"):
             harness.drain()
 
 
@@ -206,7 +207,7 @@ async def test_what_is_no_job_is_told_what_would_be(verb: str, in_loop: ms.App, 
 
 
 def test_payload_has_no_field_conn(tasks: ms.Registry) -> None:
-    with pytest.raises(ms.DeclarationError, match=r"^task send: parameter conn: is the connection in send\.enqueue"):
+    with pytest.raises(DeclarationError, match=r"^task send: parameter conn: is the connection in send\.enqueue"):
 
         @tasks.task
         async def send(*, conn: int) -> None: ...

@@ -14,7 +14,8 @@ from tests.health.conftest import case
 import mainspring as ms
 from mainspring.db.gauges import Reader
 from mainspring.db.measures import MEASURE_GUARD, Measures
-from mainspring.health.measure import ENGINES
+from mainspring.errors import DeclarationError
+from mainspring.health.measure import ENGINES, Measure, Measured
 from mainspring.observe import Metrics
 from mainspring.testing import Harness
 from mainspring.web.backend import Backend
@@ -24,7 +25,7 @@ WRONG_BUCKETS: Any = ([2, 1], [1, 1], [-1], [1, inf], [nan], ["1"], range(51), A
 
 
 @pytest.fixture
-def measures() -> list[ms.Measure]:
+def measures() -> list[Measure]:
     return [
         ms.measure("cases_open", "Open cases", "select kind, org, count(*) from cases group by 1, 2 order by 1"),
         ms.measure("cases_total", "Cases ever", "select count(*) from cases where due_at <= {schema}.now()",
@@ -40,7 +41,7 @@ def measures() -> list[ms.Measure]:
 
 
 @pytest.fixture
-def mainspring_app(tasks: ms.Registry, measures: list[ms.Measure]) -> ms.App:
+def mainspring_app(tasks: ms.Registry, measures: list[Measure]) -> ms.App:
     return ms.App(tasks, measures=measures)
 
 
@@ -145,7 +146,7 @@ def test_an_application_reads_its_own_measures(mainspring: Harness, tasks: ms.Re
     about = ms.measure("cases_open", "Open cases", "select kind, count(*) from cases group by 1")
     app = ms.App(tasks, dsn=mainspring.dsn, measures=[about])
 
-    assert app.measured() == [ms.Measured(about, ("kind",), ((("late",), 1.0),))]
+    assert app.measured() == [Measured(about, ("kind",), ((("late",), 1.0),))]
 
 
 def test_the_web_application_shows_them_too(mainspring: Harness, tasks: ms.Registry) -> None:
@@ -191,6 +192,6 @@ def test_the_engines_names_are_the_engines() -> None:
     ],
 )  # fmt: skip
 def test_mistakes_are_told_at_the_declaration(declare: Any, text: str) -> None:
-    with pytest.raises(ms.DeclarationError) as caught:
+    with pytest.raises(DeclarationError) as caught:
         declare()
     assert text in str(caught.value)

@@ -12,6 +12,7 @@ from tests.health.conftest import Told
 from tests.worker.stage import SETTINGS
 
 import mainspring as ms
+from mainspring.job import Claim
 from mainspring.worker import Worker
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +33,7 @@ async def test_a_watch_sees_all_organisations_and_each_sees_its_own_alerts(secur
 
     watches = [ms.watch_dead("payment-failed", pay, subject="booking {booking}", severity="critical")]
 
-    async def authorize(job: ms.Claim) -> str | None:
+    async def authorize(job: Claim) -> str | None:
         return None if job.task == "pay" else "nobody may"
 
     app = ms.App(tasks, dsn=secured.dsn("worker"), observers=[told], watches=watches, secured=True)

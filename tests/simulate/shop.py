@@ -34,7 +34,7 @@ def mail(*, order_id: int) -> str:
     return f"mail of {order_id}"
 
 
-@tasks.task(dedupe=ms.live("{zone}"))
+@tasks.task(dedupe=ms.dedupe.live("{zone}"))
 async def charge(*, zone: str) -> None:
     """Charge the customers of a zone."""
 

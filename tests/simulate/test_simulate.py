@@ -20,21 +20,9 @@ import psycopg
 import pytest
 from tests.databases import Database
 
-from mainspring import (
-    App,
-    Client,
-    ConfigurationError,
-    Context,
-    Permanent,
-    Registry,
-    Snooze,
-    breaker,
-    cron,
-    daily,
-    every,
-    fixed,
-)
+from mainspring import App, Client, Context, Permanent, Registry, Snooze, breaker, cron, daily, every, fixed
 from mainspring.embedded import Cluster
+from mainspring.errors import ConfigurationError
 from mainspring.simulate import Fired, Simulated, SimulatedAttempt, TimelineEntry, simulate
 from mainspring.testing import Crash
 

@@ -13,9 +13,10 @@ from mainspring.client import AsyncTimers, Timers
 from mainspring.db.dead import DeadLetter
 from mainspring.db.timers import Timer
 from mainspring.job import Enqueued, Job
+from mainspring.together.batch import NewBatch
 
 
-def in_sync_code(client: ms.Client, job: ms.NewJob, batch: ms.NewBatch, id: UUID) -> None:
+def in_sync_code(client: ms.Client, job: ms.NewJob, batch: NewBatch, id: UUID) -> None:
     assert_type(client.enqueue(job), Enqueued)
     assert_type(client.enqueue(batch), list[Enqueued])
     assert_type(client.enqueue_many([job]), list[Enqueued])
@@ -29,7 +30,7 @@ def in_sync_code(client: ms.Client, job: ms.NewJob, batch: ms.NewBatch, id: UUID
     client.timers.get(key=1)  # type: ignore[arg-type]
 
 
-async def in_async_code(client: ms.AsyncClient, job: ms.NewJob, batch: ms.NewBatch, id: UUID) -> None:
+async def in_async_code(client: ms.AsyncClient, job: ms.NewJob, batch: NewBatch, id: UUID) -> None:
     assert_type(await client.enqueue(job), Enqueued)
     assert_type(await client.enqueue(batch), list[Enqueued])
     assert_type(await client.enqueue_many([job]), list[Enqueued])

@@ -9,9 +9,10 @@ import psycopg
 import pytest
 from tests.docs.pages import ROOT, table
 
-from mainspring import App, Client, ConfigurationError, DeclarationError, Permanent, Registry
+from mainspring import App, Client, Permanent, Registry
 from mainspring.config import Retention, retention
 from mainspring.db.maintenance import SWEEPS
+from mainspring.errors import ConfigurationError, DeclarationError
 from mainspring.testing import Harness
 
 DAY = timedelta(days=1)

@@ -12,6 +12,8 @@ import mainspring as ms
 from mainspring import dedupe
 from mainspring.config import Retention
 from mainspring.declare.task import Task
+from mainspring.errors import DeclarationError
+from mainspring.retry import Retry
 from mainspring.text.span import Span
 
 MINUTE = timedelta(minutes=1)
@@ -69,6 +71,6 @@ def test_fixed_takes_one_too() -> None:
 def test_attempts_alone_keep_the_delays_of_the_category() -> None:
     policy = task().retry
 
-    assert task(retry=3).retry == ms.Retry(3, policy.base, policy.shape, policy.factor, policy.cap, policy.jitter)
-    with pytest.raises(ms.DeclarationError, match=r"^task work: retry: attempts: 0 is not between 1 and 1000$"):
+    assert task(retry=3).retry == Retry(3, policy.base, policy.shape, policy.factor, policy.cap, policy.jitter)
+    with pytest.raises(DeclarationError, match=r"^task work: retry: attempts: 0 is not between 1 and 1000$"):
         task(retry=0)

@@ -27,9 +27,9 @@ import msgspec
 from msgspec.structs import replace
 from typing_extensions import TypeVar
 
-from mainspring.breaker import MAX_BREAKER, Need
 from mainspring.category import CATEGORIES, DEAD_LETTER
 from mainspring.checks import LOWEST_PRIORITY
+from mainspring.circuit import MAX_BREAKER, Need
 from mainspring.declare.enqueuer import enqueuer
 from mainspring.declare.payload import codec_for
 from mainspring.dedupe import Dedupe

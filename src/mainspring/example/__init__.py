@@ -107,7 +107,7 @@ async def ask_supplier(*, article_id: int) -> None:
         raise TimeoutError("the supplier did not answer")
 
 
-@tasks.task(category="notifications", dedupe=ms.debounce("{cart_id}", wait=timedelta(seconds=5)))
+@tasks.task(category="notifications", dedupe=ms.dedupe.debounce("{cart_id}", wait=timedelta(seconds=5)))
 async def remind_cart(*, cart_id: int) -> None:
     """Remind a customer who left a cart: each change of the cart puts the timer off again."""
     await asyncio.sleep(0.01)

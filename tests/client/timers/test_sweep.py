@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 import mainspring as ms
+from mainspring.errors import DeclarationError
 from mainspring.events import SweepFound
 from mainspring.observe import Metrics
 from mainspring.testing import Harness
@@ -294,7 +295,7 @@ def test_it_runs_by_its_schedule(
 )  # fmt: skip
 def test_a_wrong_declaration_is_refused_at_once(tasks: ms.Registry, wrong: dict[str, Any], field: str) -> None:
     right: dict[str, Any] = {"every": timedelta(hours=1), "query": QUERY, "job": lambda row: row}
-    with pytest.raises(ms.DeclarationError, match=rf"^sweep s: {field}: "):
+    with pytest.raises(DeclarationError, match=rf"^sweep s: {field}: "):
         tasks.sweep("s", **(right | wrong))
     assert "s" not in tasks
 

@@ -14,10 +14,10 @@ from tests.databases import Database
 from tests.db.tenancy.town import Secured
 from tests.worker.stage import SETTINGS
 
-from mainspring import App, Cipher, UnknownName, ValidationError, WorkerConfig
+from mainspring import App, Cipher, ValidationError, WorkerConfig
 from mainspring.contrib.webhooks import Policy, TargetRefused, Webhooks, verify
 from mainspring.contrib.webhooks.endpoint import check_prefix
-from mainspring.errors import ConfigurationError, NotPermitted
+from mainspring.errors import ConfigurationError, NotPermitted, UnknownName
 from mainspring.uuid7 import uuid7
 
 pytestmark = pytest.mark.anyio

@@ -17,6 +17,7 @@ import mainspring as ms
 from mainspring import App, Context, Registry, SyncContext, ValidationError, WorkerConfig
 from mainspring.contrib.webhooks import Policy, Webhooks
 from mainspring.contrib.webhooks.event import event
+from mainspring.errors import ConfigurationError, UnknownName
 from mainspring.events import Event, JobEnqueued
 from mainspring.uuid7 import uuid7
 
@@ -45,7 +46,7 @@ async def test_organisations_get_their_own_events_only(world: World) -> None:
     await world.drain()
 
     assert [request.path for request in world.inbox.requests] == ["/hooks/ours"]
-    with pytest.raises(ms.UnknownName, match=f"delivery: there is no delivery {delivery}"):
+    with pytest.raises(UnknownName, match=f"delivery: there is no delivery {delivery}"):
         await world.deliveries.get(delivery, org="globex")
 
 
@@ -75,7 +76,7 @@ async def test_sync_code_publishes_in_its_own_transaction_as_well(world: World) 
 
 
 async def test_who_can_not_publish_is_refused_at_once(world: World) -> None:
-    with pytest.raises(ms.ConfigurationError, match="by: is neither a client nor the context of a handler"):
+    with pytest.raises(ConfigurationError, match="by: is neither a client nor the context of a handler"):
         world.hooks.publish("a.b", {}, ("A", 1), by=world.app)  # type: ignore[call-overload]  # an App is neither
 
 

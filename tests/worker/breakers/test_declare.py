@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import mainspring as ms
-from mainspring.breaker import Need, Window, breaker, counts, fit
+from mainspring.circuit import Need, Window, breaker, counts, fit
 from mainspring.errors import ConfigurationError, DeclarationError
 from mainspring.outcome import Cancelled, Failure, Permanent, RetryAfter, Snooze
 from mainspring.worker.classify import classify

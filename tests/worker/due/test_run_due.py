@@ -15,6 +15,7 @@ from tests.databases import Database
 import mainspring as ms
 from mainspring.db.schema.migrate import migrate
 from mainspring.embedded import Cluster
+from mainspring.errors import ConfigurationError
 from mainspring.uuid7 import uuid7
 from mainspring.virtual.clock import Clock
 
@@ -284,7 +285,7 @@ def test_a_call_that_makes_no_sense_is_refused_by_field(app: ms.App, field: str,
 
 @pytest.mark.anyio
 async def test_the_plain_call_inside_a_loop_says_what_to_await(app: ms.App) -> None:
-    with pytest.raises(ms.ConfigurationError, match=r"await app\.arun_due"):
+    with pytest.raises(ConfigurationError, match=r"await app\.arun_due"):
         app.run_due()
 
 

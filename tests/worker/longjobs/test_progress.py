@@ -9,7 +9,8 @@ import pytest
 from tests.worker.longjobs.handlers import declare, until
 from tests.worker.stage import Stage
 
-from mainspring import Context, LeaseLost, Registry, ValidationError, fixed
+from mainspring import Context, Registry, ValidationError, fixed
+from mainspring.errors import LeaseLost
 from mainspring.job import Progress
 
 pytestmark = pytest.mark.anyio

@@ -13,8 +13,9 @@ from pydantic import BaseModel
 from tests.worker.longjobs.handlers import declare, until
 from tests.worker.stage import Stage
 
-from mainspring import Context, LeaseLost, MainspringError, Registry, Snooze, ValidationError, fixed
+from mainspring import Context, MainspringError, Registry, Snooze, ValidationError, fixed
 from mainspring.dedupe import replacing, reset_failed
+from mainspring.errors import LeaseLost
 from mainspring.text.document import MAX_BYTES
 
 pytestmark = pytest.mark.anyio

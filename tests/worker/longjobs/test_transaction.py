@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.worker.stage import Stage
 
-from mainspring import Context, LeaseLost, MainspringError, Registry, SyncContext, fixed
+from mainspring import Context, MainspringError, Registry, SyncContext, fixed
+from mainspring.errors import LeaseLost
 
 pytestmark = pytest.mark.anyio
 

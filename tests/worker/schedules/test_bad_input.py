@@ -11,8 +11,8 @@ import pytest
 from tests.databases import Database
 
 import mainspring as ms
-from mainspring import Client, DeclarationError, Registry, ValidationError
-from mainspring.errors import ConfigurationError, UnknownOption, UnknownTask
+from mainspring import Client, Registry, ValidationError
+from mainspring.errors import ConfigurationError, DeclarationError, UnknownOption, UnknownTask
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"catch_up": "lates"}, "catch_up: is not one of skip, latest, all (did you mean 'latest'?)"),

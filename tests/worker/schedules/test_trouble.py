@@ -320,7 +320,7 @@ async def test_each_page_is_of_one_version_of_the_code(database: Database) -> No
 async def test_jobs_of_schedules_are_encrypted_and_keys_still_match(database: Database) -> None:
     tasks, seen = Registry("test"), list[str]()
 
-    @tasks.task(dedupe=ms.keep("{name}"))
+    @tasks.task(dedupe=ms.dedupe.keep("{name}"))
     async def greet(*, name: str) -> None:
         seen.append(name)
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
 
-from mainspring.breaker import Breaker, breaker
+from mainspring.circuit import Breaker, breaker
 from mainspring.contrib.by import AsyncHandlerSeam, SyncHandlerSeam
 from mainspring.contrib.stripe import reconcile, verbs
 from mainspring.contrib.stripe.api import API_VERSION, STRIPE_TIMEOUT_S, Api

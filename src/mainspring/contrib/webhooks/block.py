@@ -11,7 +11,7 @@ from uuid import UUID
 
 from psycopg.conninfo import conninfo_to_dict
 
-from mainspring.breaker import Breaker, breaker
+from mainspring.circuit import Breaker, breaker
 from mainspring.client import AsyncClient, Client
 from mainspring.client.colour import Work
 from mainspring.client.seam import Seam
