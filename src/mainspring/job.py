@@ -7,10 +7,10 @@ fields are the wire format: msgspec writes them, and `mainspring.enqueue_many` r
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from datetime import datetime, timedelta
 from inspect import iscoroutine
-from typing import Any, Generic, Literal
+from typing import Any, Generic, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -18,13 +18,14 @@ from msgspec.structs import replace
 from typing_extensions import TypeVar
 
 from mainspring.dedupe import Mode
-from mainspring.errors import ValidationError
+from mainspring.errors import ConfigurationError, ValidationError
 from mainspring.text.span import Span, span_of
 
 ActorType = Literal["user", "system", "api_key"]
 EnqueueAnswer = Literal["created", "existing", "reset", "replaced"]
 
 R_co = TypeVar("R_co", default=Any, covariant=True)  # what the handler returns
+A_co = TypeVar("A_co", default=R_co, covariant=True)  # the same where it is asked for: in async code it is awaited
 
 SYSTEM = "SYSTEM"  # the engine's own actor, and the organisation of its housekeeping
 DEFAULT_ORG = "default"  # a team with one tenant never types an organisation
@@ -151,18 +152,39 @@ def no_job(given: object) -> ValidationError:
     return ValidationError(f"jobs: {text}", field="jobs")
 
 
-class Enqueued(msgspec.Struct, Generic[R_co], frozen=True):
+class Enqueued(msgspec.Struct, Generic[R_co, A_co], frozen=True, dict=True):
     """What enqueue did, and where the job stands."""
 
     id: UUID
     answer: EnqueueAnswer
     state: str
 
+    def result(self, *, timeout: Span = 60.0) -> A_co:
+        """Wait until the job has ended and return what its handler returned, as JSON has it; in async code, await it.
+
+        ::
+
+            total = client.enqueue(add_up.job(order_id=7)).result(timeout="10s")
+        """
+        client = self.__dict__.get("client")
+        if client is None:
+            raise ConfigurationError("this answer is not that of a client: ask one, client.result(answer.id)")
+        result: A_co = client.result(self.id, timeout=timeout)
+        return result
+
+    def of(self, client: object) -> Enqueued[Any, Any]:
+        """The answer, with the client that `result` asks; not a field: answers of two clients may be equal."""
+        self.__dict__["client"] = client
+        return self
+
+
+AsyncEnqueued: TypeAlias = Enqueued[R_co, Coroutine[Any, Any, R_co]]
+
 
 class Enqueuing(Enqueued[R_co], Generic[R_co], frozen=True):
     """What `task.enqueue` is typed as: the answer in sync code, and in async code what is awaited for it."""
 
-    def __await__(self) -> Generator[Any, Any, Enqueued[R_co]]:
+    def __await__(self) -> Generator[Any, Any, AsyncEnqueued[R_co]]:
         raise NotImplementedError  # in async code there is a coroutine in its place
 
 

@@ -140,6 +140,26 @@ def test_task_in_two_applications_says_so_while_both_live(app: ms.App, tasks: ms
     assert send.enqueue(order_id=7).answer == "created"
 
 
+async def test_answer_waits_for_the_result_in_its_own_colour(in_loop: ms.App, tasks: ms.Registry) -> None:
+    @tasks.task
+    async def add(*, a: int, b: int) -> int:
+        return a + b
+
+    async with in_loop.async_client() as client:
+        answers = [await add.enqueue(a=1, b=2), await client.enqueue(add.job(a=2, b=3))]
+        answers += await client.enqueue_many([add.job(a=3, b=4)])
+        await in_loop.worker().drain()
+        assert [await answer.result(timeout="5s") for answer in answers] == [3, 5, 7]
+    with in_loop.client() as sync:
+        late = sync.enqueue(add.job(a=4, b=5))
+        with pytest.raises(ms.ResultUnavailable, match="has not ended, it is ready"):
+            late.result(timeout=0)
+        await in_loop.worker().drain()
+        assert late.result() == 9
+    with pytest.raises(ConfigurationError, match=r"ask one, client.result\(answer.id\)$"):
+        ms.Enqueued(late.id, "created", "ready").result()
+
+
 @pytest.mark.parametrize("colour", ["async", "plain"])
 def test_handler_is_told_of_its_context(colour: str, app: ms.App, tasks: ms.Registry, send: Send) -> None:
     if colour == "async":

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from mainspring.declare.context import Context, SyncContext
 from mainspring.declare.registry import Registry
-from mainspring.job import EnqueueAnswer, Enqueued, NewJob
+from mainspring.job import AsyncEnqueued, EnqueueAnswer, NewJob
 
 tasks = Registry("typing")
 
@@ -72,6 +72,7 @@ empty.job(booking_id=7)  # type: ignore[call-arg]
 
 def in_sync_code(conn: Any) -> None:
     assert_type(with_context.enqueue(booking_id=7).id, UUID)
+    assert_type(with_context.enqueue(booking_id=7).result(timeout="5s"), int)
     assert_type(in_a_thread.enqueue(7, conn=conn).answer, EnqueueAnswer)
     with_context.enqueue(booking_id="7")  # type: ignore[call-overload]
     with_context.enqueue(wrong=7)  # type: ignore[call-overload]
@@ -79,9 +80,10 @@ def in_sync_code(conn: Any) -> None:
 
 
 async def in_async_code(conn: Any) -> None:
-    assert_type(await with_context.enqueue(booking_id=7), Enqueued[int])
-    assert_type(await in_a_thread.enqueue(7), Enqueued[int])
-    assert_type(await plain.enqueue(booking_id=7, conn=conn), Enqueued[None])
+    assert_type(await with_context.enqueue(booking_id=7), AsyncEnqueued[int])
+    assert_type(await (await with_context.enqueue(booking_id=7)).result(), int)
+    assert_type(await in_a_thread.enqueue(7), AsyncEnqueued[int])
+    assert_type(await plain.enqueue(booking_id=7, conn=conn), AsyncEnqueued[None])
     assert_type(await with_context(None, booking_id=7), int)
 
 

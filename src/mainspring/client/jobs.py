@@ -126,9 +126,9 @@ class JobVerbs(Verbs):
         return self.seam.ask(jobs.prune(self.seam.sql, states, span_of("age", age), limit), conn)
 
     @verb
-    def result(self, job: UUID, *, org: str | None = None, timeout: float = 60.0) -> Work[Any]:
+    def result(self, job: UUID, *, org: str | None = None, timeout: Span = 60.0) -> Work[Any]:
         """Wait until a job has ended and return what its handler returned."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + span_of("timeout", timeout).total_seconds()
         for pause in _pauses():
             found = yield from self.seam.ask(jobs.get_by(self.seam.sql, self.seam.who(org), job, None))
             if found.state in FINISHED or time.monotonic() >= deadline:
