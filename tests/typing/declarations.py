@@ -12,7 +12,9 @@ from uuid import UUID
 
 from mainspring.declare.context import Context, SyncContext
 from mainspring.declare.registry import Registry
+from mainspring.declare.schedule import Schedule
 from mainspring.job import AsyncEnqueued, EnqueueAnswer, NewJob
+from mainspring.when.rule import daily
 
 tasks = Registry("typing")
 
@@ -86,6 +88,15 @@ async def in_async_code(conn: Any) -> None:
     assert_type(await plain.enqueue(booking_id=7, conn=conn), AsyncEnqueued[None])
     assert_type(await with_context(None, booking_id=7), int)
 
+
+@tasks.schedule("nightly", daily("03:00"), jitter="5m")
+@tasks.task
+async def nightly(*, note: str = "") -> int:
+    return len(note)
+
+
+assert_type(nightly.job(note=""), NewJob[int])
+assert_type(tasks.schedule("weekly", daily("03:00"), nightly), Schedule)
 
 tasks.task(queues="q:default")  # type: ignore[call-overload]
 tasks.task(priority="high")  # type: ignore[call-overload]

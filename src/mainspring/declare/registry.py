@@ -24,6 +24,7 @@ ENGINE_REGISTRY = "mainspring"  # the registry of the engine's own tasks
 
 P = ParamSpec("P")
 R = TypeVar("R")
+ScheduledTask = TypeVar("ScheduledTask", bound=Task[..., Any, Any])
 AsyncTask: TypeAlias = Task[P, R, Coroutine[Any, Any, R]]
 
 
@@ -81,18 +82,44 @@ class Registry:
 
         return declare if fn is None else declare(fn)
 
+    @overload
     def schedule(
-        self, name: str, rule: Rule, task: Task[..., Any] | str, /, **options: Unpack[ScheduleOptions]
-    ) -> Schedule:
+        self, name: str, rule: Rule, task: Task[..., Any, Any] | str, /, **options: Unpack[ScheduleOptions]
+    ) -> Schedule: ...
+    @overload
+    def schedule(
+        self, name: str, rule: Rule, /, **options: Unpack[ScheduleOptions]
+    ) -> Callable[[ScheduledTask], ScheduledTask]: ...
+    def schedule(
+        self,
+        name: str,
+        rule: Rule,
+        task: Task[..., Any, Any] | str | None = None,
+        /,
+        **options: Unpack[ScheduleOptions],
+    ) -> Schedule | Callable[[ScheduledTask], ScheduledTask]:
         """Declare that a task runs by a rule of time; see `mainspring.declare.schedule.ScheduleOptions`.
 
         ::
 
             tasks.schedule("digest", ms.daily("08:00", zone="Europe/Oslo"), send_digest, catch_up="skip")
 
+            @tasks.schedule("digest", ms.daily("08:00", zone="Europe/Oslo"))  # the same, above the task
+            @tasks.task
+            async def send_digest() -> None: ...
+
         Workers write what is declared to the database when they start. With `zones` the rule fires in each of them,
         with `entities` each fire makes a job for each of those.
         """
+        if task is None:
+
+            def declare(task: ScheduledTask) -> ScheduledTask:
+                if not isinstance(task, Task):
+                    raise DeclarationError(f"schedule {name}: put @tasks.task between it and the function")
+                self.schedule(name, rule, task, **options)
+                return task
+
+            return declare
         try:
             schedule = Schedule(name, rule, self.get(task) if isinstance(task, str) else task, app=self.name, **options)
         except ValidationError as error:
