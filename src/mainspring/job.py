@@ -22,6 +22,7 @@ from mainspring.errors import ConfigurationError, ValidationError
 from mainspring.text.span import Span, span_of
 
 ActorType = Literal["user", "system", "api_key"]
+Id: TypeAlias = UUID | str  # as everybody may give one
 EnqueueAnswer = Literal["created", "existing", "reset", "replaced"]
 
 R_co = TypeVar("R_co", default=Any, covariant=True)  # what the handler returns

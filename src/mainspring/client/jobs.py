@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from mainspring.client.colour import Blocking, Verbs, Wait, Work, verb
 from mainspring.db import decisions, jobs, queues, steps
@@ -19,7 +18,7 @@ from mainspring.db.steps import Step
 from mainspring.errors import ResultUnavailable
 from mainspring.events import QueuePaused, QueueResumed
 from mainspring.health.explain import Explanation
-from mainspring.job import Job
+from mainspring.job import Id, Job
 from mainspring.states import FINISHED
 from mainspring.text.sanitize import mask
 from mainspring.text.span import Span, span_of
@@ -30,7 +29,7 @@ class JobVerbs(Verbs):
 
     @verb
     def get(
-        self, job: UUID | None = None, *, key: str | None = None, org: str | None = None, conn: Any = None
+        self, job: Id | None = None, *, key: str | None = None, org: str | None = None, conn: Any = None
     ) -> Work[Job]:
         """One job, by its id, or the last one under a key, or JobNotFound."""
         dialogue = jobs.get_by(self.seam.sql, self.seam.who(org), job, key)
@@ -43,7 +42,7 @@ class JobVerbs(Verbs):
         state: str | None = None,
         queue: str | None = None,
         task: str | None = None,
-        before: UUID | None = None,
+        before: Id | None = None,
         limit: int = 50,
         org: str | None = None,
         conn: Any = None,
@@ -54,7 +53,7 @@ class JobVerbs(Verbs):
         return (yield from self.seam.all_shown(found))
 
     @verb
-    def attempts(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Work[list[Attempt]]:
+    def attempts(self, job: Id, *, org: str | None = None, conn: Any = None) -> Work[list[Attempt]]:
         """The history of a job, oldest first."""
         seam, who = self.seam, self.seam.who(org)
         found = yield from seam.ask(jobs.attempts(seam.sql, job, who), conn)
@@ -64,7 +63,7 @@ class JobVerbs(Verbs):
         return found
 
     @verb
-    def steps(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Work[list[Step]]:
+    def steps(self, job: Id, *, org: str | None = None, conn: Any = None) -> Work[list[Step]]:
         """What a job has done and remembers, in order."""
         seam, who = self.seam, self.seam.who(org)
         found = yield from seam.ask(steps.listing(seam.sql, job, who), conn)
@@ -74,14 +73,14 @@ class JobVerbs(Verbs):
         return found
 
     @verb
-    def explain(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Work[Explanation]:
+    def explain(self, job: Id, *, org: str | None = None, conn: Any = None) -> Work[Explanation]:
         """Why a job runs or does not, by the claim's own predicates, one by one."""
         return self.seam.ask(explain_job(self.seam.sql, job, self.seam.who(org), GONE_AFTER), conn)
 
     @verb
     def cancel(
         self,
-        job: UUID | None = None,
+        job: Id | None = None,
         *,
         key: str | None = None,
         org: str | None = None,
@@ -94,7 +93,7 @@ class JobVerbs(Verbs):
     @verb
     def reschedule(
         self,
-        job: UUID | None = None,
+        job: Id | None = None,
         *,
         key: str | None = None,
         org: str | None = None,
@@ -110,13 +109,13 @@ class JobVerbs(Verbs):
 
     @verb
     def prioritize(
-        self, job: UUID, priority: int, *, reason: str | None = None, org: str | None = None, conn: Any = None
+        self, job: Id, priority: int, *, reason: str | None = None, org: str | None = None, conn: Any = None
     ) -> Work[int]:
         """Change the priority of a job that waits and return the old one."""
         return self.seam.ask(jobs.prioritize(self.seam.sql, job, self.seam.who(org), priority, reason), conn)
 
     @verb
-    def replay(self, job: UUID, *, reason: str, org: str | None = None, conn: Any = None) -> Work[None]:
+    def replay(self, job: Id, *, reason: str, org: str | None = None, conn: Any = None) -> Work[None]:
         """Make a failed or dead job ready again, attempts 0; the same as `dead.replay`."""
         return self.seam.ask(decisions.replay(self.seam.sql, job, self.seam.who(org), reason), conn)
 
@@ -126,7 +125,7 @@ class JobVerbs(Verbs):
         return self.seam.ask(jobs.prune(self.seam.sql, states, span_of("age", age), limit), conn)
 
     @verb
-    def result(self, job: UUID, *, org: str | None = None, timeout: Span = 60.0) -> Work[Any]:
+    def result(self, job: Id, *, org: str | None = None, timeout: Span = 60.0) -> Work[Any]:
         """Wait until a job has ended and return what its handler returned."""
         deadline = time.monotonic() + span_of("timeout", timeout).total_seconds()
         for pause in _pauses():
