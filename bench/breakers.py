@@ -32,7 +32,7 @@ ended: list[float] = []
 late: list[float] = []
 
 
-@tasks.task(needs=("far",), retry=ms.fixed(seconds=1, attempts=3))
+@tasks.task(needs=("far",), retry=ms.fixed(1, attempts=3))
 async def call() -> None:
     """Call something that is down, or that answers after a moment."""
     await asyncio.sleep(0.005)

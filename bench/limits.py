@@ -19,6 +19,7 @@ import mainspring as ms
 from bench import ours
 from bench.report import Sample
 from mainspring.db.wire.sql import Sql
+from mainspring.limit import Limit
 from mainspring.worker import Worker
 from mainspring.worker.bounds import BEGINNING
 
@@ -161,7 +162,7 @@ def loop_of_claims(dsn: str, jobs: int) -> float:
         return time.monotonic() - begun
 
 
-async def drain(dsn: str, jobs: int, *limits: ms.Limit) -> float:
+async def drain(dsn: str, jobs: int, *limits: Limit) -> float:
     """Jobs/s of one worker process, under limits that are never reached."""
     ours.install(dsn)
     async with ms.AsyncClient(dsn) as client:

@@ -29,7 +29,7 @@ def app() -> ms.App:
     ]
     for number, rule in enumerate(rules):
         tasks.schedule(f"schedule-{number}", rule, work, payload={"number": number})
-    return ms.App(None, tasks)
+    return ms.App(tasks)
 
 
 def year(share: float = 1.0) -> tuple[float, int]:

@@ -37,12 +37,12 @@ async def wait_for_file(*, name: str) -> None:
     raise ms.Snooze(timedelta(minutes=5))
 
 
-@tasks.task(dedupe=ms.debounce("{document_id}", wait=timedelta(seconds=2)))
+@tasks.task(dedupe=ms.dedupe.debounce("{document_id}", wait=timedelta(seconds=2)))
 async def index_document(*, document_id: int) -> None:
     """Run once, two seconds after the last change, however many changes there were."""
 
 
-app = ms.App(None, tasks)
+app = ms.App(tasks)
 
 
 def main() -> None:

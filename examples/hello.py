@@ -19,7 +19,7 @@ async def greet(*, name: str) -> str:
     return f"Hello, {name}!"
 
 
-app = ms.App(None, tasks)
+app = ms.App(tasks)
 
 
 def main() -> None:

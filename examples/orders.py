@@ -19,7 +19,7 @@ TABLES = """
 """
 
 
-@tasks.task(queue="q:critical", dedupe=ms.keep("{order_id}"))
+@tasks.task(queue="q:critical", dedupe=ms.dedupe.keep("{order_id}"))
 async def issue_invoice(ctx: ms.Context, *, order_id: int) -> None:
     """Write the invoice of an order, once."""
     await ctx.enqueue(send_invoice.job(order_id=order_id))
@@ -33,7 +33,7 @@ async def send_invoice(*, order_id: int) -> str:
     return f"sent the invoice of order {order_id}"
 
 
-app = ms.App(None, tasks)
+app = ms.App(tasks)
 
 
 def main() -> None:

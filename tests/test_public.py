@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from pkgutil import iter_modules
 from types import ModuleType
 
 import pytest
@@ -14,24 +15,24 @@ import mainspring.testing
 import mainspring.worker
 
 NAMES = """
-App AsyncClient Caller Cancelled Cipher Claim Client ConfigurationError Context DatabaseUnavailable DeclarationError
-Enqueued Failure Job JobError JobExists JobNotFound KeyReused LeaseLost MainspringError MasterKey NewJob NotPermitted
-PayloadTooLarge Permanent Plan Registry ResultUnavailable Retry RetryAfter SchemaError Snooze State SyncContext Task
-TransitionRefused ValidationError WorkerConfig
-Retention Schedule ScheduleNotFound UnknownName
-FRI MON Rule SAT SUN THU TUE Tick WED cron daily every monthly weekly
-Fair Limit Line QueueFull concurrency fair in_order rate
-Breaker BreakerOpen breaker
-AlertRow Measure Measured Watch measure watch watch_dead
-Batch BatchNotFound Flow NewBatch batch chain chunks group
-by_payload calling check_zone debounce exponential
-fixed following keep listed live register_code replacing reset_failed window
+App AsyncClient BreakerOpen Caller Cancelled Cipher Client Context DatabaseUnavailable Enqueued Failure Job
+JobExists JobNotFound KeyReused Line MainspringError NewJob Permanent QueueFull Registry ResultUnavailable
+Retention RetryAfter Snooze Span SyncContext Task ValidationError WorkerConfig
+batch breaker calling chain chunks concurrency cron daily dedupe every exponential fair fixed following group
+in_order listed measure monthly rate watch watch_dead weekly
 """
 PUBLIC = NAMES.split()
 
 
 def test_public_names_are_exactly_these() -> None:
     assert sorted(mainspring.__all__) == sorted(PUBLIC)
+
+
+def test_no_public_name_hides_a_module() -> None:
+    modules = {module.name for module in iter_modules(mainspring.__path__)}
+
+    assert modules & set(PUBLIC) == {"dedupe"}
+    assert inspect.ismodule(mainspring.dedupe)
 
 
 @pytest.mark.parametrize("module", [mainspring, mainspring.worker, mainspring.testing], ids=lambda m: m.__name__)

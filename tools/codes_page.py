@@ -22,7 +22,7 @@ and in the view `mainspring.attempts`. Printed from the code by `python -m tools
 | an error of the database connection | `DB_UNAVAILABLE` |
 | anything else | `INTERNAL_ERROR` |
 
-Your own codes are declared with `ms.register_code`, as in [retry](guides/retry.md) and [dead
+Your own codes are declared with `mainspring.codes.register`, as in [retry](guides/retry.md) and [dead
 letters](guides/dead-letters.md#in-code). Without a plan of its own, what is retryable is to be replayed, and what is
 permanent to be fixed. Some codes below are for applications, such as `WebhookTimeout`: the engine itself never uses
 them.

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from weakref import WeakMethod
 
-from mainspring.breaker import Breaker, declared
 from mainspring.cipher import Cipher
+from mainspring.circuit import Breaker, declared
 from mainspring.client import AsyncClient, Client
+from mainspring.client.own import OwnClients
 from mainspring.config import (
     DEFAULT_SCHEMA,
     Retention,
@@ -21,6 +23,7 @@ from mainspring.config import (
     retention,
     worker_config,
 )
+from mainspring.db.wire.adopt import is_async
 from mainspring.db.wire.sql import Sql
 from mainspring.declare.block import Block
 from mainspring.declare.caller import NOBODY, Caller
@@ -31,7 +34,7 @@ from mainspring.health.measure import Measure, Measured
 from mainspring.health.measure import declared as declared_measures
 from mainspring.health.watch import Watch
 from mainspring.health.watch import declared as declared_watches
-from mainspring.job import DEFAULT_ORG
+from mainspring.job import DEFAULT_ORG, NewJob
 from mainspring.limit import DeclaredLimit
 from mainspring.retry import Retry
 from mainspring.upkeep.maintenance import HEARTBEAT
@@ -63,7 +66,7 @@ class App:
 
     ::
 
-        app = ms.App("postgresql://localhost/shop", tasks, authorize=may_run)
+        app = ms.App(tasks, dsn="postgresql://localhost/shop", authorize=may_run)
         client = app.client()
 
     Without a DSN it comes from MAINSPRING_DSN or DATABASE_URL, or is that of `mainspring up` in the same directory.
@@ -74,7 +77,7 @@ class App:
     `cipher` encrypts what jobs carry, with a key for each organisation.
     `limits` bound how many jobs start and run at once, over all workers: see `ms.rate`, `ms.concurrency`, `ms.in_order`
     and `ms.fair`.
-    `breakers` say when something that jobs need is no longer called: see `mainspring.breaker`.
+    `breakers` say when something that jobs need is no longer called: see `mainspring.circuit`.
     `maintenance` says how long what has ended is kept; False leaves the built-in clean-up out.
     `migrations` are the lines of your own tables and verbs, `ms.Line.of("shop", "shop")`: `mainspring schema migrate
     --app …` applies them after the engine's, and so do `up`, `simulate` and the fixture for tests.
@@ -90,8 +93,8 @@ class App:
 
     def __init__(
         self,
-        dsn: str | None = None,
         *registries: Registry,
+        dsn: str | None = None,
         schema: str = DEFAULT_SCHEMA,
         caller: Caller = NOBODY,
         config: WorkerConfig | None = None,
@@ -112,6 +115,9 @@ class App:
         watch_retry: Retry | None = None,
         measures: Sequence[Measure] = (),
     ) -> None:
+        for registry in registries:
+            if not isinstance(registry, Registry):
+                raise DeclarationError("App takes registries first: App(tasks, dsn=...)")
         for block in blocks:
             if not isinstance(block, Block):
                 raise DeclarationError(f"blocks: {block!r} is not a block, such as Notify(...)")
@@ -132,6 +138,8 @@ class App:
         self.watches, self.measures = declared_watches(watches), declared_measures(measures)
         self.told = list(self.observers)  # of alerts; the command line adds its own
         self._dsn = dsn
+        self._own = OwnClients()
+        self.registry.enqueues_by(WeakMethod(self._enqueue))
         if maintenance is not False and maintained() and HEARTBEAT not in self.registry:
             keep = retention(maintenance if isinstance(maintenance, Retention) else None)
             self.registry.include(housekeeping(keep, schema=schema, observers=self.observers, told=self.told))
@@ -153,7 +161,7 @@ class App:
 
             found = here()
         if found is None:
-            way = "give App a DSN, or set MAINSPRING_DSN, or run `mainspring up` in this directory"
+            way = "say App(tasks, dsn=...), or set MAINSPRING_DSN, or run `mainspring up` in this directory"
             raise ConfigurationError(f"no database: {way}")
         return found
 
@@ -164,6 +172,14 @@ class App:
     def async_client(self) -> AsyncClient:
         """A client for async code."""
         return AsyncClient(self.dsn, **self._about())
+
+    def close(self) -> None:
+        """Close the connections of `task.enqueue`; the next one opens others."""
+        self._own.close()
+
+    async def aclose(self) -> None:
+        """`close`, and those of the event loop that runs here: say it before the loop ends."""
+        await self._own.aclose()
 
     def measured(self) -> list[Measured]:
         """What the measures say now."""
@@ -186,17 +202,21 @@ class App:
 
         Nothing is claimed once the budget is used. Calls may overlap: no job runs twice.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(self.arun_due(limit, budget=budget, **how))
-        raise ConfigurationError("an event loop runs here: await app.arun_due(...)")
+        if loop_runs():
+            raise ConfigurationError("an event loop runs here: await app.arun_due(...)")
+        return asyncio.run(self.arun_due(limit, budget=budget, **how))
 
     async def arun_due(self, limit: int = 10, *, budget: timedelta = BUDGET, **how: Unpack[RunDueOptions]) -> Summary:
         """`run_due`, in the caller's event loop."""
         from mainspring.worker.run_due import RunDue
 
         return await RunDue(self.dsn, self.registry, limit=limit, **how, **self._working()).once(budget)
+
+    def _enqueue(self, job: NewJob, conn: Any) -> Any:
+        """Enqueue a job for `task.enqueue`: the answer in sync code, in async code what is awaited for it."""
+        if loop_runs() if conn is None else is_async(conn):
+            return self._own.of_loop(self.dsn, self.async_client).enqueue(job, conn=conn)
+        return self._own.sync(self.dsn, self.client).enqueue(job, conn=conn)
 
     def _working(self, config: WorkerConfig | None = None) -> Any:
         about = {"config": config or worker_config(self.config), "schema": self.schema, "authorize": self.authorize}
@@ -208,6 +228,15 @@ class App:
         about = {"schema": self.schema, "caller": self.caller, "secured": self.secured}
         about["answered_within"] = answered_within(self.answered_within)
         return about | {"observers": self.observers, "cipher": self.cipher}
+
+
+def loop_runs() -> bool:
+    """Whether this is async code: an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def spans() -> Spans | None:

@@ -40,7 +40,7 @@ CATEGORIES: Final = {
         Category("notifications", "q:notifications", exponential(attempts=10, cap=1800), timedelta(days=7)),
         Category("planning", "q:planning", exponential(attempts=3, cap=120), timedelta(days=30)),
         Category("exports", "q:exports", exponential(attempts=5, cap=600), timedelta(days=30)),
-        Category("rental", "q:default", fixed(seconds=60, attempts=3), None),
+        Category("rental", "q:default", fixed(60, attempts=3), None),
         Category("billing", "q:default", exponential(base=30, cap=1800, attempts=10), None),
         Category("passport", "q:default", exponential(base=2, cap=1024, jitter="none"), timedelta(days=30)),
     )

@@ -59,7 +59,7 @@ class Cipher:
 
     ::
 
-        app = ms.App(dsn, tasks, cipher=ms.Cipher())  # MAINSPRING_MASTER_KEY, or the file MAINSPRING_MASTER_KEY_FILE
+        app = ms.App(tasks, cipher=ms.Cipher())  # MAINSPRING_MASTER_KEY, or the file MAINSPRING_MASTER_KEY_FILE
 
     `master` is 32 bytes, in base64 where it is text, or a `MasterKey`. `older` ones open what they wrapped before.
     """

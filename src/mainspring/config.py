@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from mainspring.errors import ConfigurationError
+from mainspring.text.span_field import SpanField
 
 DEFAULT_SCHEMA = "mainspring"
 ANSWERED_WITHIN = 30.0  # seconds that a client waits for an answer of the database
 DATA = Path(".data")  # where `mainspring up` keeps its PostgreSQL, seen from where it runs
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WorkerConfig:
     """How a worker process works."""
 
@@ -27,12 +28,12 @@ class WorkerConfig:
     threads: int = 16  # plain functions at once
     processes: int = 0  # CPU-bound functions at once; 0: one per core
     queues: Mapping[str, int] = field(default_factory=dict)  # name → weight; empty: those of the tasks
-    lease: timedelta = timedelta(seconds=60)
-    renew_every: timedelta = timedelta(seconds=30)  # a shorter interval survives more missed renewals
-    rescue_every: timedelta = timedelta(seconds=5)
-    seal_every: timedelta = timedelta(seconds=60)
-    poll_interval: timedelta = timedelta(seconds=1)  # at the most; shorter while there is work
-    grace: timedelta = timedelta(seconds=30)  # how long a stop waits for running jobs
+    lease: SpanField = SpanField("60s")
+    renew_every: SpanField = SpanField("30s")  # a shorter interval survives more missed renewals
+    rescue_every: SpanField = SpanField("5s")
+    seal_every: SpanField = SpanField("60s")
+    poll_interval: SpanField = SpanField("1s")  # at the most; shorter while there is work
+    grace: SpanField = SpanField("30s")  # how long a stop waits for running jobs
     batch: int = 500
     transactions: int = 10  # connections for handlers' own transactions
     exchanges: int = 2  # connections that claim and complete in turn
@@ -61,19 +62,19 @@ class WorkerConfig:
                 raise ConfigurationError(f"queues: the weight of {queue} must be at least 1")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Retention:
     """How long what has ended is kept, and how much one run of clean-up removes."""
 
-    succeeded: timedelta = timedelta(days=7)
-    cancelled: timedelta = timedelta(days=30)
-    resolved: timedelta = timedelta(days=90)  # failed and dead jobs that somebody decided about; open ones are kept
-    fires: timedelta = timedelta(days=90)
-    inbound: timedelta = timedelta(days=90)  # webhooks that came; those whose job is still there stay with it
-    deliveries: timedelta = timedelta(days=90)  # of webhooks, counted from the event
-    notifications: timedelta = timedelta(days=365)  # and what is shown of them in an inbox
-    alerts: timedelta = timedelta(days=90)  # that are closed
-    workers: timedelta = timedelta(days=1)  # heartbeats that have stopped
+    succeeded: SpanField = SpanField("7d")
+    cancelled: SpanField = SpanField("30d")
+    resolved: SpanField = SpanField("90d")  # failed and dead jobs that somebody decided about; open ones are kept
+    fires: SpanField = SpanField("90d")
+    inbound: SpanField = SpanField("90d")  # webhooks that came; those whose job is still there stay with it
+    deliveries: SpanField = SpanField("90d")  # of webhooks, counted from the event
+    notifications: SpanField = SpanField("365d")  # and what is shown of them in an inbox
+    alerts: SpanField = SpanField("90d")  # that are closed
+    workers: SpanField = SpanField("1d")  # heartbeats that have stopped
     batch: int = 1000
 
     def __post_init__(self) -> None:

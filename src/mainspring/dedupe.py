@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal, get_args
 
+from mainspring.text.span import Span, declared_span
+
 Mode = Literal["live", "keep", "window", "reset_failed", "replace", "debounce"]
 MODES: tuple[str, ...] = get_args(Mode)
 
@@ -43,9 +45,9 @@ def keep(template: str | None = None) -> Dedupe:
     return Dedupe("keep", template)
 
 
-def window(template: str | None = None, *, ttl: timedelta | None = None) -> Dedupe:
+def window(template: str | None = None, *, ttl: Span | None = None) -> Dedupe:
     """One job under the key until `ttl` after its end."""
-    return Dedupe("window", template, ttl=ttl)
+    return Dedupe("window", template, ttl=None if ttl is None else declared_span("ttl", ttl))
 
 
 def reset_failed(template: str | None = None) -> Dedupe:
@@ -62,9 +64,9 @@ def replacing(template: str | None = None) -> Dedupe:
     return Dedupe("replace", template)
 
 
-def debounce(template: str | None = None, *, wait: timedelta) -> Dedupe:
+def debounce(template: str | None = None, *, wait: Span) -> Dedupe:
     """The job starts once no enqueue has come under the key for `wait`."""
-    return Dedupe("debounce", template, wait=wait)
+    return Dedupe("debounce", template, wait=declared_span("wait", wait))
 
 
 def by_payload(mode: Dedupe | None = None) -> Dedupe:

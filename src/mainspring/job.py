@@ -7,25 +7,33 @@ fields are the wire format: msgspec writes them, and `mainspring.enqueue_many` r
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Generator
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from inspect import iscoroutine
+from typing import Any, Generic, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
+from typing_extensions import TypeVar
 
 from mainspring.dedupe import Mode
-from mainspring.errors import ValidationError
+from mainspring.errors import ConfigurationError, ValidationError
+from mainspring.text.span import Span, span_of
 
 ActorType = Literal["user", "system", "api_key"]
+Id: TypeAlias = UUID | str  # as everybody may give one
 EnqueueAnswer = Literal["created", "existing", "reset", "replaced"]
+
+R_co = TypeVar("R_co", default=Any, covariant=True)  # what the handler returns
+A_co = TypeVar("A_co", default=R_co, covariant=True)  # the same where it is asked for: in async code it is awaited
 
 SYSTEM = "SYSTEM"  # the engine's own actor, and the organisation of its housekeeping
 DEFAULT_ORG = "default"  # a team with one tenant never types an organisation
 DEFAULT_PRIORITY = 2
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NewJob(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True, omit_defaults=True):
     """One request to run a task, not yet enqueued."""
 
     task: str
@@ -62,7 +70,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     subject: str | None = None
     best_effort: bool = False  # refused while its queue is full
 
-    def at(self, when: datetime) -> NewJob:
+    def at(self, when: datetime) -> NewJob[R_co]:
         """Run no sooner than this instant."""
         if not isinstance(when, datetime):
             raise ValidationError("scheduled_for: is not a time with a time zone", field="scheduled_for")
@@ -70,54 +78,53 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ValidationError(f"scheduled_for: {when} has no time zone", field="scheduled_for")
         return replace(self, scheduled_for=when, delay=None)
 
-    def after(self, delay: float | timedelta) -> NewJob:
-        """Run no sooner than this long (seconds or a timedelta) after the enqueue, by the database's clock."""
-        try:
-            delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
-        except (TypeError, ValueError, OverflowError):  # a text, NaN, infinity
-            raise ValidationError("delay: is not a time span from 0 to 10 years", field="delay") from None
+    def after(self, delay: Span) -> NewJob[R_co]:
+        """Run no sooner than this long (a timedelta, seconds or "90s") after the enqueue, by the database's clock."""
+        delay = span_of("delay", delay)
         if delay < timedelta(0):
             raise ValidationError(f"delay: {delay} is negative", field="delay")
         return replace(self, delay=delay, scheduled_for=None)
 
-    def with_key(self, key: str, mode: Mode | None = None, *, reset: bool = False, unless_live: bool = False) -> NewJob:
+    def with_key(
+        self, key: str, mode: Mode | None = None, *, reset: bool = False, unless_live: bool = False
+    ) -> NewJob[R_co]:
         """Enqueue under an idempotency key; `reset` asks for a failed job to run again, whatever the mode.
 
         `unless_live`: a job that waits or runs under the key is the answer, also one with another payload.
         """
         return replace(self, key=key, mode=mode or self.mode, reset=reset, unless_live=unless_live)
 
-    def with_id(self, job_id: UUID) -> NewJob:
+    def with_id(self, job_id: UUID) -> NewJob[R_co]:
         """Bring the job's id, so that the same request sent twice is one job."""
         return replace(self, id=job_id)
 
-    def with_priority(self, priority: int) -> NewJob:
+    def with_priority(self, priority: int) -> NewJob[R_co]:
         """Run earlier (0) or later (3) than the other jobs of the queue."""
         return replace(self, priority=priority)
 
-    def on_queue(self, queue: str) -> NewJob:
+    def on_queue(self, queue: str) -> NewJob[R_co]:
         """Run on another queue than the task's."""
         return replace(self, queue=queue)
 
-    def on_strand(self, strand: object) -> NewJob:
+    def on_strand(self, strand: object) -> NewJob[R_co]:
         """Name the strand, such as a booking, that limits by key and order hold together."""
         return replace(self, strand=str(strand))
 
-    def by(self, actor_id: object, actor_type: ActorType = "user") -> NewJob:
+    def by(self, actor_id: object, actor_type: ActorType = "user") -> NewJob[R_co]:
         """Name who asked for the job."""
         return replace(self, actor_id=str(actor_id), actor_type=actor_type)
 
-    def for_org(self, org_id: object) -> NewJob:
+    def for_org(self, org_id: object) -> NewJob[R_co]:
         """Name the organisation that the job belongs to."""
         return replace(self, org_id=str(org_id))
 
-    def in_project(self, project_id: UUID) -> NewJob:
+    def in_project(self, project_id: UUID) -> NewJob[R_co]:
         """Name the project that the job belongs to."""
         return replace(self, project_id=project_id)
 
     def traced(
         self, *, request_id: object = None, correlation_id: object = None, traceparent: str | None = None
-    ) -> NewJob:
+    ) -> NewJob[R_co]:
         """Carry the ids of the request that caused the job."""
         return replace(
             self,
@@ -127,12 +134,59 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-class Enqueued(msgspec.Struct, frozen=True):
+def no_job(given: object) -> ValidationError:
+    """The sentence for who enqueues what is no job.
+
+    >>> str(no_job(print))
+    'jobs: print is a function and no task: declare it with @tasks.task, and pass print.job(...)'
+    """
+    name = str(getattr(given, "__name__", type(given).__name__))
+    if callable(getattr(given, "job", None)):
+        text = f"{name} is a task: pass {name}.job(...), or call {name}.enqueue(...)"
+    elif iscoroutine(given):
+        given.close()
+        text = f"{name}(...) runs the function here: pass {name}.job(...)"
+    elif callable(given):
+        text = f"{name} is a function and no task: declare it with @tasks.task, and pass {name}.job(...)"
+    else:
+        text = f"{name} is no job: build one with task.job(...)"
+    return ValidationError(f"jobs: {text}", field="jobs")
+
+
+class Enqueued(msgspec.Struct, Generic[R_co, A_co], frozen=True, dict=True):
     """What enqueue did, and where the job stands."""
 
     id: UUID
     answer: EnqueueAnswer
     state: str
+
+    def result(self, *, timeout: Span = 60.0) -> A_co:
+        """Wait until the job has ended and return what its handler returned, as JSON has it; in async code, await it.
+
+        ::
+
+            total = client.enqueue(add_up.job(order_id=7)).result(timeout="10s")
+        """
+        client = self.__dict__.get("client")
+        if client is None:
+            raise ConfigurationError("this answer is not that of a client: ask one, client.result(answer.id)")
+        result: A_co = client.result(self.id, timeout=timeout)
+        return result
+
+    def of(self, client: object) -> Enqueued[Any, Any]:
+        """The answer, with the client that `result` asks; not a field: answers of two clients may be equal."""
+        self.__dict__["client"] = client
+        return self
+
+
+AsyncEnqueued: TypeAlias = Enqueued[R_co, Coroutine[Any, Any, R_co]]
+
+
+class Enqueuing(Enqueued[R_co], Generic[R_co], frozen=True):
+    """What `task.enqueue` is typed as: the answer in sync code, and in async code what is awaited for it."""
+
+    def __await__(self) -> Generator[Any, Any, AsyncEnqueued[R_co]]:
+        raise NotImplementedError  # in async code there is a coroutine in its place
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):

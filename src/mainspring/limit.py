@@ -19,7 +19,7 @@ import msgspec
 from mainspring.category import DEAD_LETTER
 from mainspring.checks import check_number
 from mainspring.errors import DeclarationError, ValidationError
-from mainspring.text.span import length, span
+from mainspring.text.span import Span, span, span_of
 from mainspring.text.texts import MAX_NAME, MAX_QUEUE, did_you_mean, text_problem
 
 LimitBy = Literal["all", "org", "strand"]
@@ -107,7 +107,7 @@ def rate(
     queue: str | None = None,
     most: int | None = None,
     *,
-    per: str | timedelta,
+    per: Span,
     task: str | None = None,
     by: LimitBy = "all",
     name: str | None = None,
@@ -165,15 +165,10 @@ def words(rate: int | None, per: timedelta | None, concurrency: int | None, in_o
 
 
 def read_per(per: object, field: str = "per") -> timedelta:
-    """The length of a window, as a time span or as people write it."""
-    if isinstance(per, str):
-        try:
-            return length(per)
-        except ValueError as error:
-            _refuse(field, str(error))
-    if not isinstance(per, timedelta):
-        _refuse(field, "is missing" if per is None else "is not a time span, nor a text such as 1s")
-    return per
+    """The length of a window, as people give it."""
+    if per is None:
+        _refuse(field, "is missing")
+    return span_of(field, per)
 
 
 def check_queue(queue: object) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, assert_never
 
 from mainspring.codes import CODES, ErrorClass
 from mainspring.retry import LONGEST_HINT, Retry
+from mainspring.text.span import Span, span_of
 
 #: So many crashes make a job dead, whatever attempts remain.
 CRASH_BUDGET = 3
@@ -73,16 +74,15 @@ class RetryAfter(Failure):
 
     def __init__(
         self,
-        after: float | timedelta,
+        after: Span,
         message: str = "",
         *,
         code: str = "RATE_LIMITED",
         counts: bool | None = None,
-        longest: timedelta = LONGEST_HINT,
+        longest: Span = LONGEST_HINT,
     ) -> None:
         super().__init__(message, code=code, counts=counts)
-        self.after = after if isinstance(after, timedelta) else timedelta(seconds=after)
-        self.longest = longest
+        self.after, self.longest = span_of("after", after), span_of("longest", longest)
 
     @property
     def error_class(self) -> ErrorClass:
@@ -97,8 +97,8 @@ class Snooze(Exception):
     datetime.timedelta(seconds=30)
     """
 
-    def __init__(self, after: float | timedelta) -> None:
-        self.after = after if isinstance(after, timedelta) else timedelta(seconds=after)
+    def __init__(self, after: Span) -> None:
+        self.after = span_of("after", after)
         if self.after < timedelta(0):
             raise ValueError("a job cannot be snoozed into the past")
         super().__init__(f"snoozed for {self.after}")

@@ -15,7 +15,7 @@ from math import exp, inf, log
 from typing import Literal, get_args
 
 from mainspring.errors import DeclarationError
-from mainspring.text.span import span
+from mainspring.text.span import Span, declared_span, span
 
 RetryShape = Literal["fixed", "exponential", "listed"]
 Jitter = Literal["none", "equal", "full", "spread"]
@@ -79,7 +79,7 @@ class Retry:
     def describe(self) -> str:
         """The policy in words, for people.
 
-        >>> fixed(seconds=60, attempts=3).describe()
+        >>> fixed(60, attempts=3).describe()
         '3 attempts, 60 s apart'
         """
         base = f"{self.base.total_seconds():g} s"
@@ -91,33 +91,34 @@ class Retry:
         return f"{self.attempts} attempts, {base} growing by {self.factor:g} up to {cap}, jitter {self.jitter}"
 
 
-def fixed(*, seconds: float, attempts: int, jitter: Jitter = "none") -> Retry:
+def fixed(delay: Span, *, attempts: int, jitter: Jitter = "none") -> Retry:
     """Try again after the same delay each time.
 
-    >>> fixed(seconds=60, attempts=3).delay(2)
+    >>> fixed("1m", attempts=3).delay(2)
     datetime.timedelta(seconds=60)
     """
-    delay = timedelta(seconds=seconds)
-    return Retry(attempts, delay, "fixed", 1.0, delay, jitter)
+    same = declared_span("delay", delay)
+    return Retry(attempts, same, "fixed", 1.0, same, jitter)
 
 
 def exponential(
-    *, base: float = 5, factor: float = 2, cap: float = 300, attempts: int = 5, jitter: Jitter = "equal"
+    *, base: Span = 5, factor: float = 2, cap: Span = "5m", attempts: int = 5, jitter: Jitter = "equal"
 ) -> Retry:
-    """Try again after a delay (in seconds) that grows from `base` to `cap`.
+    """Try again after a delay that grows from `base` to `cap`.
 
     >>> [exponential(base=2, cap=1024, jitter="none").delay(n).seconds for n in (1, 2, 3, 4)]
     [2, 4, 8, 16]
     """
-    return Retry(attempts, timedelta(seconds=base), "exponential", factor, timedelta(seconds=cap), jitter)
+    first, longest = declared_span("base", base), declared_span("cap", cap)
+    return Retry(attempts, first, "exponential", factor, longest, jitter)
 
 
-def listed(*seconds: float, jitter: Jitter = "spread") -> Retry:
+def listed(*given: Span, jitter: Jitter = "spread") -> Retry:
     """Try again after these delays, one after the other; so there is one attempt more than there are delays.
 
-    >>> [listed(5, 300, 1800, jitter="none").delay(n).seconds for n in (1, 2, 3)]
+    >>> [listed("5s", "5m", "30m", jitter="none").delay(n).seconds for n in (1, 2, 3)]
     [5, 300, 1800]
     """
-    delays = tuple(timedelta(seconds=each) for each in seconds)
+    delays = tuple(declared_span("delays", each) for each in given)
     longest = max(delays, default=timedelta(0))
     return Retry(len(delays) + 1, delays[0] if delays else longest, "listed", 1.0, longest, jitter, delays)

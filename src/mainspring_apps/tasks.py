@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Required, TypedDict, TypeVar, Unpack
 
 import mainspring as ms
 from mainspring.declare.schedule import ScheduleOptions
 from mainspring.declare.task import TaskOptions
+from mainspring.errors import ConfigurationError
+from mainspring.retry import Retry
+from mainspring.text.span import Span
+from mainspring.when.rule import Rule
 
 D = TypeVar("D")
 D_co = TypeVar("D_co", covariant=True)
@@ -25,15 +28,15 @@ R = TypeVar("R")
 class SweepOptions(TypedDict, Generic[D], total=False):
     """What may be said about a sweep, as `ms.Registry.sweep` takes it; a function of params is handed the value."""
 
-    every: Required[timedelta]
+    every: Required[Span]
     query: Required[str]
     job: Required[Callable[[Any], ms.NewJob]]
     params: Mapping[str, Any] | Callable[[D], Mapping[str, Any]]
     by: str
     limit: int
     queue: str
-    retry: ms.Retry
-    timeout: timedelta
+    retry: Retry | int
+    timeout: Span
 
 
 class Declare(Protocol[D_co]):
@@ -53,7 +56,7 @@ class Tasks(Generic[D]):
         @tasks.task(queue="invoices")
         def send_invoice(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> None: ...
 
-        app = ms.App(dsn, tasks.bound(Desk(settings)))
+        app = ms.App(tasks.bound(Desk(settings)), dsn=dsn)
         client.enqueue(send_invoice.job(booking_id=7))
     """
 
@@ -70,9 +73,7 @@ class Tasks(Generic[D]):
 
         return declare
 
-    def schedule(
-        self, name: str, rule: ms.Rule, task: ms.Task[..., Any], /, **options: Unpack[ScheduleOptions]
-    ) -> None:
+    def schedule(self, name: str, rule: Rule, task: ms.Task[..., Any], /, **options: Unpack[ScheduleOptions]) -> None:
         """Declare that a task runs by a rule of time, as `ms.Registry.schedule` does."""
         self._declared.append(lambda registry, _: registry.schedule(name, rule, task.name, **options))
 
@@ -109,4 +110,4 @@ def _handler(fn: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., 
 
 
 def _unbound(name: str, *_: Any, **__: Any) -> None:
-    raise ms.ConfigurationError(f"task {name}: runs in an application, and this is only its declaration")
+    raise ConfigurationError(f"task {name}: runs in an application, and this is only its declaration")

@@ -24,7 +24,7 @@ tasks.sweep(
     query="select 1 as id, %(kind)s::text as kind",
     params=lambda kind: {"kind": kind},
     job=lambda row: told.job(of=row.kind).with_key(row.kind),
-    retry=ms.fixed(seconds=5, attempts=2),
+    retry=ms.fixed(5, attempts=2),
 )
 
 
@@ -40,4 +40,4 @@ def test_a_sweep_asks_for_its_params_with_the_value_of_its_application(
     mainspring.run_one(sweep.job().for_org("SYSTEM"))
 
     assert [job.payload["of"] for job in mainspring.client.jobs(task="told")] == ["late"]
-    assert (sweep.retry, other is sweep) == (ms.fixed(seconds=5, attempts=2), False)
+    assert (sweep.retry, other is sweep) == (ms.fixed(5, attempts=2), False)

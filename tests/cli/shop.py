@@ -16,7 +16,7 @@ async def greet(*, name: str, times: int = 1) -> str:
     return "hello " * times + name
 
 
-@tasks.task(queue="q:exports", retry=ms.fixed(seconds=60, attempts=1))
+@tasks.task(queue="q:exports", retry=ms.fixed(60, attempts=1))
 async def fail(*, text: str) -> None:
     """Fail at once."""
     raise RuntimeError(text)
@@ -34,4 +34,4 @@ def stuck(*, seconds: float) -> None:
     time.sleep(seconds)
 
 
-app = ms.App(None, tasks)
+app = ms.App(tasks)

@@ -11,13 +11,13 @@ import mainspring as ms
 tasks = ms.Registry("standstill")
 
 
-@tasks.task(retry=ms.fixed(seconds=0, attempts=1))
+@tasks.task(retry=ms.fixed(0, attempts=1))
 async def block(*, seconds: float) -> None:
     """Stand on the event loop."""
     time.sleep(seconds)
 
 
-@tasks.task(retry=ms.fixed(seconds=0, attempts=1))
+@tasks.task(retry=ms.fixed(0, attempts=1))
 async def seize(*, seconds: int) -> None:
     """Hold the interpreter's lock, inside of C."""
     ctypes.PyDLL(None).sleep(seconds)
@@ -43,4 +43,4 @@ def work(*, seconds: float) -> None:
     time.sleep(seconds)
 
 
-app = ms.App(None, tasks)
+app = ms.App(tasks)

@@ -51,7 +51,7 @@ def test_embedded_server_of_this_directory_is_found(
     monkeypatch.chdir(tmp_path)
     (tmp_path / DATA / "postgres").mkdir(parents=True)
     assert cli("job", "list", "--json").json == []
-    with ms.App(None, ms.Registry("shop")).client() as client:
+    with ms.App(ms.Registry("shop")).client() as client:
         assert client.jobs() == []
 
 

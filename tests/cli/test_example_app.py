@@ -41,7 +41,7 @@ async def test_order_its_row_and_its_receipt_are_one(database: Database, client:
 @pytest.mark.anyio
 async def test_a_confirmation_that_comes_before_the_row_of_its_payment_is_applied_later(database: Database) -> None:
     till = Till(environment("http://127.0.0.1:9", 9, "whsec_1"))
-    app = ms.App(database.dsn, till.tasks, blocks=till.blocks, maintenance=False)
+    app = ms.App(till.tasks, dsn=database.dsn, blocks=till.blocks, maintenance=False)
     with database.connect() as conn:
         migrate(conn, line=example.MIGRATIONS)
         async with ms.AsyncClient(database.dsn) as client, open_to(app) as visitor:

@@ -97,7 +97,7 @@ def test_tables_of_an_application_are_migrated_after_the_engines(
     )
     (package / "verbs" / "views.sql").write_text("create or replace view public.rooms as select id from public.room;")
     (package / "__init__.py").write_text(
-        "import mainspring as ms\napp = ms.App(None, migrations=[ms.Line.of('guesthouse', 'guesthouse')])\n"
+        "import mainspring as ms\napp = ms.App(migrations=[ms.Line.of('guesthouse', 'guesthouse')])\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     at = ("--dsn", empty.dsn, "--app", "guesthouse:app")

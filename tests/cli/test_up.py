@@ -55,7 +55,7 @@ def open_shop(conn):
 tables = "create table {schema}.own_row (id int primary key, rounds int not null, org_id text not null default '')"
 tasks.schedule("each-10", ms.cron("*/10 * * * *", zone="Europe/Berlin"), tick)
 app = ms.App(
-    None, tasks, prepare=[open_shop], about="Own pages: {url}/own",
+    tasks, prepare=[open_shop], about="Own pages: {url}/own",
     migrations=[ms.Line("own", (Migration(1, "rows", tables),))],
 )
 client = app.client()

@@ -31,7 +31,7 @@ tasks = ms.Registry("guarded")
 async def charge() -> None: ...
 
 
-app = ms.App(None, tasks, limits=[ms.rate("payments", 2, per="1s")], breakers=[ms.breaker("stripe")])
+app = ms.App(tasks, limits=[ms.rate("payments", 2, per="1s")], breakers=[ms.breaker("stripe")])
 """
 
 CAREFUL = """
@@ -47,7 +47,7 @@ async def look() -> list[int]:
     return [gc.get_threshold()[0], gc.get_freeze_count()]
 
 
-app = ms.App(None, tasks)
+app = ms.App(tasks)
 """
 
 

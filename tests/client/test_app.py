@@ -7,6 +7,7 @@ import pytest
 from tests.databases import Database
 
 import mainspring as ms
+from mainspring.errors import ConfigurationError
 
 tasks = ms.Registry("app_tests")
 may_end = asyncio.Event()
@@ -22,7 +23,7 @@ async def send_mail(*, to: str) -> str:
 @pytest.mark.rule("ENG-1.01")
 @pytest.mark.anyio
 async def test_a_webhook_answers_from_committed_state_while_the_slow_work_goes_on(database: Database) -> None:
-    app = ms.App(database.dsn, tasks)
+    app = ms.App(tasks, dsn=database.dsn)
     worker = app.worker(ms.WorkerConfig(concurrency=1, exchanges=1))
     await worker.start()
     async with app.async_client() as client:
@@ -43,7 +44,7 @@ async def test_a_webhook_answers_from_committed_state_while_the_slow_work_goes_o
 
 def test_an_app_gives_its_settings_to_its_clients(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAINSPRING_DSN", database.dsn)
-    app = ms.App(None, tasks, caller=ms.Caller(org_id="acme"))
+    app = ms.App(tasks, caller=ms.Caller(org_id="acme"))
 
     with app.client() as client:
         assert client.dsn == database.dsn
@@ -52,9 +53,9 @@ def test_an_app_gives_its_settings_to_its_clients(database: Database, monkeypatc
 
 def test_an_app_without_a_database_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)  # where no `mainspring up` runs
-    app = ms.App(None, tasks)
+    app = ms.App(tasks)
 
-    with pytest.raises(ms.ConfigurationError, match="MAINSPRING_DSN"):
+    with pytest.raises(ConfigurationError, match="MAINSPRING_DSN"):
         app.client()
 
 

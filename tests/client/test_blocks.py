@@ -61,7 +61,7 @@ class Greeting(Block):
 @pytest.mark.anyio
 async def test_a_block_brings_its_tasks_limits_breakers_and_observers(database: Database) -> None:
     block = Greeting()
-    app = ms.App(database.dsn, blocks=[block])
+    app = ms.App(dsn=database.dsn, blocks=[block])
 
     async with app.async_client() as client:
         job = await client.enqueue(block.registry.get("greet").job(name="ada"))
@@ -80,7 +80,7 @@ async def test_a_trigger_wakes_a_worker_that_would_poll_in_an_hour_and_is_begun_
     database: Database,
 ) -> None:
     block = Greeting()
-    app = ms.App(database.dsn, blocks=[block])
+    app = ms.App(dsn=database.dsn, blocks=[block])
     worker = app.worker(ms.WorkerConfig(wakeups=False, poll_interval=FAR, rescue_every=FAR, seal_every=FAR))
     await worker.start()
     try:
@@ -99,7 +99,7 @@ async def test_a_trigger_wakes_a_worker_that_would_poll_in_an_hour_and_is_begun_
 def test_in_tests_and_simulations_nobody_elsewhere_is_told(database: Database) -> None:
     block = Greeting()
     own: list[Event] = []
-    mainspring = Harness(database.dsn, ms.App(database.dsn, blocks=[block], observers=[own.extend]))
+    mainspring = Harness(database.dsn, ms.App(dsn=database.dsn, blocks=[block], observers=[own.extend]))
     try:
         mainspring.client.enqueue(block.registry.get("greet").job(name="ada"))
         mainspring.drain()
@@ -112,4 +112,4 @@ def test_in_tests_and_simulations_nobody_elsewhere_is_told(database: Database) -
 
 def test_what_is_no_block_is_refused_by_name() -> None:
     with pytest.raises(DeclarationError, match=r"blocks: <class '.*Block'> is not a block"):
-        ms.App(None, blocks=[Block])  # type: ignore[list-item]  # the class in place of one made from it
+        ms.App(blocks=[Block])  # type: ignore[list-item]  # the class in place of one made from it

@@ -54,7 +54,7 @@ def test_help_shows_a_verb_as_a_plain_method() -> None:
     lines = pydoc.plain(pydoc.render_doc(ms.Client.prioritize)).splitlines()
 
     assert lines[2:] == [
-        "prioritize(self, job: 'UUID', priority: 'int', *, reason: 'str | None' = None, org: 'str | None' = None, "
+        "prioritize(self, job: 'Id', priority: 'int', *, reason: 'str | None' = None, org: 'str | None' = None, "
         "conn: 'Any' = None) -> 'int'",
         "    Change the priority of a job that waits and return the old one.",
     ]

@@ -20,10 +20,11 @@ from tests.client.proxy import Proxy, proxied
 from tests.client.tasks import greet
 from tests.databases import Database
 
-from mainspring import AsyncClient, Client, ConfigurationError, DatabaseUnavailable, JobExists, Registry
+from mainspring import AsyncClient, Client, DatabaseUnavailable, JobExists, Registry
 from mainspring.app import App
 from mainspring.cipher import Cipher
 from mainspring.db.wire import answer
+from mainspring.errors import ConfigurationError
 from mainspring.uuid7 import uuid7
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]  # what blocks the loop for ever is ended by the signal
@@ -241,13 +242,13 @@ def test_the_time_is_set_by_the_application_and_by_the_environment(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = Registry("shop")
-    assert App(database.dsn, tasks).client().seam.answered_within == 30
-    assert App(database.dsn, tasks, answered_within=7).async_client().seam.answered_within == 7
+    assert App(tasks, dsn=database.dsn).client().seam.answered_within == 30
+    assert App(tasks, dsn=database.dsn, answered_within=7).async_client().seam.answered_within == 7
     monkeypatch.setenv("MAINSPRING_ANSWERED_WITHIN_SECONDS", "2.5")
-    assert App(database.dsn, tasks, answered_within=7).client().seam.answered_within == 2.5
+    assert App(tasks, dsn=database.dsn, answered_within=7).client().seam.answered_within == 2.5
     monkeypatch.setenv("MAINSPRING_ANSWERED_WITHIN_SECONDS", "0")
     with pytest.raises(ConfigurationError, match="answered_within"):
-        App(database.dsn, tasks).client()
+        App(tasks, dsn=database.dsn).client()
     with pytest.raises(ConfigurationError, match="answered_within"):
         Client(database.dsn, answered_within=float("nan"))
 

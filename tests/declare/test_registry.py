@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mainspring.declare.context import Context
 from mainspring.declare.registry import Registry
 from mainspring.declare.task import Task
-from mainspring.errors import DuplicateTask, UnknownOption, UnknownTask
+from mainspring.errors import DeclarationError, DuplicateTask, UnknownOption, UnknownTask
+from mainspring.when.rule import daily
 
 
 async def issue_invoice(ctx: Context, *, booking_id: int) -> None:
@@ -122,3 +125,26 @@ def test_a_declaration_that_fails_leaves_nothing_behind() -> None:
         tasks.task(queues="q:default")(send_invoice)  # type: ignore[call-overload]
     assert len(tasks) == 0
     assert repr(tasks) == "<Registry rental: 0 tasks>"
+
+
+def test_a_schedule_may_stand_above_its_task() -> None:
+    registry = Registry("shop")
+
+    @registry.schedule("digest", daily("08:00", zone="Europe/Oslo"), catch_up="skip")
+    @registry.schedule("early-digest", daily("06:00"))
+    @registry.task
+    async def send_digest() -> None: ...
+
+    assert isinstance(send_digest, Task)
+    assert {schedule.name: (schedule.task, schedule.catch_up) for schedule in registry.schedules()} == {
+        "digest": ("send_digest", "skip"),
+        "early-digest": ("send_digest", "latest"),
+    }
+
+
+def test_a_schedule_above_a_function_asks_for_the_task() -> None:
+    registry = Registry("shop")
+    above: Any = registry.schedule("digest", daily("08:00"))
+
+    with pytest.raises(DeclarationError, match=r"^schedule digest: put @tasks\.task between it and the function$"):
+        above(lambda: None)

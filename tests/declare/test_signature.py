@@ -77,6 +77,22 @@ def test_the_context_comes_first_and_is_no_part_of_the_payload() -> None:
     assert names(empty) == ([], False)
 
 
+def test_the_context_has_the_colour_of_the_function() -> None:
+    def plain(ctx: Context) -> None: ...
+    async def in_the_loop(ctx: SyncContext) -> None: ...
+    async def imported_for_types_only(ctx: ms.SyncContext) -> None: ...
+
+    with pytest.raises(
+        DeclarationError, match=r"parameter ctx: Context is for async functions; a plain one takes ms.S"
+    ):
+        names(plain)
+    for wrong in (in_the_loop, imported_for_types_only):
+        with pytest.raises(
+            DeclarationError, match="parameter ctx: SyncContext is for plain functions; an async one ta"
+        ):
+            names(wrong)
+
+
 def test_what_a_handler_returns_need_not_exist_at_run_time() -> None:
     async def handler(a: int) -> OnlyForTypeCheckers: ...  # type: ignore[empty-body]
 

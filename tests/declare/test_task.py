@@ -44,7 +44,7 @@ async def plain(*, booking_id: int, note: str = "") -> int:
     category="rental",
     queue="q:notifications",
     priority=1,
-    retry=fixed(seconds=30, attempts=4),
+    retry=fixed(30, attempts=4),
     dedupe=dedupe.reset_failed("{booking_id}"),
     key_ttl=HOUR,
     needs=("stripe", "webhook:{booking_id}"),
@@ -88,6 +88,18 @@ def test_a_task_is_still_its_function() -> None:
     assert inspect.signature(plain) == inspect.signature(plain.fn)
     assert plain.doc == "Do something plain."
     assert repr(plain) == "<Task plain>"
+
+
+def test_a_task_that_is_called_without_its_context_says_what_would_run_it() -> None:
+    registry = Registry("shop")
+
+    @registry.task
+    def send(ctx: SyncContext, *, order_id: int) -> int:
+        return order_id
+
+    with pytest.raises(TypeError, match=r"^send\(ctx, ...\) takes the context first; send.enqueue\(...\) runs it in"):
+        send(order_id=7)
+    assert send(None, order_id=7) == send(ctx=None, order_id=7) == 7
 
 
 def test_the_kind_of_function_decides_where_it_runs() -> None:
@@ -224,7 +236,7 @@ def test_a_task_takes_queue_policy_and_life_time_of_keys_from_its_category(categ
 def test_the_policy_belongs_to_the_task_and_not_to_its_queue() -> None:
     mail = declared(pay, category="rental", queue="q:notifications")
 
-    assert (mail.queue, mail.retry) == ("q:notifications", fixed(seconds=60, attempts=3))
+    assert (mail.queue, mail.retry) == ("q:notifications", fixed(60, attempts=3))
     assert mail.job(invoice_id=1).max_attempts == 3
 
 
@@ -241,8 +253,8 @@ def test_the_policy_belongs_to_the_task_and_not_to_its_queue() -> None:
         ({"priority": 4}, "priority"),
         ({"priority": "high"}, "priority"),
         ({"timeout": timedelta(0)}, "timeout"),
-        ({"timeout": "5m"}, "timeout"),
-        ({"retry": 5}, "retry"),
+        ({"timeout": "5 minuts"}, "timeout is not a time span, such as 90s"),
+        ({"retry": "5"}, "retry"),
         ({"dedupe": "keep"}, "dedupe"),
         ({"cancellable": "yes"}, "cancellable"),
         ({"subject": "bokking_id"}, "subject"),

@@ -10,6 +10,7 @@ import pytest
 
 import mainspring as ms
 from mainspring.events import Alert, Event
+from mainspring.health.watch import Watch
 from mainspring.testing import Harness
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -36,7 +37,7 @@ def told() -> Told:
 
 
 @pytest.fixture
-def watches() -> list[ms.Watch]:
+def watches() -> list[Watch]:
     return []
 
 
@@ -46,9 +47,9 @@ def tasks() -> ms.Registry:
 
 
 @pytest.fixture
-def mainspring_app(tasks: ms.Registry, told: Told, watches: list[ms.Watch], monkeypatch: pytest.MonkeyPatch) -> ms.App:
+def mainspring_app(tasks: ms.Registry, told: Told, watches: list[Watch], monkeypatch: pytest.MonkeyPatch) -> ms.App:
     monkeypatch.delenv("MAINSPRING_MAINTENANCE")
-    return ms.App(None, tasks, observers=[told], watches=watches)
+    return ms.App(tasks, observers=[told], watches=watches)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mainspring as ms
 
 app = ms.App(
-    None,
     ms.Registry("shop"),
     measures=[
         ms.measure("cases_open", "Open cases", "select kind, 2 from (values ('late'), ('lost')) v (kind)"),

@@ -13,6 +13,7 @@ from tests.client.conftest import Awaited
 from tests.health.conftest import NOON, Told, minutes, opened
 
 import mainspring as ms
+from mainspring.health.watch import Watch
 from mainspring.testing import Harness
 
 NEEDS = "payment-needs-a-person"
@@ -78,12 +79,12 @@ def test_an_alert_is_part_of_the_callers_transaction(mainspring: Harness, told: 
 
 class TestTold:
     @pytest.fixture
-    def watches(self) -> list[ms.Watch]:
+    def watches(self) -> list[Watch]:
         return [ms.watch("nothing-wrong", "select ''::text where false")]
 
     @pytest.fixture
     def settle(self, tasks: ms.Registry, mainspring_app: ms.App) -> ms.Task[..., Any]:
-        @tasks.task(retry=ms.fixed(seconds=3600, attempts=2))
+        @tasks.task(retry=ms.fixed(3600, attempts=2))
         async def settle(ctx: ms.Context, *, booking: int, fail: bool = False) -> None:
             client = mainspring_app.async_client()
             async with ctx.transaction() as conn:

@@ -14,7 +14,8 @@ from tests.health.conftest import case
 import mainspring as ms
 from mainspring.db.gauges import Reader
 from mainspring.db.measures import MEASURE_GUARD, Measures
-from mainspring.health.measure import ENGINES
+from mainspring.errors import DeclarationError
+from mainspring.health.measure import ENGINES, Measure, Measured
 from mainspring.observe import Metrics
 from mainspring.testing import Harness
 from mainspring.web.backend import Backend
@@ -24,7 +25,7 @@ WRONG_BUCKETS: Any = ([2, 1], [1, 1], [-1], [1, inf], [nan], ["1"], range(51), A
 
 
 @pytest.fixture
-def measures() -> list[ms.Measure]:
+def measures() -> list[Measure]:
     return [
         ms.measure("cases_open", "Open cases", "select kind, org, count(*) from cases group by 1, 2 order by 1"),
         ms.measure("cases_total", "Cases ever", "select count(*) from cases where due_at <= {schema}.now()",
@@ -40,8 +41,8 @@ def measures() -> list[ms.Measure]:
 
 
 @pytest.fixture
-def mainspring_app(tasks: ms.Registry, measures: list[ms.Measure]) -> ms.App:
-    return ms.App(None, tasks, measures=measures)
+def mainspring_app(tasks: ms.Registry, measures: list[Measure]) -> ms.App:
+    return ms.App(tasks, measures=measures)
 
 
 def scraped(metrics: Metrics) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -99,7 +100,7 @@ def test_a_histogram_is_counted_by_the_database_and_what_is_at_a_bound_is_within
     mainspring: Harness, tasks: ms.Registry
 ) -> None:
     buckets: Any = {"kind": "histogram", "buckets": (1, 2.5, 10)}
-    app = ms.App(mainspring.dsn, tasks, measures=[
+    app = ms.App(tasks, dsn=mainspring.dsn, measures=[
         ms.measure("waits", "How long", "select kind, nullif(id, 99) from cases where id % 5 < 5 -- all;", **buckets),
         ms.measure("none_yet", "Nothing", "select '7.5' where false;", **buckets),
     ])  # fmt: skip
@@ -136,20 +137,20 @@ def test_a_histogram_is_counted_by_the_database_and_what_is_at_a_bound_is_within
 )
 def test_a_histogram_that_cannot_be_read_says_why(mainspring: Harness, tasks: ms.Registry, sql: str, text: str) -> None:
     about = ms.measure("waits", "How long", sql, kind="histogram", buckets=[60])
-    (found,) = ms.App(mainspring.dsn, tasks, measures=[about]).measured()
+    (found,) = ms.App(tasks, dsn=mainspring.dsn, measures=[about]).measured()
     assert (text in (found.error or ""), found.histograms) == (True, ()), found.error
 
 
 def test_an_application_reads_its_own_measures(mainspring: Harness, tasks: ms.Registry) -> None:
     case(mainspring, 1)
     about = ms.measure("cases_open", "Open cases", "select kind, count(*) from cases group by 1")
-    app = ms.App(mainspring.dsn, tasks, measures=[about])
+    app = ms.App(tasks, dsn=mainspring.dsn, measures=[about])
 
-    assert app.measured() == [ms.Measured(about, ("kind",), ((("late",), 1.0),))]
+    assert app.measured() == [Measured(about, ("kind",), ((("late",), 1.0),))]
 
 
 def test_the_web_application_shows_them_too(mainspring: Harness, tasks: ms.Registry) -> None:
-    app = ms.App(mainspring.dsn, tasks, measures=[ms.measure("answer", "The answer", "select 42")])
+    app = ms.App(tasks, dsn=mainspring.dsn, measures=[ms.measure("answer", "The answer", "select 42")])
 
     found = scraped(Backend(app, None).metrics)
 
@@ -185,12 +186,12 @@ def test_the_engines_names_are_the_engines() -> None:
         (lambda: ms.measure("cases", "h", "q", kind=ANYTHING), "kind: is not gauge, counter or histogram"),
         (lambda: ms.measure("cases", " ", "q"), "help: says nothing"),
         (lambda: ms.measure("cases", "h", ""), "sql: is not a query"),
-        (lambda: ms.App(None, measures=[ms.measure("a", "h", "q"), ms.measure("a_total", "h", "q", kind="counter")]),
+        (lambda: ms.App(measures=[ms.measure("a", "h", "q"), ms.measure("a_total", "h", "q", kind="counter")]),
          "measure a_total: is declared twice"),
-        (lambda: ms.App(None, measures=[ANYTHING]), "measures: 'x' is not made by measure"),
+        (lambda: ms.App(measures=[ANYTHING]), "measures: 'x' is not made by measure"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_at_the_declaration(declare: Any, text: str) -> None:
-    with pytest.raises(ms.DeclarationError) as caught:
+    with pytest.raises(DeclarationError) as caught:
         declare()
     assert text in str(caught.value)

@@ -8,6 +8,7 @@ from tests.secured import Secured
 from tests.worker.stage import SETTINGS
 
 import mainspring as ms
+from mainspring.job import Claim
 from mainspring.worker import Worker
 
 pytestmark = pytest.mark.anyio
@@ -16,16 +17,16 @@ pytestmark = pytest.mark.anyio
 async def test_a_watch_sees_all_organisations_and_each_sees_its_own_alerts(secured: Secured, told: Told) -> None:
     tasks = ms.Registry("shop")
 
-    @tasks.task(retry=ms.fixed(seconds=1, attempts=1))
+    @tasks.task(retry=ms.fixed(1, attempts=1))
     async def pay(*, booking: int) -> None:
         raise RuntimeError("declined")
 
     watches = [ms.watch_dead("payment-failed", pay, subject="booking {booking}", severity="critical")]
 
-    async def authorize(job: ms.Claim) -> str | None:
+    async def authorize(job: Claim) -> str | None:
         return None if job.task == "pay" else "nobody may"
 
-    app = ms.App(secured.dsn("worker"), tasks, observers=[told], watches=watches, secured=True)
+    app = ms.App(tasks, dsn=secured.dsn("worker"), observers=[told], watches=watches, secured=True)
     look = app.registry.get("shop.watch").job(every=60).for_org("SYSTEM")
 
     async def work() -> None:

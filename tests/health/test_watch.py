@@ -10,6 +10,8 @@ import pytest
 from tests.health.conftest import NOON, Told, case, minutes, opened
 
 import mainspring as ms
+from mainspring.errors import DeclarationError
+from mainspring.health.watch import Watch
 from mainspring.testing import Harness
 
 ANYTHING: Any = lambda conn: []  # noqa: E731 (what no type checker lets through)
@@ -25,7 +27,7 @@ async def lost(conn: psycopg.AsyncConnection[Any]) -> list[tuple[Any, ...]]:
 
 
 @pytest.fixture
-def watches() -> list[ms.Watch]:
+def watches() -> list[Watch]:
     return [
         ms.watch("late-case", LATE, text="nobody has looked", severity="critical"),
         ms.watch("lost-case", lost, every=timedelta(minutes=5)),
@@ -100,7 +102,7 @@ def test_what_a_person_should_close_stays_open(mainspring: Harness) -> None:
 
 class TestBroken:
     @pytest.fixture
-    def watches(self) -> list[ms.Watch]:
+    def watches(self) -> list[Watch]:
         async def waits(conn: psycopg.AsyncConnection[Any]) -> list[Any]:
             raise TimeoutError("password=hunter2")
 
@@ -144,7 +146,7 @@ class TestParams:
         return {"kind": "lost"}
 
     @pytest.fixture
-    def watches(self, settings: dict[str, Any]) -> list[ms.Watch]:
+    def watches(self, settings: dict[str, Any]) -> list[Watch]:
         of_kind = "select 'case ' || id, '100%%' from cases where kind = %(kind)s"
         return [
             ms.watch("given", f"{of_kind} and due_at <= {{schema}}.now() - %(age)s", params={
@@ -196,7 +198,7 @@ class TestParams:
 
 class TestTimeout:
     @pytest.fixture
-    def watches(self) -> list[ms.Watch]:
+    def watches(self) -> list[Watch]:
         async def slow(conn: psycopg.AsyncConnection[Any]) -> list[Any]:
             for _ in range(100):
                 await conn.execute("select pg_sleep(0.05)")
@@ -224,10 +226,10 @@ class TestTimeout:
 
 
 def test_a_run_has_time_for_all_its_watches_and_is_tried_again_as_the_application_says() -> None:
-    def task(*watches: ms.Watch, **options: Any) -> ms.Task[..., Any]:
-        return ms.App(None, ms.Registry("shop"), watches=watches, **options).registry.get("shop.watch")
+    def task(*watches: Watch, **options: Any) -> ms.Task[..., Any]:
+        return ms.App(ms.Registry("shop"), watches=watches, **options).registry.get("shop.watch")
 
-    often, minute = ms.fixed(seconds=1, attempts=9), timedelta(minutes=1)
+    often, minute = ms.fixed(1, attempts=9), timedelta(minutes=1)
     few = task(ms.watch("late", LATE), watch_retry=often)
     assert (few.timeout, few.retry) == (timedelta(minutes=5), often)
     hourly = [ms.watch(f"hourly-{n}", LATE, timeout=minute, every=timedelta(hours=1)) for n in range(10)]
@@ -237,7 +239,7 @@ def test_a_run_has_time_for_all_its_watches_and_is_tried_again_as_the_applicatio
 
 class TestBounds:
     @pytest.fixture
-    def watches(self) -> list[ms.Watch]:
+    def watches(self) -> list[Watch]:
         async def writes(conn: psycopg.AsyncConnection[Any]) -> list[Any]:
             await conn.execute("delete from cases")
             return []
@@ -272,14 +274,14 @@ class TestBounds:
 class TestDead:
     @pytest.fixture
     def approve(self, tasks: ms.Registry) -> ms.Task[..., Any]:
-        @tasks.task(retry=ms.fixed(seconds=1, attempts=1), subject="time_log_id", queue="q:approvals")
+        @tasks.task(retry=ms.fixed(1, attempts=1), subject="time_log_id", queue="q:approvals")
         async def auto_approve(*, time_log_id: int, permanent: bool = False) -> None:
             raise (ms.Permanent if permanent else RuntimeError)("no hold for token=abc")
 
         return auto_approve
 
     @pytest.fixture
-    def watches(self, approve: ms.Task[..., Any]) -> list[ms.Watch]:
+    def watches(self, approve: ms.Task[..., Any]) -> list[Watch]:
         return [
             ms.watch_dead("auto-approval-failed", approve, subject="time log {time_log_id}", severity="critical"),
             ms.watch_dead("by-task", approve),
@@ -321,8 +323,8 @@ class TestDead:
 
 
 def test_applications_without_watches_have_no_schedule_for_them() -> None:
-    assert [s.name for s in ms.App(None).registry.schedules() if "watch" in s.name] == []
-    app = ms.App(None, ms.Registry("shop"), watches=[ms.watch("late-case", LATE)], authorize=lambda job: "nobody")
+    assert [s.name for s in ms.App().registry.schedules() if "watch" in s.name] == []
+    app = ms.App(ms.Registry("shop"), watches=[ms.watch("late-case", LATE)], authorize=lambda job: "nobody")
     (schedule,) = [s for s in app.registry.schedules() if "watch" in s.name]
     assert (schedule.name, schedule.task, schedule.org) == ("shop.watch.60s", "shop.watch", "SYSTEM")
 
@@ -348,12 +350,12 @@ def test_applications_without_watches_have_no_schedule_for_them() -> None:
         (lambda: ms.watch("late", "select %s", params={}), "watch late: params: the query has a % that"),
         (lambda: ms.watch_dead("dead"), "watch dead: needs a task or a queue"),
         (lambda: ms.watch_dead("dead", ""), "watch dead: is empty: it takes tasks"),
-        (lambda: ms.App(None, watches=[ms.watch("a", "q"), ms.watch("a", "q")]), "watch a: is declared twice"),
-        (lambda: ms.App(None, watches=[ANYTHING]), "is not made by watch or watch_dead"),
+        (lambda: ms.App(watches=[ms.watch("a", "q"), ms.watch("a", "q")]), "watch a: is declared twice"),
+        (lambda: ms.App(watches=[ANYTHING]), "is not made by watch or watch_dead"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_at_the_declaration(declare: Any, text: str) -> None:
-    with pytest.raises(ms.DeclarationError) as caught:
+    with pytest.raises(DeclarationError) as caught:
         declare()
     assert text in str(caught.value)
 

@@ -38,7 +38,7 @@ def state(**changes: Any) -> Gauges:
 async def test_each_entry_into_the_dead_letter_is_one_alert_and_so_is_the_next_after_a_replay(
     stage: Theatre, tasks: Registry
 ) -> None:
-    @tasks.task(retry=fixed(seconds=0, attempts=2))
+    @tasks.task(retry=fixed(0, attempts=2))
     async def work() -> None:
         raise ValueError("no")
 
@@ -57,7 +57,7 @@ async def test_each_entry_into_the_dead_letter_is_one_alert_and_so_is_the_next_a
 
 @pytest.mark.rule("ENG-12.11")
 async def test_a_dead_letter_older_than_a_day_is_an_alert_until_it_is_decided(stage: Theatre, tasks: Registry) -> None:
-    @tasks.task(retry=fixed(seconds=0, attempts=1))
+    @tasks.task(retry=fixed(0, attempts=1))
     async def work() -> None:
         raise ValueError("no")
 

@@ -10,9 +10,10 @@ import pytest
 from tests.docs.pages import ROOT, table
 from tests.observe.test_alerts import state
 
-from mainspring import Measured, Registry, events, measure
+from mainspring import Registry, events, measure
 from mainspring.db.gauges import Alarm, Behind, Fuse, HorizonHolder, TableGauge
 from mainspring.events import Event, JobEvent, JobFailed
+from mainspring.health.measure import Measured
 from mainspring.observe import Metrics
 from mainspring.observe.metrics import WORKER_GAUGES
 

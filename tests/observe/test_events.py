@@ -38,7 +38,7 @@ from mainspring.worker.leases import Renewer
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = fixed(seconds=0, attempts=2)
+AT_ONCE = fixed(0, attempts=2)
 
 
 async def test_a_job_that_fails_twice_and_dies_tells_its_whole_life_in_order(stage: Theatre, tasks: Registry) -> None:
@@ -272,7 +272,7 @@ async def test_a_commit_whose_answer_is_late_is_told_though_the_lease_can_no_lon
 
 
 async def test_a_lost_lease_and_its_rescue_are_told_each_by_who_sees_it(stage: Theatre, tasks: Registry) -> None:
-    @tasks.task(retry=fixed(seconds=0, attempts=1))
+    @tasks.task(retry=fixed(0, attempts=1))
     async def work() -> None:
         await asyncio.sleep(60)
 

@@ -35,7 +35,7 @@ def stream() -> Iterator[io.StringIO]:
 async def test_every_line_of_a_run_is_one_object_with_the_events_name_and_the_ids_of_its_job(
     stage: Theatre, tasks: Registry, stream: io.StringIO
 ) -> None:
-    @tasks.task(subject="booking_id", retry=fixed(seconds=0, attempts=2))
+    @tasks.task(subject="booking_id", retry=fixed(0, attempts=2))
     async def book(*, booking_id: int, fails: bool) -> None:
         if fails:
             raise ValueError("no")

@@ -51,7 +51,7 @@ class Scrape:
 
 @pytest.mark.rule("ENG-22.01", "ENG-22.02", "ENG-22.03", "ENG-22.04", "ENG-22.06")
 async def test_jobs_are_counted_by_type_and_queue(database: Database, tasks: Registry, stage: Theatre) -> None:
-    @tasks.task(retry=fixed(seconds=0, attempts=3))
+    @tasks.task(retry=fixed(0, attempts=3))
     async def work(*, until: int) -> None:
         failures.append(1)
         if len(failures) < until:
@@ -86,7 +86,7 @@ async def test_jobs_are_counted_by_type_and_queue(database: Database, tasks: Reg
 
 @pytest.mark.rule("ENG-22.05", "ENG-22.06", "ENG-22.07")
 async def test_durations_add_up_and_deaths_count_for_the_queue_of_origin(stage: Theatre, tasks: Registry) -> None:
-    @tasks.task(queue="q:exports", retry=fixed(seconds=0, attempts=1))
+    @tasks.task(queue="q:exports", retry=fixed(0, attempts=1))
     async def export() -> None:
         await asyncio.sleep(0.2)
         raise ValueError("no")
@@ -153,7 +153,7 @@ def test_counters_of_declared_tasks_stand_at_zero_so_that_the_first_event_shows_
 
 @pytest.mark.rule("ENG-22.09", "ENG-12.11")
 async def test_the_state_of_the_database_is_read_when_somebody_scrapes(stage: Theatre, tasks: Registry) -> None:
-    @tasks.task(queue="q:exports", retry=fixed(seconds=0, attempts=1))
+    @tasks.task(queue="q:exports", retry=fixed(0, attempts=1))
     async def work() -> None:
         raise ValueError("no")
 

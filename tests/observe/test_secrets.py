@@ -40,7 +40,7 @@ def says(text: str) -> str:
 async def test_no_canary_is_found_in_logs_metrics_spans_alerts_or_sentry(stage: Theatre, tasks: Registry) -> None:
     own = logging.getLogger("shop")
 
-    @tasks.task(retry=fixed(seconds=0, attempts=2), allow_secrets=("password",), subject="to")
+    @tasks.task(retry=fixed(0, attempts=2), allow_secrets=("password",), subject="to")
     async def call(ctx: Context, *, password: str, to: str, how: str) -> None:
         own.warning(says("calling with password={password} and Authorization: Bearer {bearer}"))
         ctx.log.warning("answer", extra={"api_key": CANARIES["key"], "body": says('{{"access_token": "{token}"}}')})

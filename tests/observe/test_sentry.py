@@ -34,7 +34,7 @@ def sent() -> Iterator[list[dict[str, Any]]]:
 async def test_final_failures_are_sent_without_secrets_and_what_is_tried_again_is_not(
     stage: Theatre, tasks: Registry, sent: list[dict[str, Any]]
 ) -> None:
-    @tasks.task(retry=fixed(seconds=0, attempts=2))
+    @tasks.task(retry=fixed(0, attempts=2))
     async def flaky(*, note: str) -> None:
         raise ValueError("api_key=sk_live_0123456789abcdef was refused")
 

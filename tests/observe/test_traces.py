@@ -45,7 +45,7 @@ def ids(span: ReadableSpan) -> tuple[int, int]:
 async def test_each_attempt_has_a_span_in_the_trace_of_the_request_linked_to_the_enqueue(
     stage: Theatre, tasks: Registry, exporter: InMemorySpanExporter
 ) -> None:
-    @tasks.task(retry=fixed(seconds=0, attempts=2))
+    @tasks.task(retry=fixed(0, attempts=2))
     async def work(ctx: Context) -> None:
         if ctx.attempt == 1:
             raise ValueError("password=hunter2 is wrong")

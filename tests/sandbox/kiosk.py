@@ -45,7 +45,7 @@ class Kiosk:
                 await conn.execute("insert into heard values (%s, %s, %s, mainspring.now())", told)
 
         self.sell, self.sell_plainly, self.hear = sell, sell_plainly, hear
-        self.app = ms.App(None, tasks, blocks=[stripe], maintenance=False)
+        self.app = ms.App(tasks, blocks=[stripe], maintenance=False)
 
 
 def heard(conn: Any) -> list[tuple[Any, ...]]:

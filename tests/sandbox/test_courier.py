@@ -198,7 +198,7 @@ def test_what_is_under_way_is_shown_and_a_closed_courier_has_nothing(
 
 def test_an_application_without_webhooks_is_told_of_none(mainspring: Harness, mainspring_sandbox: Sandbox) -> None:
     mainspring_sandbox.reset()
-    courier = Courier(mainspring_sandbox, ms.App("postgresql://nowhere.invalid/x", ms.Registry("plain")))
+    courier = Courier(mainspring_sandbox, ms.App(ms.Registry("plain"), dsn="postgresql://nowhere.invalid/x"))
     mainspring_sandbox.stripe.post.again("evt_1")
 
     assert mainspring_sandbox.ledger.find("stripe.webhook_endpoint") == []

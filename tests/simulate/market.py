@@ -58,4 +58,4 @@ def found(conn: Any) -> None:
 STALLS = 3
 TABLES = "create table rent (stall integer, intent text, charged_at timestamptz, confirmed_at timestamptz)"
 tasks.schedule("market", ms.daily("10:00"), open_market)
-app = ms.App(None, tasks, blocks=[stripe, notify], prepare=[TABLES, found], maintenance=False)
+app = ms.App(tasks, blocks=[stripe, notify], prepare=[TABLES, found], maintenance=False)

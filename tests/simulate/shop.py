@@ -34,7 +34,7 @@ def mail(*, order_id: int) -> str:
     return f"mail of {order_id}"
 
 
-@tasks.task(dedupe=ms.live("{zone}"))
+@tasks.task(dedupe=ms.dedupe.live("{zone}"))
 async def charge(*, zone: str) -> None:
     """Charge the customers of a zone."""
 
@@ -50,5 +50,5 @@ tasks.schedule("charge", ms.weekly("wed", "10:00"), charge, zones="select zone f
 tasks.schedule("spread", ms.cron("0 */6 * * *"), order, payload={"order_id": 7}, jitter=timedelta(minutes=30))
 
 TABLES = "create table shop_zone (zone text); create table shop_order (order_id integer, at timestamptz)"
-app = ms.App("postgresql://nowhere.invalid/real", tasks, prepare=[TABLES, fill])
+app = ms.App(tasks, dsn="postgresql://nowhere.invalid/real", prepare=[TABLES, fill])
 client = app.client()

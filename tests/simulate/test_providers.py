@@ -53,9 +53,9 @@ def move(server: str) -> Move:
 def shop(handler: Callable[[], Any], *blocks: Any) -> ms.App:
     """An application that does one thing at the beginning."""
     tasks = ms.Registry("shop")
-    task = tasks.task(name="act", retry=ms.fixed(seconds=1, attempts=1))(handler)
+    task = tasks.task(name="act", retry=ms.fixed(1, attempts=1))(handler)
     tasks.schedule("act", ms.daily("09:00"), task)
-    return ms.App(None, tasks, blocks=blocks, maintenance=False)
+    return ms.App(tasks, blocks=blocks, maintenance=False)
 
 
 def test_charges_mails_texts_and_webhooks_are_the_same_bytes_and_reach_nobody_real(server: str) -> None:

@@ -20,21 +20,9 @@ import psycopg
 import pytest
 from tests.databases import Database
 
-from mainspring import (
-    App,
-    Client,
-    ConfigurationError,
-    Context,
-    Permanent,
-    Registry,
-    Snooze,
-    breaker,
-    cron,
-    daily,
-    every,
-    fixed,
-)
+from mainspring import App, Client, Context, Permanent, Registry, Snooze, breaker, cron, daily, every, fixed
 from mainspring.embedded import Cluster
+from mainspring.errors import ConfigurationError
 from mainspring.simulate import Fired, Simulated, SimulatedAttempt, TimelineEntry, simulate
 from mainspring.testing import Crash
 
@@ -62,7 +50,7 @@ def move(server: str, tasks: Registry) -> Move:
 
     def move(length: timedelta = DAY, *, start: datetime = START, app: App | None = None, **how: Any) -> Any:
         told: list[TimelineEntry] = []
-        done = simulate(lambda: app or App(None, tasks), start, start + length, told.extend, dsn=server, **how)
+        done = simulate(lambda: app or App(tasks), start, start + length, told.extend, dsn=server, **how)
         return told, done
 
     return move
@@ -97,7 +85,7 @@ def test_the_same_seed_gives_the_same_bytes_in_another_process_and_another_seed_
 
 
 def test_ids_and_jitter_come_from_the_seed(move: Move, tasks: Registry) -> None:
-    @tasks.task(retry=fixed(seconds=600, attempts=3, jitter="full"))
+    @tasks.task(retry=fixed(600, attempts=3, jitter="full"))
     async def fail() -> None:
         raise ConnectionError(str(random.random()))
 
@@ -174,7 +162,7 @@ def test_each_thing_happens_at_its_exact_instant_from_the_first_up_to_the_last(m
 
 
 def test_errors_of_handlers_are_part_of_the_time_line(move: Move, tasks: Registry) -> None:
-    @tasks.task(retry=fixed(seconds=60, attempts=2))
+    @tasks.task(retry=fixed(60, attempts=2))
     async def away(ctx: Context) -> None:
         raise ConnectionError("away")
 
@@ -196,7 +184,7 @@ def test_errors_of_handlers_are_part_of_the_time_line(move: Move, tasks: Registr
         with Client("postgresql://ignored/x") as client:
             client.enqueue_many([away.job(), wrong.job(), later.job(), die.job()], conn=conn)
 
-    told, _ = move(app=App(None, tasks, prepare=[fill]))
+    told, _ = move(app=App(tasks, prepare=[fill]))
 
     attempts = [(e.task, e.state, e.attempt, (e.at - START).seconds) for e in told if isinstance(e, SimulatedAttempt)]
     assert attempts == [
@@ -227,7 +215,6 @@ def test_what_is_prepared_is_prepared_at_the_first_instant(move: Move, tasks: Re
 
     told, _ = move(
         app=App(
-            None,
             tasks,
             prepare=[table, lambda conn: conn.execute("insert into customer select from generate_series(1, 2)")],
         )
@@ -264,7 +251,7 @@ def test_a_paused_queue_and_a_job_of_another_program_do_not_stop_time(move: Move
 
     tasks.schedule("well", every(hours=1), well)
 
-    _, done = move(app=App(None, tasks, prepare=[fill]))
+    _, done = move(app=App(tasks, prepare=[fill]))
 
     assert done.totals.attempts == {"well": {"succeeded": 24}}
     assert done.totals.waiting == 1
@@ -287,7 +274,7 @@ def test_a_schedule_over_zones_makes_a_job_for_each_entity_at_its_local_time(mov
         insert into shop select id, 'Asia/Kathmandu' from generate_series(2, 4) id
     """
 
-    told, done = move(app=App(None, tasks, prepare=[shops]))
+    told, done = move(app=App(tasks, prepare=[shops]))
 
     ran = [(f"{entry.at:%H:%M}", entry.zone, entry.subject) for entry in told if isinstance(entry, SimulatedAttempt)]
     asia = [("04:15", "Asia/Kathmandu", {"shop_id": shop}) for shop in (2, 3, 4)]
@@ -298,7 +285,7 @@ def test_a_schedule_over_zones_makes_a_job_for_each_entity_at_its_local_time(mov
 def test_a_job_that_an_open_breaker_puts_off_says_so_until_it_answers(move: Move, tasks: Registry) -> None:
     calls = []
 
-    @tasks.task(needs=("stripe",), retry=fixed(seconds=10, attempts=3))
+    @tasks.task(needs=("stripe",), retry=fixed(10, attempts=3))
     async def charge(ctx: Context) -> None:
         calls.append(ctx.job.id)
         if len(calls) < 4:
@@ -309,7 +296,7 @@ def test_a_job_that_an_open_breaker_puts_off_says_so_until_it_answers(move: Move
             client.enqueue_many([charge.job(), charge.job()], conn=conn)
 
     stripe = breaker("stripe", failures=1, pause=timedelta(minutes=1))
-    told, done = move(timedelta(hours=1), app=App(None, tasks, prepare=[fill], breakers=[stripe]))
+    told, done = move(timedelta(hours=1), app=App(tasks, prepare=[fill], breakers=[stripe]))
 
     ran = [entry for entry in told if isinstance(entry, SimulatedAttempt)]
     assert {entry.error for entry in ran if entry.state == "deferred"} == {"breaker stripe"}
@@ -377,7 +364,7 @@ def test_the_real_database_is_never_touched(move: Move, tasks: Registry, databas
 
     tasks.schedule("enqueue", every(hours=12), enqueue)
 
-    _, done = move(app=App(database.dsn, tasks))
+    _, done = move(app=App(tasks, dsn=database.dsn))
     real.close()
 
     assert done.totals.attempts == {"enqueue": {"succeeded": 2}, "follow": {"succeeded": 2}}
@@ -402,7 +389,7 @@ def test_the_scratch_database_is_dropped_whatever_happens(
 
     tasks.schedule("own", every(hours=1), own)
     with pytest.raises(ZeroDivisionError) if broken else nullcontext():
-        move(app=App(None, tasks, prepare=[fill]))
+        move(app=App(tasks, prepare=[fill]))
 
     assert [exists(server, name) for name in names] == [False]
 
@@ -448,7 +435,7 @@ def test_without_a_server_it_brings_its_own(tasks: Registry) -> None:
     tasks.schedule("own", every(hours=1), own)
     told: list[TimelineEntry] = []
 
-    done = simulate(lambda: App(None, tasks), START, START + DAY, told.extend)
+    done = simulate(lambda: App(tasks), START, START + DAY, told.extend)
 
     assert Counter(type(entry) for entry in told) == {Fired: 24, SimulatedAttempt: 24}
     with pytest.raises(psycopg.OperationalError):

@@ -18,7 +18,8 @@ from sqlalchemy.ext import asyncio as sa_async
 from tests.client.frameworks.joins import async_engine, django_connection, engine
 from tests.databases import Database
 
-from mainspring import Client, ConfigurationError, Context, Permanent, Registry, Snooze, SyncContext
+from mainspring import Client, Context, Permanent, Registry, Snooze, SyncContext
+from mainspring.errors import ConfigurationError
 from mainspring.testing import Clock, Guest, adrain, drain
 
 Conn = psycopg.Connection[TupleRow]

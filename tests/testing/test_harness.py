@@ -12,19 +12,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from mainspring import (
-    App,
-    Cancelled,
-    Cipher,
-    ConfigurationError,
-    Context,
-    JobError,
-    Permanent,
-    Registry,
-    Snooze,
-    SyncContext,
-    fixed,
-)
+from mainspring import App, Cancelled, Cipher, Context, Permanent, Registry, Snooze, SyncContext, fixed
+from mainspring.errors import ConfigurationError, JobError
 from mainspring.testing import Crash, Harness
 from mainspring.testing.working import Working
 from mainspring.virtual.tasks import DeclaredTasks
@@ -115,7 +104,7 @@ def test_draining_says_what_ran_and_how_it_ended(mainspring: Harness, tasks: Reg
 def test_a_handler_that_raises_fails_the_test_after_its_attempt_is_recorded(
     mainspring: Harness, tasks: Registry
 ) -> None:
-    @tasks.task(retry=fixed(seconds=60, attempts=2))
+    @tasks.task(retry=fixed(60, attempts=2))
     def broken() -> None:
         raise LookupError("no such order")
 
@@ -254,7 +243,7 @@ def test_authorize_and_queues_of_the_application_hold(mainspring: Harness, tasks
     @tasks.task
     async def work() -> None: ...
 
-    app = App(None, tasks, authorize=lambda job: "not yours" if job.org_id == "evil" else None)
+    app = App(tasks, authorize=lambda job: "not yours" if job.org_id == "evil" else None)
     app.config = WorkerConfig(queues={"q:own": 1})
     with Harness(mainspring.dsn, app) as harness:
         assert harness.run_one(work.job().for_org("evil"), raise_errors=False).state == "failed"
@@ -535,7 +524,7 @@ def test_without_tasks_nothing_runs_and_it_is_said_how_to_name_them(mainspring: 
 
 
 def test_an_application_finds_the_database_of_its_test(mainspring: Harness) -> None:
-    app = App(None, Registry("other"))
+    app = App(Registry("other"))
 
     assert app.dsn == mainspring.dsn
     with app.client() as client:
@@ -552,7 +541,7 @@ def test_what_an_application_encrypts_is_readable_to_its_tests(mainspring: Harne
     async def pay(*, card: str) -> str:
         return f"paid by {card}"
 
-    app = App(mainspring.dsn, tasks, cipher=Cipher(bytes(range(32))))
+    app = App(tasks, dsn=mainspring.dsn, cipher=Cipher(bytes(range(32))))
     with Harness(mainspring.dsn, app) as harness:
         job = harness.client.enqueue(pay.job(card="visa"))
         harness.assert_enqueued(pay, payload={"card": "visa"})

@@ -26,7 +26,7 @@ SHOP = """
 import mainspring as ms
 
 tasks = ms.Registry("shop")
-app = ms.App("postgresql://production.example/shop", tasks)
+app = ms.App(tasks, dsn="postgresql://production.example/shop")
 
 
 @tasks.task

@@ -14,8 +14,9 @@ from psycopg.rows import dict_row
 from tests.databases import Database
 from tests.secured import Secured
 
-from mainspring import Client, ConfigurationError, Registry
+from mainspring import Client, Registry
 from mainspring.db.schema.migrate import migrate
+from mainspring.errors import ConfigurationError
 from mainspring.testing import Clock, drain, install
 from mainspring.virtual import clock as clocks
 from mainspring.virtual.run import RunClusters

@@ -23,7 +23,7 @@ def test_a_four_hour_timer_three_attempts_and_a_lost_lease_take_less_than_a_seco
     async def auto_approve(*, log: int) -> None:
         approved.append(mainspring.now())
 
-    @tasks.task(retry=fixed(seconds=60, attempts=3))
+    @tasks.task(retry=fixed(60, attempts=3))
     def charge(*, booking: int) -> str:
         tried.append((booking, mainspring.now() - began))
         if len(tried) < 3:

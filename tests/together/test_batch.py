@@ -10,7 +10,9 @@ import pytest
 
 import mainspring as ms
 from mainspring.declare.task import Task
+from mainspring.errors import BatchNotFound, TransitionRefused
 from mainspring.testing import Harness
+from mainspring.together.batch import Batch, NewBatch
 from mainspring.uuid7 import uuid7
 
 
@@ -20,9 +22,9 @@ class Shop:
     def __init__(self, tasks: ms.Registry) -> None:
         self.bad: set[int] = set()
         self.ran: list[int] = []
-        self.finished: list[ms.Batch] = []
+        self.finished: list[Batch] = []
 
-        @tasks.task(retry=ms.fixed(seconds=0, attempts=2))
+        @tasks.task(retry=ms.fixed(0, attempts=2))
         async def load(*, n: int) -> int:
             self.ran.append(n)
             if n in self.bad:
@@ -38,7 +40,7 @@ class Shop:
         self.load: Task[Any, Any] = load
         self.tell: Task[Any, Any] = tell
 
-    def batch(self, count: int, **options: Any) -> ms.NewBatch:
+    def batch(self, count: int, **options: Any) -> NewBatch:
         jobs = [self.load.job(n=n) for n in range(count)]
         return ms.batch("load", jobs, **{"on_finish": self.tell.job()} | options)
 
@@ -48,7 +50,7 @@ def shop(tasks: ms.Registry) -> Shop:
     return Shop(tasks)
 
 
-def counts(batch: ms.Batch) -> dict[str, int]:
+def counts(batch: Batch) -> dict[str, int]:
     names = ("succeeded", "failed", "dead", "cancelled", "running", "waiting")
     return {name: getattr(batch, name) for name in names if getattr(batch, name)}
 
@@ -130,7 +132,7 @@ def test_a_member_adds_members_and_the_batch_waits_for_them(
 
 
 def test_a_handler_begins_a_batch_with_its_success(mainspring: Harness, tasks: ms.Registry, shop: Shop) -> None:
-    @tasks.task(retry=ms.fixed(seconds=0, attempts=2))
+    @tasks.task(retry=ms.fixed(0, attempts=2))
     async def begin(ctx: ms.Context) -> None:
         await ctx.enqueue(shop.batch(2))
         if ctx.attempt == 1:
@@ -227,7 +229,7 @@ def test_cancelling_a_batch_cancels_what_waits_and_asks_what_runs_to_stop(mainsp
     mainspring.expire_leases()
     mainspring.drain()
     assert [counts(seen) for seen in shop.finished] == [{"cancelled": 4}]
-    with pytest.raises(ms.TransitionRefused, match="has finished"):
+    with pytest.raises(TransitionRefused, match="has finished"):
         client.batches.cancel(batch.id)
     (event,) = [event for event in client.audit.events() if event.event == "batch.cancelled"]
     assert (event.detail["reason"], event.detail["before"]) == ("wrong file", {"state": "open"})
@@ -236,7 +238,7 @@ def test_cancelling_a_batch_cancels_what_waits_and_asks_what_runs_to_stop(mainsp
 def test_a_member_that_goes_back_to_the_queue_of_a_stopped_batch_is_cancelled_there(
     mainspring: Harness, tasks: ms.Registry, shop: Shop
 ) -> None:
-    @tasks.task(cancellable=False, retry=ms.fixed(seconds=0, attempts=5))
+    @tasks.task(cancellable=False, retry=ms.fixed(0, attempts=5))
     async def stubborn() -> None:
         mainspring.client.batches.cancel(batch.id, reason="enough")
         raise RuntimeError("no answer")
@@ -280,7 +282,7 @@ def test_members_keep_their_ends_when_their_jobs_are_pruned_and_go_with_their_ba
     (failed,) = client.batches.members(batch.id)
     client.dead.discard(failed.id, reason="not needed")
     client.prune(["failed"], timedelta(days=1))
-    with pytest.raises(ms.BatchNotFound):
+    with pytest.raises(BatchNotFound):
         client.batches.get(batch.id)
     rows = mainspring.conn.execute("select (select count(*) from mainspring.member), count(*) from mainspring.batch")
     assert rows.fetchone() == (0, 0)
@@ -298,7 +300,7 @@ def test_a_batch_is_written_whole_in_the_callers_transaction_or_not_at_all(mains
     with conn.transaction(force_rollback=True):
         mainspring.client.enqueue(batch, conn=conn)
         assert mainspring.client.batches.get(batch.id, conn=conn).total == 3
-    with pytest.raises(ms.BatchNotFound, match=str(batch.id)):
+    with pytest.raises(BatchNotFound, match=str(batch.id)):
         mainspring.client.batches.get(batch.id)
     mainspring.client.enqueue(batch, conn=conn)  # each statement commits by itself there
     with pytest.raises(ms.ValidationError, match="batch: exists already"):
@@ -313,7 +315,7 @@ def test_jobs_of_two_organisations_are_no_batch(mainspring: Harness, shop: Shop)
         mainspring.client.enqueue(ms.batch("mixed", jobs))
     batch = ms.batch("of a", jobs[:1])
     mainspring.client.enqueue(batch)
-    with pytest.raises(ms.BatchNotFound):
+    with pytest.raises(BatchNotFound):
         mainspring.client.batches.get(batch.id, org="b")
     with pytest.raises(ms.ValidationError, match="batch: does not exist"):
         mainspring.client.batches.add(batch.id, jobs[1:])

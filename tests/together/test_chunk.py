@@ -14,7 +14,7 @@ import mainspring as ms
 from mainspring.errors import DeclarationError
 from mainspring.testing import Crash, Harness
 
-RETRY = ms.fixed(seconds=0, attempts=2)
+RETRY = ms.fixed(0, attempts=2)
 
 
 def sizes(mainspring: Harness) -> list[tuple[int, str]]:
@@ -171,7 +171,7 @@ def test_a_list_that_gets_no_further_in_its_time_is_halved_and_never_dies_whole(
 ) -> None:
     done: list[int] = []
 
-    @tasks.task(halve="rows", timeout=timedelta(seconds=0.2), retry=ms.fixed(seconds=0, attempts=1))
+    @tasks.task(halve="rows", timeout=timedelta(seconds=0.2), retry=ms.fixed(0, attempts=1))
     async def load(ctx: ms.Context, *, rows: list[int]) -> None:
         async for row in ctx.each(rows):
             if row == 2:

@@ -25,7 +25,7 @@ class Plant:
         self.bad: set[str] = set()
         self.ran: list[str] = []
 
-        @tasks.task(retry=ms.fixed(seconds=60, attempts=2))
+        @tasks.task(retry=ms.fixed(60, attempts=2))
         async def work(*, name: str) -> str:
             self.ran.append(name)
             if name in self.bad:
@@ -177,7 +177,7 @@ def test_a_fixed_parent_lets_its_child_wait_for_the_successor(mainspring: Harnes
 
 
 def test_retries_and_crashes_of_a_parent_release_nothing(mainspring: Harness, tasks: ms.Registry, plant: Plant) -> None:
-    @tasks.task(retry=ms.fixed(seconds=60, attempts=3))
+    @tasks.task(retry=ms.fixed(60, attempts=3))
     async def shaky(ctx: ms.Context) -> None:
         plant.ran.append(f"attempt {ctx.attempt}")
         if ctx.attempt == 2:

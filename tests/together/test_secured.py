@@ -10,6 +10,7 @@ from tests.secured import Secured
 from tests.worker.stage import SETTINGS
 
 import mainspring as ms
+from mainspring.errors import BatchNotFound, NotPermitted
 from mainspring.worker import Worker
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +28,7 @@ async def test_batches_chunks_and_flows_of_two_organisations_end_by_one_worker(
     told: dict[str, tuple[int, int, int]] = {}
     bad = {3}
 
-    @tasks.task(halve="rows", retry=ms.fixed(seconds=0, attempts=1))
+    @tasks.task(halve="rows", retry=ms.fixed(0, attempts=1))
     async def load(ctx: ms.Context, *, rows: list[int]) -> list[int]:
         if bad & set(rows):
             raise RuntimeError("no answer")
@@ -56,14 +57,14 @@ async def test_batches_chunks_and_flows_of_two_organisations_end_by_one_worker(
         await drain(secured, tasks)
         assert told == {"acme": (3, 2, 1), "globex": (3, 2, 1)}
         assert client.get(last, org="acme").result == 11
-        with pytest.raises(ms.BatchNotFound):
+        with pytest.raises(BatchNotFound):
             client.batches.get(made["acme"].id, org="globex")
-        with pytest.raises(ms.NotPermitted):
+        with pytest.raises(NotPermitted):
             client.batches.retry_failed(made["acme"].id, org="acme", reason="the api may not")
 
     bad.clear()
     with ms.Client(secured.dsn("operator"), secured=True) as operator:
-        with pytest.raises(ms.BatchNotFound):
+        with pytest.raises(BatchNotFound):
             operator.batches.retry_failed(made["acme"].id, org="globex", reason="not theirs")
         assert operator.batches.retry_failed(made["acme"].id, org="acme", reason="mended") == 1
         await drain(secured, tasks)

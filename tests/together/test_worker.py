@@ -23,7 +23,7 @@ class House:
         self.done: Counter[int] = Counter()
         self.told: list[tuple[int, int, int]] = []
 
-        @tasks.task(halve="rows", retry=ms.fixed(seconds=0, attempts=2))
+        @tasks.task(halve="rows", retry=ms.fixed(0, attempts=2))
         async def load(ctx: ms.Context, *, rows: list[int]) -> list[int]:
             async for row in ctx.each(rows):
                 if row == 13:
@@ -75,7 +75,7 @@ async def test_both_colours_enqueue_and_look_and_act(database: Database, tasks: 
         assert [found.id for found in await client.batches.list(state="running")] == [batch.id]
         assert len(await client.batches.members(batch.id, limit=2)) == 2
         flow = await client.enqueue(ms.chain(house.load.job(rows=[7]), house.total.job()))
-        await ms.App(database.dsn, tasks).worker().drain()
+        await ms.App(tasks, dsn=database.dsn).worker().drain()
         assert await client.result(flow[1].id) == 7
         found = await client.batches.get(batch.id)
         assert (found.state, found.succeeded, found.dead) == ("finished", 3, 1)
@@ -89,7 +89,7 @@ async def test_what_batches_and_flows_carry_is_encrypted_and_read_again(
     database: Database, tasks: ms.Registry, cipher: ms.Cipher
 ) -> None:
     house = House(tasks)
-    app = ms.App(database.dsn, tasks, cipher=cipher)
+    app = ms.App(tasks, dsn=database.dsn, cipher=cipher)
     with app.client() as client:
         jobs = [house.load.job(rows=[11, 12, 13, 14])]
         batch = ms.batch("rows", jobs, on_finish=house.tell.job(word="quiet"))

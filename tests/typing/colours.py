@@ -12,11 +12,14 @@ import mainspring as ms
 from mainspring.client import AsyncTimers, Timers
 from mainspring.db.dead import DeadLetter
 from mainspring.db.timers import Timer
-from mainspring.job import Enqueued, Job
+from mainspring.job import AsyncEnqueued, Enqueued, Job
+from mainspring.together.batch import NewBatch
 
 
-def in_sync_code(client: ms.Client, job: ms.NewJob, batch: ms.NewBatch, id: UUID) -> None:
+def in_sync_code(client: ms.Client, job: ms.NewJob, typed: ms.NewJob[int], batch: NewBatch, id: UUID) -> None:
     assert_type(client.enqueue(job), Enqueued)
+    assert_type(client.enqueue(typed), Enqueued[int])
+    assert_type(client.enqueue(typed).result(), int)
     assert_type(client.enqueue(batch), list[Enqueued])
     assert_type(client.enqueue_many([job]), list[Enqueued])
     assert_type(client.get(id), Job)
@@ -29,8 +32,11 @@ def in_sync_code(client: ms.Client, job: ms.NewJob, batch: ms.NewBatch, id: UUID
     client.timers.get(key=1)  # type: ignore[arg-type]
 
 
-async def in_async_code(client: ms.AsyncClient, job: ms.NewJob, batch: ms.NewBatch, id: UUID) -> None:
-    assert_type(await client.enqueue(job), Enqueued)
+async def in_async_code(
+    client: ms.AsyncClient, job: ms.NewJob, typed: ms.NewJob[int], batch: NewBatch, id: UUID
+) -> None:
+    assert_type(await client.enqueue(typed), AsyncEnqueued[int])
+    assert_type(await (await client.enqueue(typed)).result(timeout="5s"), int)
     assert_type(await client.enqueue(batch), list[Enqueued])
     assert_type(await client.enqueue_many([job]), list[Enqueued])
     assert_type(await client.get(id), Job)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import assert_type
+from typing import Any, assert_type
+from uuid import UUID
 
 from mainspring.declare.context import Context, SyncContext
 from mainspring.declare.registry import Registry
-from mainspring.job import NewJob
+from mainspring.declare.schedule import Schedule
+from mainspring.job import AsyncEnqueued, EnqueueAnswer, NewJob
+from mainspring.when.rule import daily
 
 tasks = Registry("typing")
 
@@ -44,7 +47,10 @@ def by_model(invoice: Invoice) -> str:
 async def empty(ctx: Context) -> None: ...
 
 
-assert_type(plain.job(booking_id=7), NewJob)
+assert_type(plain.job(booking_id=7), NewJob[None])
+assert_type(plain.job(booking_id=7).after(60).with_key("k"), NewJob[None])
+assert_type(in_a_thread.job(7), NewJob[int])
+assert_type(with_context.job(booking_id=7), NewJob[int])
 plain.job(booking_id=7, note="x")
 plain.job(wrong=7)  # type: ignore[call-arg]
 plain.job(booking_id="7")  # type: ignore[arg-type]
@@ -64,6 +70,33 @@ assert_type(by_model(Invoice(7)), str)
 
 empty.job()
 empty.job(booking_id=7)  # type: ignore[call-arg]
+
+
+def in_sync_code(conn: Any) -> None:
+    assert_type(with_context.enqueue(booking_id=7).id, UUID)
+    assert_type(with_context.enqueue(booking_id=7).result(timeout="5s"), int)
+    assert_type(in_a_thread.enqueue(7, conn=conn).answer, EnqueueAnswer)
+    with_context.enqueue(booking_id="7")  # type: ignore[call-overload]
+    with_context.enqueue(wrong=7)  # type: ignore[call-overload]
+    with_context.enqueue()  # type: ignore[call-overload]
+
+
+async def in_async_code(conn: Any) -> None:
+    assert_type(await with_context.enqueue(booking_id=7), AsyncEnqueued[int])
+    assert_type(await (await with_context.enqueue(booking_id=7)).result(), int)
+    assert_type(await in_a_thread.enqueue(7), AsyncEnqueued[int])
+    assert_type(await plain.enqueue(booking_id=7, conn=conn), AsyncEnqueued[None])
+    assert_type(await with_context(None, booking_id=7), int)
+
+
+@tasks.schedule("nightly", daily("03:00"), jitter="5m")
+@tasks.task
+async def nightly(*, note: str = "") -> int:
+    return len(note)
+
+
+assert_type(nightly.job(note=""), NewJob[int])
+assert_type(tasks.schedule("weekly", daily("03:00"), nightly), Schedule)
 
 tasks.task(queues="q:default")  # type: ignore[call-overload]
 tasks.task(priority="high")  # type: ignore[call-overload]

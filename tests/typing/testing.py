@@ -10,7 +10,7 @@ from mainspring import App, Job, Registry
 from mainspring.testing import Clock, Drained, Guest, Harness, Ran, adrain, drain
 
 tasks = Registry("typing")
-app = App(None, tasks)
+app = App(tasks)
 
 
 @tasks.task

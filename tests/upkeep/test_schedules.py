@@ -41,7 +41,7 @@ def mainspring_app(tasks: Registry) -> App:
     @tasks.task
     async def work() -> None: ...
 
-    return App(None, tasks)
+    return App(tasks)
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_an_engine_that_never_succeeded_is_silent_too_and_a_paused_one_is_not(ma
 
 @pytest.mark.usefixtures("housekeeping")
 def test_by_itself_it_keeps_the_tables_small(mainspring: Harness, tasks: Registry) -> None:
-    app = App(None, tasks, maintenance=Retention(succeeded=timedelta(minutes=15)))
+    app = App(tasks, maintenance=Retention(succeeded=timedelta(minutes=15)))
     with Harness(mainspring.dsn, app) as harness:
         ran = len(harness.advance(minutes=80))
 
@@ -147,7 +147,7 @@ def test_with_a_limit_of_one_a_minute_there_are_never_two_starts_in_a_minute(
     mainspring: Harness, tasks: Registry
 ) -> None:
     task = "mainspring.prune_keys"
-    app = App(None, tasks, maintenance=Retention(batch=10), limits=[rate(task=task, most=1, per="1m")])
+    app = App(tasks, maintenance=Retention(batch=10), limits=[rate(task=task, most=1, per="1m")])
     mainspring.conn.execute(
         "insert into mainspring.idempotency (org_id, key, fingerprint, job_id, first_seen_at, last_seen_at, expires_at)"
         " select 'default', n::text, '', gen_random_uuid(), now(), now(), mainspring.now()"
@@ -178,7 +178,7 @@ def test_what_holds_dead_rows_is_told_once_and_when_it_is_over(
     def observe(batch: Sequence[Event]) -> None:
         told.extend(event for event in batch if isinstance(event, Alert))
 
-    app = App(None, tasks, observers=[observe])
+    app = App(tasks, observers=[observe])
     check = app.registry.get("mainspring.check_tables")
     with Harness(mainspring.dsn, app) as harness, caplog.at_level(logging.WARNING, "mainspring.task"):
         for _ in range(2):
@@ -213,9 +213,9 @@ def real(database: Database) -> Iterator[Any]:
 
 @pytest.mark.anyio
 async def test_a_worker_declares_them(real: Any, database: Database, tasks: Registry) -> None:
-    worker = App(database.dsn, tasks).worker(WorkerConfig(poll_interval=timedelta(milliseconds=50)))
+    worker = App(tasks, dsn=database.dsn).worker(WorkerConfig(poll_interval=timedelta(milliseconds=50)))
     await worker.drain()
 
     rows = real.execute("select org_id, name, declared_by from mainspring.schedule order by name").fetchall()
-    assert [name for _, name, _ in rows] == sorted(one.name for one in App(None, tasks).registry.schedules())
+    assert [name for _, name, _ in rows] == sorted(one.name for one in App(tasks).registry.schedules())
     assert {(org, by) for org, _, by in rows} == {(SYSTEM, "mainspring")}

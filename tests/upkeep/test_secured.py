@@ -24,7 +24,7 @@ async def test_every_sweep_works_in_all_organisations(secured: Secured) -> None:
         " from generate_series(1, 6) n"
     )
     tasks = Registry("test")
-    app = App(secured.dsn("worker"), tasks, maintenance=Retention(batch=4))
+    app = App(tasks, dsn=secured.dsn("worker"), maintenance=Retention(batch=4))
     names = [name for name in app.registry.names() if name.startswith("mainspring.")]
     async with AsyncClient(secured.dsn("api"), secured=True) as client:
         await client.enqueue_many([app.registry.get(name).job().for_org(SYSTEM) for name in names])

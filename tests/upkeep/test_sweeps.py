@@ -9,9 +9,10 @@ import psycopg
 import pytest
 from tests.docs.pages import ROOT, table
 
-from mainspring import App, Client, ConfigurationError, DeclarationError, Permanent, Registry
+from mainspring import App, Client, Permanent, Registry
 from mainspring.config import Retention, retention
 from mainspring.db.maintenance import SWEEPS
+from mainspring.errors import ConfigurationError, DeclarationError
 from mainspring.testing import Harness
 
 DAY = timedelta(days=1)
@@ -29,7 +30,7 @@ def mainspring_app(tasks: Registry) -> App:
         if fail:
             raise Permanent("no")
 
-    return App(None, tasks)
+    return App(tasks)
 
 
 def count(mainspring: Harness, table: str) -> int:
@@ -131,7 +132,7 @@ def test_an_open_dead_letter_and_an_unfinished_job_survive_for_ever(
 
 
 def test_a_run_removes_no_more_than_a_batch_of_all_states_together(mainspring: Harness, tasks: Registry) -> None:
-    app = App(None, tasks, maintenance=Retention(batch=3))
+    app = App(tasks, maintenance=Retention(batch=3))
     for state in ("succeeded", "cancelled", "succeeded", "cancelled"):
         finished(mainspring, tasks, state)
     mainspring.clock.advance(days=31)
@@ -242,7 +243,7 @@ def test_without_maintenance_an_app_has_only_its_own_tasks(tasks: Registry) -> N
     @tasks.task
     async def own() -> None: ...
 
-    app = App(None, tasks, maintenance=False)
+    app = App(tasks, maintenance=False)
 
     assert app.registry.names() == ["own"]
     assert app.registry.schedules() == []
@@ -250,11 +251,11 @@ def test_without_maintenance_an_app_has_only_its_own_tasks(tasks: Registry) -> N
 
 def test_the_environment_can_leave_it_out(tasks: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAINSPRING_MAINTENANCE", "off")
-    assert App(None, tasks).registry.names() == []
+    assert App(tasks).registry.names() == []
 
     monkeypatch.setenv("MAINSPRING_MAINTENANCE", "maybe")
     with pytest.raises(ConfigurationError, match="MAINSPRING_MAINTENANCE: is not on or off"):
-        App(None, tasks)
+        App(tasks)
 
 
 def test_the_list_of_tasks_shows_its_own_only_when_asked(
@@ -262,14 +263,14 @@ def test_the_list_of_tasks_shows_its_own_only_when_asked(
 ) -> None:
     from mainspring.cli import main
 
-    monkeypatch.setattr("tests.cli.shop.app", App(None, Registry("test")))
+    monkeypatch.setattr("tests.cli.shop.app", App(Registry("test")))
     for more, shown in (([], False), (["--all"], True)):
         assert main(["task", "list", "--app", "tests.cli.shop:app", *more]) == 0
         assert ("mainspring.heartbeat" in capsys.readouterr().out) is shown
 
 
 def test_two_apps_share_a_registry(tasks: Registry) -> None:
-    assert App(None, App(None, tasks).registry).registry.names() == App(None, tasks).registry.names()
+    assert App(App(tasks).registry).registry.names() == App(tasks).registry.names()
 
 
 @pytest.mark.rule("ENG-27.04")
@@ -280,7 +281,7 @@ def test_a_setting_that_is_none_is_named_when_the_program_starts(
     monkeypatch.setenv("MAINSPRING_KEEP_SUCCEEDED_DAYS", value)
 
     with pytest.raises(ConfigurationError, match="succeeded") as raised:
-        App(None, tasks)
+        App(tasks)
     assert value not in str(raised.value)
 
 
@@ -305,7 +306,7 @@ def test_nobody_is_asked_whether_the_engine_may_keep_house(mainspring: Harness, 
         asked.append(claim.task)
         return "no"
 
-    app = App(None, tasks, authorize=authorize)
+    app = App(tasks, authorize=authorize)
     with Harness(mainspring.dsn, app) as harness, Client(mainspring.dsn):
         harness.run_one(app.registry.get("mainspring.heartbeat").job())
 

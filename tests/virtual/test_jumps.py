@@ -94,7 +94,7 @@ async def test_a_jump_back_neither_loses_nor_repeats_what_runs(stage: Stage, tas
 
 
 async def test_a_retry_comes_no_sooner_after_a_jump_back(stage: Stage, tasks: Registry) -> None:
-    @tasks.task(retry=fixed(seconds=60, attempts=2))
+    @tasks.task(retry=fixed(60, attempts=2))
     async def work(ctx: Context) -> None:
         if ctx.attempt == 1:
             raise ValueError("again")

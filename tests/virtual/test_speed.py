@@ -27,7 +27,7 @@ MARCH = datetime(2026, 3, 2, tzinfo=UTC)
 MOMENT = timedelta(seconds=1)  # that statements of a test may take, in real time
 
 
-Work = ms.Task[[], Coroutine[Any, Any, None]]
+Work = ms.Task[[], None, Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ async def test_a_worker_keeps_up_with_a_fast_clock(stage: Stage, tasks: Registry
     async def tick(ctx: ms.Context) -> None:
         late.append(ctx.job.claimed_at - (ctx.job.scheduled_for or ctx.job.created_at))
 
-    @tasks.task(retry=ms.fixed(seconds=900, attempts=2), subject="n")
+    @tasks.task(retry=ms.fixed(900, attempts=2), subject="n")
     async def fails(ctx: ms.Context, *, n: int) -> None:
         tried.append(ctx.job.claimed_at)
         if len(tried) == 1:
@@ -121,7 +121,7 @@ async def test_a_worker_keeps_up_with_a_fast_clock(stage: Stage, tasks: Registry
     tasks.schedule("berlin", ms.cron("*/10 * * * *", zone="Europe/Berlin"), tick)
     drive(stage.conn, begin(stage.conn, 600, MARCH), 600)
     lease: dict[str, Any] = {"lease": timedelta(seconds=6), "renew_every": timedelta(milliseconds=100)}
-    worker = ms.App(stage.dsn, tasks, breakers=[ms.breaker("bank")], maintenance=False).worker(
+    worker = ms.App(tasks, dsn=stage.dsn, breakers=[ms.breaker("bank")], maintenance=False).worker(
         ms.WorkerConfig(**lease, rescue_every=timedelta(milliseconds=50))
     )
     await worker.start()

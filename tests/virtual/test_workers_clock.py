@@ -51,7 +51,7 @@ def off(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> floa
 async def test_timers_retries_and_leases_keep_the_database_s_time(stage: Stage, tasks: Registry, off: float) -> None:
     started: dict[str, list[datetime]] = {}
 
-    @tasks.task(retry=fixed(seconds=0.2, attempts=2))
+    @tasks.task(retry=fixed(0.2, attempts=2))
     async def work(ctx: Context, *, name: str) -> None:
         started.setdefault(name, []).append(stage.one("select clock_timestamp()"))
         if name == "retried" and ctx.attempt == 1:

@@ -23,4 +23,4 @@ async def hello(_: Request) -> PlainTextResponse:
     return PlainTextResponse("hello")
 
 
-app = ms.App(None, tasks, maintenance=False, routes=[Route("/hello", hello)])
+app = ms.App(tasks, maintenance=False, routes=[Route("/hello", hello)])

@@ -58,7 +58,7 @@ ERRORS: list[tuple[Exception, int, str]] = [
 
 def shop(*routes: Any) -> ms.App:
     """An application that asks no database."""
-    return ms.App("postgresql://127.0.0.1:1/shop", ms.Registry("shop"), maintenance=False, routes=routes)
+    return ms.App(ms.Registry("shop"), dsn="postgresql://127.0.0.1:1/shop", maintenance=False, routes=routes)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ async def test_jobs_that_a_route_enqueues_carry_the_request(database: Database, 
             return JSONResponse({"job": str((await client.enqueue(noop.job())).id)}, 202)
 
     app = ms.App(
-        database.dsn, tasks, maintenance=False, blocks=[Part(routes=[Route("/order", order, methods=["POST"])])]
+        tasks, dsn=database.dsn, maintenance=False, blocks=[Part(routes=[Route("/order", order, methods=["POST"])])]
     )
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     async with open_to(app) as visitor:
@@ -286,7 +286,7 @@ async def test_it_can_be_mounted_under_a_prefix(
         """Do nothing."""
 
     job = await stage.enqueue(noop.job())
-    jobs = create(ms.App(database.dsn, tasks, maintenance=False), secret=SECRET)
+    jobs = create(ms.App(tasks, dsn=database.dsn, maintenance=False), secret=SECRET)
 
     @asynccontextmanager
     async def running(_: Starlette) -> AsyncIterator[None]:
@@ -315,7 +315,7 @@ async def test_it_can_be_started_again_after_it_was_stopped(
 
     acme = Provider(act)
     web = create(
-        ms.App(database.dsn, tasks, maintenance=False, blocks=[Part(inbound=[acme])]), secret=SECRET
+        ms.App(tasks, dsn=database.dsn, maintenance=False, blocks=[Part(inbound=[acme])]), secret=SECRET
     )  # at the top of a module, as test clients and reloading servers find it
     for n in range(2):
         body = b"evt_%d:paid" % n
@@ -340,7 +340,7 @@ async def test_what_an_outer_middleware_says_of_the_caller_stays(database: Datab
             await client.enqueue(noop.job())
         return Response(status_code=202)
 
-    app = ms.App(database.dsn, tasks, maintenance=False, routes=[Route("/order", order, methods=["POST"])])
+    app = ms.App(tasks, dsn=database.dsn, maintenance=False, routes=[Route("/order", order, methods=["POST"])])
     inner = create(app)
 
     async def outer(scope: Any, receive: Any, send: Any) -> None:

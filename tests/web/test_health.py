@@ -35,7 +35,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def shop(dsn: str, *checks: Check, schema: str = "mainspring") -> ms.App:
     blocks = [Part(checks=list(checks))] if checks else []
-    return ms.App(dsn, ms.Registry("shop"), maintenance=False, blocks=blocks, schema=schema)
+    return ms.App(ms.Registry("shop"), dsn=dsn, maintenance=False, blocks=blocks, schema=schema)
 
 
 async def ready(visitor: httpx2.AsyncClient) -> tuple[int, object]:
@@ -110,7 +110,7 @@ async def test_the_broker_is_required_only_by_its_flag(
 ) -> None:
     monkeypatch.setenv("BPC_HEALTH_REQUIRE_QUEUE", flag)
     with closing(RabbitMQ("amqp://guest:hunter2@127.0.0.1:1/", enabled=True)) as block:
-        app = ms.App(database.dsn, ms.Registry("shop"), maintenance=False, blocks=[block])
+        app = ms.App(ms.Registry("shop"), dsn=database.dsn, maintenance=False, blocks=[block])
         async with open_to(app) as visitor:
             answer = await visitor.get("/v1/health/ready")
 
@@ -216,7 +216,7 @@ async def test_metrics_show_what_a_worker_shows_to_who_knows_the_secret(
         """Do nothing."""
 
     await stage.enqueue_many([noop.job() for _ in range(12)])
-    async with open_to(ms.App(database.dsn, tasks, maintenance=False)) as visitor:
+    async with open_to(ms.App(tasks, dsn=database.dsn, maintenance=False)) as visitor:
         await visitor.post("/v1/run", headers=shown)
         refused = await visitor.get("/metrics")
         shown_text = (await visitor.get("/metrics", headers=shown)).text

@@ -40,7 +40,7 @@ def acme(act: ms.Task[..., Any]) -> Provider:
 
 
 def shop(dsn: str, tasks: ms.Registry, acme: Provider, **about: Any) -> ms.App:
-    return ms.App(dsn, tasks, maintenance=False, blocks=[Part(inbound=[acme])], **about)
+    return ms.App(tasks, dsn=dsn, maintenance=False, blocks=[Part(inbound=[acme])], **about)
 
 
 def kept(stage: Stage) -> list[tuple[Any, ...]]:

@@ -100,7 +100,7 @@ def noop(tasks: ms.Registry) -> ms.Task[..., Any]:
 
 
 def app_with(dsn: str, tasks: ms.Registry, *blocks: Any) -> ms.App:
-    return ms.App(dsn, tasks, maintenance=False, blocks=blocks)
+    return ms.App(tasks, dsn=dsn, maintenance=False, blocks=blocks)
 
 
 @pytest.mark.rule("ENG-15.11")
@@ -241,7 +241,7 @@ async def test_a_forged_host_leads_no_kick_astray(
         return JSONResponse({}, 202)
 
     routes = [Route("/order", order, methods=["POST"])]
-    app = ms.App(stage.dsn, tasks, maintenance=False, blocks=[Kick()], routes=routes)
+    app = ms.App(tasks, dsn=stage.dsn, maintenance=False, blocks=[Kick()], routes=routes)
     forged = {"host": "evil.test", "x-forwarded-host": "evil.test", "origin": "http://evil.test"}
     async with open_to(app) as visitor:
         assert (await visitor.post("/order", headers=forged)).status_code == 202

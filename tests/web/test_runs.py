@@ -29,7 +29,7 @@ def shop(tasks: ms.Registry, database: Database) -> ms.App:
     async def noop() -> None:
         """Do nothing."""
 
-    return ms.App(database.dsn, tasks, maintenance=False)
+    return ms.App(tasks, dsn=database.dsn, maintenance=False)
 
 
 def noop(app: ms.App) -> NewJob:
@@ -41,7 +41,7 @@ async def test_a_call_with_the_secret_runs_what_is_due_and_says_what_is_left(
     shop: ms.App, tasks: ms.Registry, stage: Stage
 ) -> None:
     rental = Run("/api/cron/process-booking-jobs", limit=2)
-    app = ms.App(shop.dsn, tasks, maintenance=False, routes=[rental])
+    app = ms.App(tasks, dsn=shop.dsn, maintenance=False, routes=[rental])
     jobs = await stage.enqueue_many([noop(app) for _ in range(5)])
 
     async with open_to(app) as visitor:
@@ -110,7 +110,7 @@ async def test_a_secret_in_the_address_is_taken_where_it_is_switched_on(
     shop: ms.App, tasks: ms.Registry, stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    app = ms.App(shop.dsn, tasks, maintenance=False, routes=[Run("/cron", token=True)])
+    app = ms.App(tasks, dsn=shop.dsn, maintenance=False, routes=[Run("/cron", token=True)])
     await stage.enqueue(noop(shop))
 
     async with open_to(app) as visitor:
@@ -130,14 +130,14 @@ async def test_a_secret_that_is_set_but_unfit_stops_the_start(
     monkeypatch.setenv(name, value)
 
     with pytest.raises(ConfigurationError, match=r"^CRON_SECRET: must ") as caught:
-        create(ms.App("postgresql://127.0.0.1:1/shop", tasks, maintenance=False))
+        create(ms.App(tasks, dsn="postgresql://127.0.0.1:1/shop", maintenance=False))
     assert not value or value not in str(caught.value)
 
 
 @pytest.mark.rule("ENG-15.05")
 async def test_without_a_secret_nothing_is_started_that_runs_jobs(shop: ms.App, tasks: ms.Registry) -> None:
     with pytest.raises(ConfigurationError, match=r"^CRON_SECRET: is not set"):
-        create(ms.App(shop.dsn, tasks, maintenance=False, routes=[Run("/cron")]))
+        create(ms.App(tasks, dsn=shop.dsn, maintenance=False, routes=[Run("/cron")]))
 
     async with visiting(create(shop)) as visitor:
         assert (await visitor.post("/v1/run", headers=SHOWN)).status_code == 404
@@ -196,7 +196,7 @@ async def test_other_methods_run_nothing(shop: ms.App, stage: Stage, method: str
 
 
 async def test_a_run_serves_only_its_queues(shop: ms.App, tasks: ms.Registry, stage: Stage) -> None:
-    app = ms.App(shop.dsn, tasks, maintenance=False, routes=[Run("/cron", queues=["q:bookings"])])
+    app = ms.App(tasks, dsn=shop.dsn, maintenance=False, routes=[Run("/cron", queues=["q:bookings"])])
     other, own = await stage.enqueue(noop(app)), await stage.enqueue(noop(app).on_queue("q:bookings"))
 
     async with open_to(app) as visitor:
@@ -218,7 +218,7 @@ async def test_more_calls_than_may_run_at_once_are_answered_at_once(
         await go.wait()
 
     await stage.enqueue_many([wait.job(), wait.job(), wait.job()])
-    async with open_to(ms.App(database.dsn, tasks, maintenance=False)) as visitor:
+    async with open_to(ms.App(tasks, dsn=database.dsn, maintenance=False)) as visitor:
         first = asyncio.create_task(visitor.post("/v1/run", headers=SHOWN))
         await asyncio.wait_for(entered.wait(), 8)
         said = (await visitor.post("/v1/run", headers=SHOWN)).json()
@@ -231,7 +231,7 @@ async def test_more_calls_than_may_run_at_once_are_answered_at_once(
 
 
 async def test_a_database_that_is_away_is_a_503_without_its_address(tasks: ms.Registry) -> None:
-    app = ms.App("postgresql://ada:hunter2@127.0.0.1:1/shop", tasks, maintenance=False)
+    app = ms.App(tasks, dsn="postgresql://ada:hunter2@127.0.0.1:1/shop", maintenance=False)
 
     async with open_to(app) as visitor:
         answer = await visitor.post("/v1/run", headers=SHOWN)
@@ -253,7 +253,7 @@ async def test_a_caller_that_hangs_up_aborts_nothing(tasks: ms.Registry, databas
         return "done"
 
     job = await stage.enqueue(slow.job())
-    with served(ms.App(database.dsn, tasks, maintenance=False)) as url:
+    with served(ms.App(tasks, dsn=database.dsn, maintenance=False)) as url:
         place = urlsplit(url)
         with socket.create_connection((place.hostname, place.port)) as line:
             head = f"POST /v1/run HTTP/1.1\r\nhost: x\r\nx-cron-secret: {SECRET}\r\ncontent-length: 0\r\n\r\n"
@@ -277,7 +277,7 @@ async def test_a_server_that_cancels_the_request_of_who_hung_up_aborts_nothing(
         await go.wait()
 
     job = await stage.enqueue(slow.job())
-    async with open_to(ms.App(database.dsn, tasks, maintenance=False)) as visitor:
+    async with open_to(ms.App(tasks, dsn=database.dsn, maintenance=False)) as visitor:
         call = asyncio.create_task(visitor.post("/v1/run", headers=SHOWN))
         await asyncio.wait_for(entered.wait(), 8)
         call.cancel()
@@ -299,7 +299,7 @@ async def test_a_stop_lets_runs_end_and_gives_back_what_takes_too_long(
         await asyncio.Event().wait()
 
     await stage.enqueue_many([endless.job(), endless.job()])
-    web = create(ms.App(database.dsn, tasks, maintenance=False), secret=SECRET, grace=timedelta(seconds=0.1))
+    web = create(ms.App(tasks, dsn=database.dsn, maintenance=False), secret=SECRET, grace=timedelta(seconds=0.1))
     async with visiting(web) as visitor:
         call = asyncio.create_task(visitor.post("/v1/run", headers=SHOWN))
         await asyncio.wait_for(entered.wait(), 8)

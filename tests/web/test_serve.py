@@ -141,7 +141,7 @@ def test_what_must_not_start_says_why_in_one_line(
 
 
 def test_a_port_that_is_taken_is_one_clear_error(database: Database) -> None:
-    app = ms.App(database.dsn, ms.Registry("shop"), maintenance=False)
+    app = ms.App(ms.Registry("shop"), dsn=database.dsn, maintenance=False)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
@@ -151,7 +151,7 @@ def test_a_port_that_is_taken_is_one_clear_error(database: Database) -> None:
 
 
 def test_answers_are_sent_without_delay(database: Database) -> None:
-    server = Server(ms.App(database.dsn, ms.Registry("shop"), maintenance=False), port=0)
+    server = Server(ms.App(ms.Registry("shop"), dsn=database.dsn, maintenance=False), port=0)
     server.listen()
 
     assert server._socket is not None
@@ -160,7 +160,7 @@ def test_answers_are_sent_without_delay(database: Database) -> None:
 
 
 def test_with_a_secret_it_may_listen_beyond_this_machine(database: Database) -> None:
-    app = ms.App(database.dsn, ms.Registry("shop"), maintenance=False)
+    app = ms.App(ms.Registry("shop"), dsn=database.dsn, maintenance=False)
     with served(app, host="0.0.0.0") as url, httpx2.Client() as visitor:
         answer = visitor.get(url.replace("0.0.0.0", "127.0.0.1") + "/metrics")
 
@@ -169,7 +169,7 @@ def test_with_a_secret_it_may_listen_beyond_this_machine(database: Database) -> 
 
 @pytest.mark.parametrize(("proxies", "scheme"), [((), "http"), (("127.0.0.1",), "https"), (("10.0.0.0/8",), "http")])
 def test_only_proxies_that_are_named_are_believed(database: Database, proxies: tuple[str, ...], scheme: str) -> None:
-    app = ms.App(database.dsn, ms.Registry("shop"), maintenance=False)
+    app = ms.App(ms.Registry("shop"), dsn=database.dsn, maintenance=False)
     with served(app, proxies=proxies) as url, httpx2.Client() as visitor:
         headers = {"x-forwarded-proto": "https", "x-forwarded-for": "203.0.113.9"}
         answer = visitor.get(f"{url}/v1/health/live", headers=headers)
@@ -192,7 +192,7 @@ def shop(database: Database, monkeypatch: pytest.MonkeyPatch) -> ms.App:
     async def noop() -> None:
         """Do nothing."""
 
-    return ms.App(database.dsn, tasks, maintenance=False)
+    return ms.App(tasks, dsn=database.dsn, maintenance=False)
 
 
 @pytest.mark.rule("ENG-15.18")

@@ -9,9 +9,10 @@ import pytest
 
 import mainspring as ms
 from mainspring.when.occurrences import Gap, Overlap
+from mainspring.when.rule import Rule
 
 
-def local(rule: ms.Rule, day: str, days: int = 1) -> list[str]:
+def local(rule: Rule, day: str, days: int = 1) -> list[str]:
     """The ticks in local days, as clocks show them."""
     start = datetime.fromisoformat(f"{day}T00:00+00:00")
     ticks = rule.ticks(start - timedelta(days=2), start + timedelta(days=days + 2))

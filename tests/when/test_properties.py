@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import mainspring as ms
-from mainspring.when.rule import rule_from_text
+from mainspring.when.rule import Rule, Tick, rule_from_text
 
 WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
@@ -58,7 +58,7 @@ instants = st.integers(150_000_000_000_000, 3_900_000_000_000_000).map(
 spans = st.timedeltas(timedelta(0), timedelta(days=40))
 
 
-def _made(text: str, options: Any) -> ms.Rule | None:
+def _made(text: str, options: Any) -> Rule | None:
     try:
         return ms.cron(text, **options)
     except ms.ValidationError as error:
@@ -73,7 +73,7 @@ rules = crons.filter(lambda rule: rule is not None) | intervals
 @given(rules, instants)
 @example(ms.daily("02:30", zone="America/New_York"), datetime(2026, 3, 8, 6, 59, 59, 999_999, tzinfo=UTC))
 @example(ms.daily("01:30", zone="America/New_York", overlap="both"), datetime(2026, 11, 1, 5, 30, tzinfo=UTC))
-def test_next_is_strictly_later_always(rule: ms.Rule, after: datetime) -> None:
+def test_next_is_strictly_later_always(rule: Rule, after: datetime) -> None:
     at = after
     for _ in range(20):
         tick = rule.next(at)
@@ -85,8 +85,8 @@ def test_next_is_strictly_later_always(rule: ms.Rule, after: datetime) -> None:
 
 
 @given(rules, instants, spans)
-def test_ticks_are_what_next_says_again_and_again(rule: ms.Rule, after: datetime, span: timedelta) -> None:
-    walked: list[ms.Tick] = []
+def test_ticks_are_what_next_says_again_and_again(rule: Rule, after: datetime, span: timedelta) -> None:
+    walked: list[Tick] = []
     tick = rule.next(after)
     while tick is not None and tick.at <= after + span and len(walked) < 200:
         walked.append(tick)
@@ -99,7 +99,7 @@ def test_ticks_are_what_next_says_again_and_again(rule: ms.Rule, after: datetime
 
 
 @given(rules, instants, spans)
-def test_last_is_the_last_of_the_ticks(rule: ms.Rule, after: datetime, span: timedelta) -> None:
+def test_last_is_the_last_of_the_ticks(rule: Rule, after: datetime, span: timedelta) -> None:
     assume(rule.kind == "cron" or (rule.interval or span) > timedelta(minutes=1))
     last = None
     for tick in rule.ticks(after, after + span):
@@ -112,8 +112,8 @@ def test_last_is_the_last_of_the_ticks(rule: ms.Rule, after: datetime, span: tim
 
 
 @given(rules)
-def test_a_stored_rule_comes_back_equal(rule: ms.Rule) -> None:
-    back = ms.Rule.from_json(json.loads(json.dumps(rule.to_json())))
+def test_a_stored_rule_comes_back_equal(rule: Rule) -> None:
+    back = Rule.from_json(json.loads(json.dumps(rule.to_json())))
 
     assert back == rule
     assert hash(back) == hash(rule)
@@ -121,7 +121,7 @@ def test_a_stored_rule_comes_back_equal(rule: ms.Rule) -> None:
 
 
 @given(rules, zones)
-def test_a_rule_moves_to_any_zone_and_says_itself_in_words(rule: ms.Rule, zone: str) -> None:
+def test_a_rule_moves_to_any_zone_and_says_itself_in_words(rule: Rule, zone: str) -> None:
     moved = rule.in_zone(zone)
 
     assert moved.zone == zone
@@ -131,7 +131,7 @@ def test_a_rule_moves_to_any_zone_and_says_itself_in_words(rule: ms.Rule, zone: 
 
 
 @given(crons.filter(lambda rule: rule is not None), instants)
-def test_rules_with_equal_words_tick_alike(rule: ms.Rule, after: datetime) -> None:
+def test_rules_with_equal_words_tick_alike(rule: Rule, after: datetime) -> None:
     assert rule.expression is not None
     again = rule_from_text(rule.expression.lower(), zone=rule.zone, gap=rule.gap, overlap=rule.overlap)
 

@@ -15,6 +15,7 @@ import pytest
 
 import mainspring as ms
 from mainspring.when import zones
+from mainspring.when.rule import Rule
 
 BAD: list[tuple[Any, str]] = [
     (None, "is missing"),
@@ -138,7 +139,7 @@ def test_a_zone_that_a_new_version_drops_is_refused_by_name(monkeypatch: pytest.
     monkeypatch.setattr("mainspring.when.zones.ZoneInfo", Without)
     try:
         with pytest.raises(ms.ValidationError, match=r"^zone: is not a time zone"):
-            ms.Rule.from_json(stored)
+            Rule.from_json(stored)
     finally:
         monkeypatch.undo()
         zones.forget()

@@ -28,7 +28,7 @@ from mainspring.outcome import (
 )
 from mainspring.retry import exponential, fixed
 
-MINUTE = fixed(seconds=60, attempts=3)
+MINUTE = fixed(60, attempts=3)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def test_a_retryable_failure_is_tried_again_after_the_delay_of_the_policy() -> N
 @pytest.mark.rule("ENG-7.01")
 @given(limit=st.integers(1, 1000), attempts_of_the_policy=st.integers(1, 1000))
 def test_a_job_is_tried_exactly_as_often_as_its_own_row_says(limit: int, attempts_of_the_policy: int) -> None:
-    policy = fixed(seconds=1, attempts=attempts_of_the_policy)
+    policy = fixed(1, attempts=attempts_of_the_policy)
     verbs = [decide(Attempt(n, limit), failed(), policy).verb for n in range(max(1, limit - 2), limit + 1)]  # type: ignore[union-attr]
 
     assert verbs[:-1] == ["fail"] * (len(verbs) - 1)

@@ -86,5 +86,5 @@ def test_a_wrong_policy_is_refused_by_name(wrong: dict[str, Any]) -> None:
 
 
 def test_a_policy_describes_itself() -> None:
-    assert fixed(seconds=60, attempts=3).describe() == "3 attempts, 60 s apart"
+    assert fixed(60, attempts=3).describe() == "3 attempts, 60 s apart"
     assert exponential().describe() == "5 attempts, 5 s growing by 2 up to 300 s, jitter equal"

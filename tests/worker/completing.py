@@ -29,7 +29,7 @@ Reach = Callable[[str], None]
 def declare(way: str, dsn: str, reach: Reach = lambda point: None, **options: Any) -> Registry:
     """A task of each colour that writes a row and completes itself in one transaction of the caller's library."""
     tasks = Registry("shop")
-    options = {"name": "work", "retry": fixed(seconds=0, attempts=3), **options}
+    options = {"name": "work", "retry": fixed(0, attempts=3), **options}
     insert = "insert into ledger (note) values ('paid')"
 
     @tasks.task(**{**options, "name": "in_thread"})

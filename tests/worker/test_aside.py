@@ -19,7 +19,7 @@ from mainspring.worker import aside, classify
 
 pytestmark = pytest.mark.anyio
 
-ONCE = fixed(seconds=60, attempts=1)
+ONCE = fixed(60, attempts=1)
 
 
 def error_of(stage: Stage) -> str:

@@ -10,7 +10,7 @@ from mainspring.job import Claim
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = fixed(seconds=0, attempts=3)
+AT_ONCE = fixed(0, attempts=3)
 
 
 @pytest.mark.rule("ENG-19.01", "ENG-8.04", "ENG-19.02")

@@ -21,7 +21,7 @@ from mainspring.embedded import Cluster
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = fixed(seconds=0, attempts=2)
+AT_ONCE = fixed(0, attempts=2)
 EVERY_WAY = [*SYNC, *ASYNC]
 #: One of each library, for the kills.
 LIBRARIES = (
@@ -244,7 +244,7 @@ async def refused(stage: Stage, tasks: Registry, name: str) -> str:
 async def test_autocommit_and_no_transaction_are_refused(stage: Stage, tasks: Registry, way: str) -> None:
     stage.ledger()
 
-    @tasks.task(name="in_thread", retry=fixed(seconds=0, attempts=1))
+    @tasks.task(name="in_thread", retry=fixed(0, attempts=1))
     def in_thread(ctx: SyncContext) -> None:
         with SYNC[way](stage.dsn) as caller:
             conn = caller.conn
@@ -254,7 +254,7 @@ async def test_autocommit_and_no_transaction_are_refused(stage: Stage, tasks: Re
                 conn = conn.execution_options(isolation_level="AUTOCOMMIT")
             ctx.complete_in(conn)
 
-    @tasks.task(name="work", retry=fixed(seconds=0, attempts=1))
+    @tasks.task(name="work", retry=fixed(0, attempts=1))
     async def work(ctx: Context) -> None:
         async with ASYNC[way](stage.dsn) as caller:
             await ctx.complete_in(caller.conn)
@@ -266,7 +266,7 @@ async def test_autocommit_and_no_transaction_are_refused(stage: Stage, tasks: Re
 async def test_a_higher_isolation_is_refused(stage: Stage, tasks: Registry, level: str) -> None:
     stage.ledger()
 
-    @tasks.task(retry=fixed(seconds=0, attempts=1))
+    @tasks.task(retry=fixed(0, attempts=1))
     def work(ctx: SyncContext) -> None:
         with (
             engine(stage.dsn, "psycopg") as made,
@@ -287,7 +287,7 @@ async def test_another_database_is_refused(
 
     with fresh_database(volatile_cluster, migrated=migrated) as other:
 
-        @tasks.task(retry=fixed(seconds=0, attempts=1))
+        @tasks.task(retry=fixed(0, attempts=1))
         def work(ctx: SyncContext) -> None:
             with psycopg.connect(other.dsn) as conn:
                 ctx.complete_in(conn)
@@ -298,7 +298,7 @@ async def test_another_database_is_refused(
 async def test_a_connection_of_the_other_colour_is_refused(stage: Stage, tasks: Registry) -> None:
     stage.ledger()
 
-    @tasks.task(retry=fixed(seconds=0, attempts=1))
+    @tasks.task(retry=fixed(0, attempts=1))
     async def work(ctx: Context) -> None:
         with psycopg.connect(stage.dsn) as conn:
             await ctx.complete_in(conn)

@@ -18,7 +18,7 @@ from mainspring.worker import Worker
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = fixed(seconds=0, attempts=3)
+AT_ONCE = fixed(0, attempts=3)
 WRITE = "insert into ledger values (null, %s)"
 
 
@@ -240,7 +240,7 @@ async def test_a_batch_is_refused_in_a_middle_block(stage: Stage, tasks: Registr
     @tasks.task
     async def follow() -> None: ...
 
-    @tasks.task(retry=fixed(seconds=0, attempts=1))
+    @tasks.task(retry=fixed(0, attempts=1))
     async def work(ctx: Context) -> None:
         async with ctx.transaction():
             await ctx.enqueue(ms.batch("many", [follow.job()]))

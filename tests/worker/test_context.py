@@ -17,7 +17,7 @@ from mainspring.errors import LeaseLost, MainspringError, ValidationError
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = fixed(seconds=0, attempts=3)
+AT_ONCE = fixed(0, attempts=3)
 INSERT = "insert into ledger values (%s, %s)"
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -396,7 +396,7 @@ async def test_after_the_transaction_the_job_has_ended_and_nothing_can_follow(
 async def test_the_handler_cannot_commit_or_roll_back_behind_the_engines_back(stage: Stage, tasks: Registry) -> None:
     stage.ledger()
 
-    @tasks.task(retry=fixed(seconds=60, attempts=2))
+    @tasks.task(retry=fixed(60, attempts=2))
     async def sly(ctx: Context, *, way: str) -> None:
         async with ctx.complete() as conn:
             await conn.execute(INSERT, [ctx.job.id, way])
@@ -464,7 +464,7 @@ async def test_a_constraint_of_the_domain_stops_a_second_effect_even_without_the
 ) -> None:
     stage.rows("create table invoice (booking integer unique)")
 
-    @tasks.task(retry=fixed(seconds=60, attempts=1))
+    @tasks.task(retry=fixed(60, attempts=1))
     async def issue(ctx: Context, *, booking: int) -> None:
         async with ctx.complete() as conn:
             await conn.execute("insert into invoice values (%s)", [booking])

@@ -18,7 +18,7 @@ from mainspring.worker.statements import ExchangeRequest
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = fixed(seconds=0, attempts=5)
+AT_ONCE = fixed(0, attempts=5)
 BACKENDS = "application_name like 'mainspring worker%%' and datname = current_database()"
 NEVER = timedelta(seconds=600)  # a poll interval that no test waits for
 

@@ -14,7 +14,7 @@ from mainspring.errors import ResultUnavailable
 
 pytestmark = pytest.mark.anyio
 
-ONCE = fixed(seconds=60, attempts=1)
+ONCE = fixed(60, attempts=1)
 
 
 async def test_a_client_gets_what_an_async_handler_returned(stage: Stage, tasks: Registry) -> None:

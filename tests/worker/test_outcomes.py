@@ -18,8 +18,8 @@ from mainspring.testing import Harness
 
 pytestmark = pytest.mark.anyio
 
-MINUTE = fixed(seconds=60, attempts=3)
-AT_ONCE = fixed(seconds=0, attempts=3)
+MINUTE = fixed(60, attempts=3)
+AT_ONCE = fixed(0, attempts=3)
 SOON = timedelta(milliseconds=50)
 
 
@@ -70,7 +70,7 @@ def test_the_limit_of_a_job_is_the_one_it_was_enqueued_with(mainspring: Harness,
     runs = []
 
     def declare(registry: Registry, attempts: int) -> Any:
-        @registry.task(retry=fixed(seconds=1, attempts=attempts))
+        @registry.task(retry=fixed(1, attempts=attempts))
         async def work() -> None:
             runs.append(1)
             raise ValueError
@@ -89,7 +89,7 @@ def test_the_limit_of_a_job_is_the_one_it_was_enqueued_with(mainspring: Harness,
 async def test_a_permanent_error_ends_the_job_as_failed_even_on_its_last_attempt(
     stage: Stage, tasks: Registry, attempts: int
 ) -> None:
-    @tasks.task(retry=fixed(seconds=1, attempts=attempts))
+    @tasks.task(retry=fixed(1, attempts=attempts))
     async def forbidden() -> None:
         raise Permanent("the booking is closed")
 
@@ -139,7 +139,7 @@ async def test_network_trouble_is_tried_again(stage: Stage, tasks: Registry, err
 
 @pytest.mark.rule("ENG-7.08")
 def test_a_providers_hint_is_the_least_delay(mainspring: Harness, tasks: Registry) -> None:
-    @tasks.task(retry=fixed(seconds=5, attempts=3))
+    @tasks.task(retry=fixed(5, attempts=3))
     async def limited() -> None:
         raise RetryAfter(120)
 
@@ -199,7 +199,7 @@ async def test_a_snooze_beyond_all_calendars_meets_the_limit_like_any_other(stag
 async def test_failing_jobs_do_not_block_the_head_of_their_queue(stage: Stage, tasks: Registry) -> None:
     order = []
 
-    @tasks.task(retry=fixed(seconds=60, attempts=3))
+    @tasks.task(retry=fixed(60, attempts=3))
     async def work(*, good: bool) -> None:
         order.append(good)
         if not good:
@@ -312,7 +312,7 @@ async def test_a_deadlock_in_a_handler_is_tried_again_and_then_succeeds(stage: S
 async def test_a_stored_error_is_complete_bounded_and_holds_no_secret(stage: Stage, tasks: Registry) -> None:
     key = "sk_live_" + "abcdefgh12345678"
 
-    @tasks.task(retry=fixed(seconds=1, attempts=1))
+    @tasks.task(retry=fixed(1, attempts=1))
     async def leaky() -> None:
         raise RuntimeError(f"could not log in with password=hunter2 and {key} as jane@example.com\x00" + "x" * 100_000)
 

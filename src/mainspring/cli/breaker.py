@@ -161,7 +161,7 @@ def _row(row: BreakerRow) -> tuple[object, ...]:
 def _rule(row: BreakerRow) -> str:
     from datetime import timedelta
 
-    from mainspring.breaker import Breaker
+    from mainspring.circuit import Breaker
 
     within, pause, longest = (timedelta(seconds=s) for s in (row.within_s, row.pause_s, row.longest_s))
     return Breaker(row.name, row.failures, row.rate, row.calls, within, pause, longest, row.probes).describe()

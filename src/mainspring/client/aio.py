@@ -17,7 +17,7 @@ from mainspring.client.breakers import AsyncBreakers
 from mainspring.client.coalesce import Coalescer
 from mainspring.client.colour import Async, Work, do_async
 from mainspring.client.dead import AsyncDeadLetters
-from mainspring.client.enqueue import EnqueueVerbs, enqueue, send
+from mainspring.client.enqueue import EnqueueVerbs, bound, enqueue, send
 from mainspring.client.jobs import JobVerbs
 from mainspring.client.limits import AsyncLimits
 from mainspring.client.quarantine import AsyncQuarantine
@@ -35,7 +35,7 @@ from mainspring.db.wire.translate import is_read_only, unavailable
 from mainspring.declare.caller import NOBODY, Caller
 from mainspring.errors import DatabaseUnavailable
 from mainspring.events import Observer
-from mainspring.job import Enqueued, NewJob
+from mainspring.job import AsyncEnqueued, Enqueued, NewJob
 
 T = TypeVar("T")
 
@@ -93,15 +93,16 @@ class AsyncClient(JobVerbs, EnqueueVerbs, Async):
         return self.seam.dsn
 
     @overload
-    async def enqueue(self, job: NewJob, *, conn: Any = None) -> Enqueued: ...
+    async def enqueue(self, job: NewJob[T], *, conn: Any = None) -> AsyncEnqueued[T]: ...
     @overload
     async def enqueue(self, job: Together, *, conn: Any = None) -> list[Enqueued]: ...
     async def enqueue(self, job: NewJob | Together, *, conn: Any = None) -> Enqueued | list[Enqueued]:
         """Enqueue one job; or a batch or a flow, all of it or nothing."""
         seam = self.seam
         if conn is None and isinstance(job, NewJob) and seam.keyring.cipher is None:
-            return await seam.enqueue(seam.complete([job])[0])  # the same work; as a generator it costs a tenth more
-        return await seam.do(enqueue(seam, job, conn))
+            # The same work; as a generator it costs a tenth more.
+            return bound(self, await seam.enqueue(seam.complete([job])[0]))
+        return bound(self, await seam.do(enqueue(seam, job, conn)))
 
     async def close(self) -> None:
         """Close the client's own connections."""

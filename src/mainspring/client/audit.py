@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from mainspring.audit import AuditEvent, TrailHead, Verified, written_event
 from mainspring.checks import check_subject
 from mainspring.client.colour import Async, Sync, Verbs, Work, verb
 from mainspring.db import audit
+from mainspring.job import Id
 
 
 class AuditVerbs(Verbs):
@@ -35,7 +35,7 @@ class AuditVerbs(Verbs):
 
     @verb
     def trail(
-        self, job: UUID, *, event: str | None = None, org: str | None = None, conn: Any = None
+        self, job: Id, *, event: str | None = None, org: str | None = None, conn: Any = None
     ) -> Work[list[AuditEvent]]:
         """Everything that happened to a job, in order."""
         return self.seam.ask(audit.trail(self.seam.sql, job, event=event, org=self.seam.who(org).org_id), conn)

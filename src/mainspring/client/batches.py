@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
-from uuid import UUID
 
 from mainspring.client.colour import Async, Sync, Verbs, Work, verb
 from mainspring.db import batches
-from mainspring.job import Enqueued, Job, NewJob
+from mainspring.job import Enqueued, Id, Job, NewJob
 from mainspring.together.batch import Batch
 
 # Named here, because inside the classes `list` is a method.
@@ -27,7 +26,7 @@ class BatchVerbs(Verbs):
     """
 
     @verb
-    def get(self, batch: UUID, *, org: str | None = None, conn: Any = None) -> Work[Batch]:
+    def get(self, batch: Id, *, org: str | None = None, conn: Any = None) -> Work[Batch]:
         """One batch with its counts, or BatchNotFound."""
         seam = self.seam
         return seam.ask(batches.get(seam.sql, batch, seam.who(org)), conn)
@@ -37,7 +36,7 @@ class BatchVerbs(Verbs):
         self,
         *,
         state: str | None = None,
-        before: UUID | None = None,
+        before: Id | None = None,
         limit: int = 50,
         org: str | None = None,
         conn: Any = None,
@@ -49,10 +48,10 @@ class BatchVerbs(Verbs):
     @verb
     def members(
         self,
-        batch: UUID,
+        batch: Id,
         *,
         state: str | None = None,
-        before: UUID | None = None,
+        before: Id | None = None,
         limit: int = 50,
         org: str | None = None,
         conn: Any = None,
@@ -64,7 +63,7 @@ class BatchVerbs(Verbs):
         return (yield from seam.all_shown(found))
 
     @verb
-    def add(self, batch: UUID, jobs: Sequence[NewJob], *, org: str | None = None, conn: Any = None) -> Work[Answers]:
+    def add(self, batch: Id, jobs: Sequence[NewJob], *, org: str | None = None, conn: Any = None) -> Work[Answers]:
         """Enqueue more jobs into a batch that has not finished, all or none."""
         seam = self.seam
         wanted = yield from seam.sealed(seam.complete(jobs))
@@ -72,19 +71,19 @@ class BatchVerbs(Verbs):
         return seam.tell_created(wanted, (yield from seam.ask(dialogue, conn)), conn)
 
     @verb
-    def close(self, batch: UUID, *, org: str | None = None, conn: Any = None) -> Work[None]:
+    def close(self, batch: Id, *, org: str | None = None, conn: Any = None) -> Work[None]:
         """Say that no more will be added: an open batch finishes when its jobs have ended."""
         seam = self.seam
         return seam.ask(batches.close(seam.sql, batch, seam.who(org)), conn)
 
     @verb
-    def retry_failed(self, batch: UUID, *, reason: str, org: str | None = None, conn: Any = None) -> Work[int]:
+    def retry_failed(self, batch: Id, *, reason: str, org: str | None = None, conn: Any = None) -> Work[int]:
         """Replay the jobs of a batch that failed or died, and only those; returns how many."""
         seam = self.seam
         return seam.ask(batches.retry_failed(seam.sql, batch, seam.who(org), reason), conn)
 
     @verb
-    def cancel(self, batch: UUID, *, reason: str | None = None, org: str | None = None, conn: Any = None) -> Work[None]:
+    def cancel(self, batch: Id, *, reason: str | None = None, org: str | None = None, conn: Any = None) -> Work[None]:
         """Cancel what has not started of a batch, and ask what runs to stop."""
         seam = self.seam
         return seam.ask(batches.cancel(seam.sql, batch, seam.who(org), reason), conn)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, Unpack
-from uuid import UUID
 
 from mainspring.client.colour import Async, Sync, Verbs, Work, verb
 from mainspring.db import bulk, dead, decisions, jobs
@@ -13,6 +12,7 @@ from mainspring.db.dead import Case, DeadLetter, DeadLetterGroup, Only, Size
 from mainspring.db.decisions import Fix
 from mainspring.db.readable import key_in, readable_case
 from mainspring.declare.task import Task
+from mainspring.job import Id
 
 # Named here, because inside the classes `list` is a method.
 Letters: TypeAlias = list[DeadLetter]
@@ -35,7 +35,7 @@ class DeadLetterVerbs(Verbs):
         self,
         *,
         limit: int = 50,
-        before: UUID | None = None,
+        before: Id | None = None,
         org: str | None = None,
         conn: Any = None,
         **only: Unpack[Only],
@@ -59,7 +59,7 @@ class DeadLetterVerbs(Verbs):
         return seam.ask(dead.summary(seam.sql, seam.who(org)), conn)
 
     @verb
-    def show(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Work[Case]:
+    def show(self, job: Id, *, org: str | None = None, conn: Any = None) -> Work[Case]:
         """One failed or dead job: every attempt with its error, what the error means and what to do."""
         seam = self.seam
         case = yield from seam.ask(dead.show(seam.sql, job, seam.who(org)), conn)
@@ -67,13 +67,13 @@ class DeadLetterVerbs(Verbs):
         return case if key is None else readable_case(case, (yield from seam.keys_to_read(case.job.org_id, key)))
 
     @verb
-    def replay(self, job: UUID, *, reason: str, org: str | None = None, conn: Any = None) -> Work[None]:
+    def replay(self, job: Id, *, reason: str, org: str | None = None, conn: Any = None) -> Work[None]:
         """Make a failed or dead job ready again, attempts 0."""
         seam = self.seam
         return seam.ask(decisions.replay(seam.sql, job, seam.who(org), reason), conn)
 
     @verb
-    def discard(self, job: UUID, *, reason: str, org: str | None = None, conn: Any = None) -> Work[None]:
+    def discard(self, job: Id, *, reason: str, org: str | None = None, conn: Any = None) -> Work[None]:
         """Take a dead letter off the open list; the job stays as it is."""
         seam = self.seam
         return seam.ask(decisions.discard(seam.sql, job, seam.who(org), reason), conn)
@@ -81,7 +81,7 @@ class DeadLetterVerbs(Verbs):
     @verb
     def fix(
         self,
-        job: UUID,
+        job: Id,
         *,
         reason: str,
         payload: Mapping[str, Any] | None = None,

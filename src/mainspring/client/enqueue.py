@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from mainspring.client.colour import Single, Verbs, Wait, Work, verb
 from mainspring.client.seam import ClientSeam
@@ -13,6 +13,8 @@ from mainspring.db.batches import Together, jobs_of
 from mainspring.db.wire.statement import Dialogue
 from mainspring.errors import DatabaseUnavailable, JobExists
 from mainspring.job import Enqueued, NewJob
+
+A = TypeVar("A", Enqueued, list[Enqueued], Enqueued | list[Enqueued])
 
 #: Pauses between tries of an enqueue whose connection was lost.
 ENQUEUE_PAUSES = (0.05, 0.2, 1.0, 3.0)
@@ -28,9 +30,16 @@ class EnqueueVerbs(Verbs):
         """Enqueue jobs, all or none."""
         wanted = yield from self.seam.sealed(self.seam.complete(jobs_))
         if (conn := self.seam.joins(conn)) is None:
-            return (yield from send(self.seam, wanted)) if wanted else []
+            return bound(self, (yield from send(self.seam, wanted))) if wanted else []
         dialogue = jobs.enqueue_many(self.seam.sql, wanted, batch=len(wanted) or 1)
-        return (yield from _joined(self.seam, dialogue, wanted, conn))
+        return bound(self, (yield from _joined(self.seam, dialogue, wanted, conn)))
+
+
+def bound(client: object, answers: A) -> A:
+    """The answer of an enqueue, or several, with the client that is asked for the result."""
+    for answer in answers if isinstance(answers, list) else (answers,):
+        answer.of(client)
+    return answers
 
 
 def enqueue_job(seam: ClientSeam, job: NewJob, conn: Any) -> Work[Enqueued]:
@@ -53,7 +62,7 @@ def enqueue_together(seam: ClientSeam, what: Together, conn: Any) -> Work[list[E
 
 def enqueue(seam: ClientSeam, job: NewJob | Together, conn: Any) -> Work[Enqueued | list[Enqueued]]:
     """Enqueue one job; or a batch or a flow."""
-    return enqueue_job(seam, job, conn) if isinstance(job, NewJob) else enqueue_together(seam, job, conn)
+    return enqueue_together(seam, job, conn) if isinstance(job, Together) else enqueue_job(seam, job, conn)
 
 
 def send(seam: ClientSeam, wanted: list[NewJob], what: Together | None = None) -> Work[list[Enqueued]]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from mainspring.client.colour import Blocking, Verbs, Wait, Work, verb
 from mainspring.db import decisions, jobs, queues, steps
@@ -19,9 +18,10 @@ from mainspring.db.steps import Step
 from mainspring.errors import ResultUnavailable
 from mainspring.events import QueuePaused, QueueResumed
 from mainspring.health.explain import Explanation
-from mainspring.job import Job
+from mainspring.job import Id, Job
 from mainspring.states import FINISHED
 from mainspring.text.sanitize import mask
+from mainspring.text.span import Span, span_of
 
 
 class JobVerbs(Verbs):
@@ -29,7 +29,7 @@ class JobVerbs(Verbs):
 
     @verb
     def get(
-        self, job: UUID | None = None, *, key: str | None = None, org: str | None = None, conn: Any = None
+        self, job: Id | None = None, *, key: str | None = None, org: str | None = None, conn: Any = None
     ) -> Work[Job]:
         """One job, by its id, or the last one under a key, or JobNotFound."""
         dialogue = jobs.get_by(self.seam.sql, self.seam.who(org), job, key)
@@ -42,7 +42,7 @@ class JobVerbs(Verbs):
         state: str | None = None,
         queue: str | None = None,
         task: str | None = None,
-        before: UUID | None = None,
+        before: Id | None = None,
         limit: int = 50,
         org: str | None = None,
         conn: Any = None,
@@ -53,7 +53,7 @@ class JobVerbs(Verbs):
         return (yield from self.seam.all_shown(found))
 
     @verb
-    def attempts(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Work[list[Attempt]]:
+    def attempts(self, job: Id, *, org: str | None = None, conn: Any = None) -> Work[list[Attempt]]:
         """The history of a job, oldest first."""
         seam, who = self.seam, self.seam.who(org)
         found = yield from seam.ask(jobs.attempts(seam.sql, job, who), conn)
@@ -63,7 +63,7 @@ class JobVerbs(Verbs):
         return found
 
     @verb
-    def steps(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Work[list[Step]]:
+    def steps(self, job: Id, *, org: str | None = None, conn: Any = None) -> Work[list[Step]]:
         """What a job has done and remembers, in order."""
         seam, who = self.seam, self.seam.who(org)
         found = yield from seam.ask(steps.listing(seam.sql, job, who), conn)
@@ -73,14 +73,14 @@ class JobVerbs(Verbs):
         return found
 
     @verb
-    def explain(self, job: UUID, *, org: str | None = None, conn: Any = None) -> Work[Explanation]:
+    def explain(self, job: Id, *, org: str | None = None, conn: Any = None) -> Work[Explanation]:
         """Why a job runs or does not, by the claim's own predicates, one by one."""
         return self.seam.ask(explain_job(self.seam.sql, job, self.seam.who(org), GONE_AFTER), conn)
 
     @verb
     def cancel(
         self,
-        job: UUID | None = None,
+        job: Id | None = None,
         *,
         key: str | None = None,
         org: str | None = None,
@@ -93,40 +93,41 @@ class JobVerbs(Verbs):
     @verb
     def reschedule(
         self,
-        job: UUID | None = None,
+        job: Id | None = None,
         *,
         key: str | None = None,
         org: str | None = None,
         at: datetime | None = None,
-        delay: timedelta | None = None,
+        delay: Span | None = None,
         reason: str | None = None,
         conn: Any = None,
     ) -> Work[str]:
         """Move a job that waits, by id or key, and return its state."""
-        when: dict[str, Any] = {"at": at, "delay": delay, "reason": reason}
+        later = None if delay is None else span_of("delay", delay)
+        when: dict[str, Any] = {"at": at, "delay": later, "reason": reason}
         return self.seam.ask(jobs.reschedule(self.seam.sql, self.seam.who(org), job=job, key=key, **when), conn)
 
     @verb
     def prioritize(
-        self, job: UUID, priority: int, *, reason: str | None = None, org: str | None = None, conn: Any = None
+        self, job: Id, priority: int, *, reason: str | None = None, org: str | None = None, conn: Any = None
     ) -> Work[int]:
         """Change the priority of a job that waits and return the old one."""
         return self.seam.ask(jobs.prioritize(self.seam.sql, job, self.seam.who(org), priority, reason), conn)
 
     @verb
-    def replay(self, job: UUID, *, reason: str, org: str | None = None, conn: Any = None) -> Work[None]:
+    def replay(self, job: Id, *, reason: str, org: str | None = None, conn: Any = None) -> Work[None]:
         """Make a failed or dead job ready again, attempts 0; the same as `dead.replay`."""
         return self.seam.ask(decisions.replay(self.seam.sql, job, self.seam.who(org), reason), conn)
 
     @verb
-    def prune(self, states: Sequence[str], age: timedelta, *, limit: int = 1000, conn: Any = None) -> Work[int]:
+    def prune(self, states: Sequence[str], age: Span, *, limit: int = 1000, conn: Any = None) -> Work[int]:
         """Remove at most `limit` jobs of these states that finished longer ago than `age`; returns how many."""
-        return self.seam.ask(jobs.prune(self.seam.sql, states, age, limit), conn)
+        return self.seam.ask(jobs.prune(self.seam.sql, states, span_of("age", age), limit), conn)
 
     @verb
-    def result(self, job: UUID, *, org: str | None = None, timeout: float = 60.0) -> Work[Any]:
+    def result(self, job: Id, *, org: str | None = None, timeout: Span = 60.0) -> Work[Any]:
         """Wait until a job has ended and return what its handler returned."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + span_of("timeout", timeout).total_seconds()
         for pause in _pauses():
             found = yield from self.seam.ask(jobs.get_by(self.seam.sql, self.seam.who(org), job, None))
             if found.state in FINISHED or time.monotonic() >= deadline:

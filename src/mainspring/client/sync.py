@@ -16,7 +16,7 @@ from mainspring.client.batches import Batches
 from mainspring.client.breakers import Breakers
 from mainspring.client.colour import Sync, Work, do
 from mainspring.client.dead import DeadLetters
-from mainspring.client.enqueue import EnqueueVerbs, enqueue, send
+from mainspring.client.enqueue import EnqueueVerbs, bound, enqueue, send
 from mainspring.client.jobs import JobVerbs
 from mainspring.client.limits import Limits
 from mainspring.client.quarantine import Quarantine
@@ -93,12 +93,12 @@ class Client(JobVerbs, EnqueueVerbs, Sync):
         return self.seam.dsn
 
     @overload
-    def enqueue(self, job: NewJob, *, conn: Any = None) -> Enqueued: ...
+    def enqueue(self, job: NewJob[T], *, conn: Any = None) -> Enqueued[T]: ...
     @overload
     def enqueue(self, job: Together, *, conn: Any = None) -> list[Enqueued]: ...
     def enqueue(self, job: NewJob | Together, *, conn: Any = None) -> Enqueued | list[Enqueued]:
         """Enqueue one job; or a batch or a flow, all of it or nothing."""
-        return self.seam.do(enqueue(self.seam, job, conn))
+        return bound(self, self.seam.do(enqueue(self.seam, job, conn)))
 
     def close(self) -> None:
         """Close the client's own connections."""

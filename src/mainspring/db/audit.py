@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
 from mainspring.audit import MAX_EVENT, AuditEvent, AuditFinding, TrailHead, Verified
-from mainspring.db.jobs import check_limit, check_texts
+from mainspring.db.jobs import check_id, check_limit, check_texts
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, scalar
 from mainspring.declare.caller import Caller
 from mainspring.errors import ValidationError
-from mainspring.job import DEFAULT_ORG, SYSTEM
+from mainspring.job import DEFAULT_ORG, SYSTEM, Id
 from mainspring.text.texts import MAX_NAME
 
 #: So many rows go into one seal.
@@ -51,10 +50,10 @@ def _reader(kind: type[Any]) -> Callable[[Sequence[Row]], Any]:
 _events, _heads, _checked, _unnamed = map(_reader, (AuditEvent, TrailHead, _Checked, _Unnamed))
 
 
-def trail(sql: Sql, job: UUID, *, org: str | None = None, event: str | None = None) -> Dialogue[list[AuditEvent]]:
+def trail(sql: Sql, job: Id, *, org: str | None = None, event: str | None = None) -> Dialogue[list[AuditEvent]]:
     """Everything that happened to a job, in order."""
     check_texts(MAX_NAME, org=org, event=event)
-    params: dict[str, str | int | None] = {"job": str(job), "org": org, "event": event, "limit": 10_000}
+    params: dict[str, str | int | None] = {"job": str(check_id(job)), "org": org, "event": event, "limit": 10_000}
     found: list[AuditEvent] = yield from ask(Statement(sql["trail_of_job"], params, _events))
     return found
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
-from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +15,7 @@ from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, nothing, scalar
 from mainspring.declare.envelope import encode
 from mainspring.errors import BatchNotFound, TransitionRefused, ValidationError
-from mainspring.job import DEFAULT_ORG, Claim, Enqueued, Job, NewJob
+from mainspring.job import DEFAULT_ORG, Claim, Enqueued, Id, Job, NewJob
 from mainspring.outcome import Cancelled
 from mainspring.states import State
 from mainspring.together.batch import Batch, NewBatch
@@ -93,7 +92,7 @@ def enqueue_again(
 
 
 def add(
-    sql: Sql, batch_id: UUID, org: str, wanted: Sequence[NewJob], new: dict[str, Any] | None = None
+    sql: Sql, batch_id: Id, org: str, wanted: Sequence[NewJob], new: dict[str, Any] | None = None
 ) -> Dialogue[list[Enqueued]]:
     """Add jobs to a batch, or begin one: then `new` says how."""
     about = {"id": check_id(batch_id, "batch"), "org_id": org} | (new or {})
@@ -101,14 +100,14 @@ def add(
     return (yield from ask(Statement(sql["enqueue_batch"], params, jobs.answers_of, org=org)))
 
 
-def close(sql: Sql, batch_id: UUID, who: Who) -> Dialogue[None]:
+def close(sql: Sql, batch_id: Id, who: Who) -> Dialogue[None]:
     """Say that no more will be added."""
     params = {"id": str(check_id(batch_id, "batch")), "org": who.org_id}
     if not (yield from ask(Statement(sql["close_batch"], params, scalar))):
         raise _missing(batch_id)
 
 
-def get(sql: Sql, batch_id: UUID, who: Who) -> Dialogue[Batch]:
+def get(sql: Sql, batch_id: Id, who: Who) -> Dialogue[Batch]:
     """One batch with its counts, or BatchNotFound."""
     params = {"id": str(check_id(batch_id, "batch")), "org": who.org_id}
     text = yield from ask(Statement(sql["get_batch"], params, scalar))
@@ -118,7 +117,7 @@ def get(sql: Sql, batch_id: UUID, who: Who) -> Dialogue[Batch]:
 
 
 def listing(
-    sql: Sql, who: Who, *, state: str | None = None, before: UUID | None = None, limit: int = 50
+    sql: Sql, who: Who, *, state: str | None = None, before: Id | None = None, limit: int = 50
 ) -> Dialogue[list[Batch]]:
     """Batches, newest first; `before` continues after the last one seen."""
     check_limit(limit, 1000)
@@ -130,7 +129,7 @@ def listing(
 
 
 def members(
-    sql: Sql, batch_id: UUID, who: Who, *, state: str | None = None, before: UUID | None = None, limit: int = 50
+    sql: Sql, batch_id: Id, who: Who, *, state: str | None = None, before: Id | None = None, limit: int = 50
 ) -> Dialogue[list[Job]]:
     """The jobs of a batch that were not pruned, newest first; `before` continues after the last one seen."""
     check_limit(limit, 1000)
@@ -142,7 +141,7 @@ def members(
     return (yield from ask(Statement(sql["list_members"], params, _jobs)))
 
 
-def retry_failed(sql: Sql, batch_id: UUID, who: Who, reason: str) -> Dialogue[int]:
+def retry_failed(sql: Sql, batch_id: Id, who: Who, reason: str) -> Dialogue[int]:
     """Replay the failed and dead members that nobody has decided about; says how many."""
     reason = check_reason(reason)
     params = named(check_id(batch_id, "batch"), who) | {"reason": reason}
@@ -152,7 +151,7 @@ def retry_failed(sql: Sql, batch_id: UUID, who: Who, reason: str) -> Dialogue[in
     return count
 
 
-def cancel(sql: Sql, batch_id: UUID, who: Who, reason: str | None) -> Dialogue[None]:
+def cancel(sql: Sql, batch_id: Id, who: Who, reason: str | None) -> Dialogue[None]:
     """Cancel what has not started, and ask what runs to stop."""
     reason = why(reason)
     params = named(check_id(batch_id, "batch"), who) | {"reason": reason}
@@ -204,5 +203,5 @@ def _ids(answers: Sequence[Enqueued]) -> str:
     return "{" + ",".join(str(answer.id) for answer in answers) + "}"
 
 
-def _missing(batch_id: UUID) -> BatchNotFound:
+def _missing(batch_id: Id) -> BatchNotFound:
     return BatchNotFound(f"there is no batch {batch_id}")

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from mainspring.breaker import MAX_BREAKER, Breaker
+from mainspring.circuit import MAX_BREAKER, Breaker
 from mainspring.db.jobs import Who, check_limit, check_texts, why
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, nothing, scalar

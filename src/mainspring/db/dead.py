@@ -14,7 +14,7 @@ from mainspring.db.jobs import Attempt, Who, check_limit, check_texts
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Statement, ask
 from mainspring.errors import TransitionRefused, ValidationError
-from mainspring.job import Job
+from mainspring.job import Id, Job
 from mainspring.plans import Plan
 from mainspring.states import State
 from mainspring.text.texts import MAX_NAME, MAX_QUEUE
@@ -117,9 +117,7 @@ def _reader(kind: type[Any]) -> Any:
 _letters, _groups, _sizes, _about = (_reader(kind) for kind in (DeadLetter, DeadLetterGroup, Size, DeadLetterDetails))
 
 
-def listing(
-    sql: Sql, who: Who, only: Only, *, limit: int = 50, before: UUID | None = None
-) -> Dialogue[list[DeadLetter]]:
+def listing(sql: Sql, who: Who, only: Only, *, limit: int = 50, before: Id | None = None) -> Dialogue[list[DeadLetter]]:
     """Open dead letters, newest first; `before` continues after the last one seen."""
     check_limit(limit, 1000)
     if before is not None and (yield from jobs.get(sql, before, who)).finished_at is None:
@@ -144,11 +142,11 @@ def summary(sql: Sql, who: Who) -> Dialogue[list[Size]]:
     return found
 
 
-def show(sql: Sql, job_id: UUID, who: Who) -> Dialogue[Case]:
+def show(sql: Sql, job_id: Id, who: Who) -> Dialogue[Case]:
     """One failed or dead job with its history and an action plan."""
     job = yield from jobs.get(sql, job_id, who)
     found: list[DeadLetterDetails] = yield from ask(
-        Statement(sql["about_dead"], {"id": str(job_id)}, _about, org=job.org_id)
+        Statement(sql["about_dead"], {"id": str(job.id)}, _about, org=job.org_id)
     )
     if not found:
         raise refused("show", job)

@@ -21,6 +21,7 @@ from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Statement, ask, scalar
 from mainspring.declare.task import Task
 from mainspring.errors import TransitionRefused, ValidationError
+from mainspring.job import Id
 from mainspring.text.diff import diff, without_secrets
 from mainspring.text.document import read_payload
 from mainspring.uuid7 import uuid7
@@ -45,7 +46,7 @@ def check_reason(reason: str | None) -> str:
     return said
 
 
-def replay(sql: Sql, job_id: UUID, who: Who, reason: str) -> Dialogue[None]:
+def replay(sql: Sql, job_id: Id, who: Who, reason: str) -> Dialogue[None]:
     """Make a failed or dead job ready again, attempts 0."""
     reason = check_reason(reason)
     params = named(job_id, who) | {"reason": reason}
@@ -57,7 +58,7 @@ def replay(sql: Sql, job_id: UUID, who: Who, reason: str) -> Dialogue[None]:
         raise refused("replay", (yield from jobs.get(sql, job_id, who)))
 
 
-def discard(sql: Sql, job_id: UUID, who: Who, reason: str) -> Dialogue[None]:
+def discard(sql: Sql, job_id: Id, who: Who, reason: str) -> Dialogue[None]:
     """Take a dead letter off the open list; it stays as it is."""
     reason = check_reason(reason)
     params = named(job_id, who) | {"reason": reason}
@@ -67,7 +68,7 @@ def discard(sql: Sql, job_id: UUID, who: Who, reason: str) -> Dialogue[None]:
 
 def fix(
     sql: Sql,
-    job_id: UUID,
+    job_id: Id,
     who: Who,
     reason: str,
     *,
@@ -108,11 +109,11 @@ def fix(
     moved, in_the_way = yield from ask(Statement(sql["fix_forward"], params, lambda rows: rows[0]))
     if in_the_way is not None:
         text = f"job {job_id} cannot be fixed while job {in_the_way} of its key is not finished"
-        raise TransitionRefused(text, verb="fix", state=job.state, job_id=job_id)
+        raise TransitionRefused(text, verb="fix", state=job.state, job_id=job.id)
     if not moved:
         raise refused("fix", (yield from jobs.get(sql, job_id, who)))
     return Fix(
-        job=job_id,
+        job=job.id,
         successor=None if dry_run else successor,
         payload=after,
         diff=changes,

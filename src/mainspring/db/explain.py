@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from uuid import UUID
 
 import msgspec
 
 from mainspring.codes import explained
-from mainspring.db.jobs import Who
+from mainspring.db.jobs import Who, check_id
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Statement, ask, scalar
 from mainspring.errors import JobNotFound
 from mainspring.health.explain import Explanation, explain
 from mainspring.health.situation import MOST_AHEAD, Situation
+from mainspring.job import Id
 
 _decode = msgspec.json.Decoder(Situation).decode
 
 
-def explain_job(sql: Sql, job_id: UUID, who: Who, gone_after: timedelta) -> Dialogue[Explanation]:
+def explain_job(sql: Sql, job_id: Id, who: Who, gone_after: timedelta) -> Dialogue[Explanation]:
     """Why a job runs or does not, by the claim's own predicates."""
-    params: dict[str, str | int | None] = {"id": str(job_id), "org": who.org_id, "most": MOST_AHEAD}
+    params: dict[str, str | int | None] = {"id": str(check_id(job_id)), "org": who.org_id, "most": MOST_AHEAD}
     params["gone_after"] = f"{gone_after.total_seconds()} s"
     text: str | None = yield from ask(Statement(sql["explain"], params, scalar))
     if text is None:

@@ -17,7 +17,7 @@ from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, nothing, scalar
 from mainspring.declare.envelope import encode
 from mainspring.errors import JobNotFound, TransitionRefused, ValidationError
-from mainspring.job import DEFAULT_ORG, SYSTEM, ActorType, Enqueued, Job, NewJob
+from mainspring.job import DEFAULT_ORG, SYSTEM, ActorType, Enqueued, Id, Job, NewJob
 from mainspring.states import FINISHED, State
 from mainspring.text.sanitize import mask
 from mainspring.text.texts import MAX_KEY, MAX_NAME, MAX_REASON, text_problem
@@ -169,16 +169,16 @@ def known(sql: Sql, jobs: Sequence[NewJob]) -> Dialogue[dict[UUID, str]]:
     )
 
 
-def get(sql: Sql, job_id: UUID, who: Who) -> Dialogue[Job]:
+def get(sql: Sql, job_id: Id, who: Who) -> Dialogue[Job]:
     """One job, or JobNotFound."""
     params = {"id": str(check_id(job_id)), "org": who.org_id}
     text = yield from ask(Statement(sql["get_job"], params, scalar))
     if text is None:
-        raise JobNotFound(f"there is no job {job_id}", job_id=job_id)
+        raise JobNotFound(f"there is no job {job_id}", job_id=check_id(job_id))
     return read_job(text)
 
 
-def get_by(sql: Sql, who: Who, job: UUID | None, key: str | None) -> Dialogue[Job]:
+def get_by(sql: Sql, who: Who, job: Id | None, key: str | None) -> Dialogue[Job]:
     """One job by its id, or the last one that was enqueued under a key."""
     job_id = yield from find(sql, who, job, key)
     if job_id is None:
@@ -193,7 +193,7 @@ def select(
     state: str | None = None,
     queue: str | None = None,
     task: str | None = None,
-    before: UUID | None = None,
+    before: Id | None = None,
     limit: int = 50,
 ) -> Dialogue[list[Job]]:
     """Jobs by filter, newest first; `before` continues after the last one seen."""
@@ -212,14 +212,14 @@ def select(
     return (yield from ask(Statement(sql["list_jobs"], params, lambda rows: [read_job(r[0]) for r in rows])))
 
 
-def attempts(sql: Sql, job_id: UUID, who: Who) -> Dialogue[list[Attempt]]:
+def attempts(sql: Sql, job_id: Id, who: Who) -> Dialogue[list[Attempt]]:
     """The history of a job, oldest first."""
     job = yield from get(sql, job_id, who)
     params = {"id": str(job.id), "org": job.org_id}
     return (yield from ask(Statement(sql["attempts"], params, lambda rows: [_decode_attempt(r[0]) for r in rows])))
 
 
-def find(sql: Sql, who: Who, job: UUID | None, key: str | None) -> Dialogue[UUID | None]:
+def find(sql: Sql, who: Who, job: Id | None, key: str | None) -> Dialogue[UUID | None]:
     """The job that a verb means: named by its id, or by its key in the organisation."""
     if (job is None) == (key is None):
         raise ValidationError("job: give either a job's id or a key", field="job")
@@ -233,7 +233,7 @@ def find(sql: Sql, who: Who, job: UUID | None, key: str | None) -> Dialogue[UUID
 
 
 def cancel(
-    sql: Sql, who: Who, *, job: UUID | None = None, key: str | None = None, reason: str | None = None
+    sql: Sql, who: Who, *, job: Id | None = None, key: str | None = None, reason: str | None = None
 ) -> Dialogue[CancelOutcome]:
     """Stop a job: at once while it waits, by its token while it runs."""
     reason = why(reason)
@@ -248,7 +248,7 @@ def reschedule(
     sql: Sql,
     who: Who,
     *,
-    job: UUID | None = None,
+    job: Id | None = None,
     key: str | None = None,
     at: datetime | None = None,
     delay: timedelta | None = None,
@@ -274,7 +274,7 @@ def reschedule(
     return state
 
 
-def prioritize(sql: Sql, job_id: UUID, who: Who, priority: int, reason: str | None = None) -> Dialogue[int]:
+def prioritize(sql: Sql, job_id: Id, who: Who, priority: int, reason: str | None = None) -> Dialogue[int]:
     """Change the priority of a job that waits and return the old one."""
     reason = why(reason)
     check_number("priority", priority, 0, LOWEST_PRIORITY)
@@ -326,15 +326,15 @@ def now(sql: Sql) -> Dialogue[datetime]:
     return at
 
 
-def named(job_id: UUID, who: Who) -> dict[str, str | int | None]:
+def named(job_id: Id, who: Who) -> dict[str, str | int | None]:
     """The parameters of a verb: which job, and who acts."""
     return {"id": str(check_id(job_id)), "org": who.org_id, "actor_type": who.actor_type, "actor_id": who.actor_id}
 
 
-def _why_not(sql: Sql, verb: str, job_id: UUID, who: Who) -> Dialogue[Exception]:
+def _why_not(sql: Sql, verb: str, job_id: Id, who: Who) -> Dialogue[Exception]:
     """The error for a verb that moved nothing: no such job, or its state does not allow it."""
     try:
         job = yield from get(sql, job_id, who)
     except JobNotFound as error:
         return error
-    return TransitionRefused(f"{verb}: job {job_id} is {job.state}", verb=verb, state=job.state, job_id=job_id)
+    return TransitionRefused(f"{verb}: job {job_id} is {job.state}", verb=verb, state=job.state, job_id=job.id)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
 from mainspring.db.jobs import Who, get
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Params, Statement, ask, nothing, scalar
-from mainspring.job import Claim
+from mainspring.job import Claim, Id
 
 _encode = msgspec.json.Encoder().encode
 
@@ -93,7 +92,7 @@ def report(sql: Sql, worker: str, reports: Sequence[Report]) -> Dialogue[None]:
     yield from ask(Statement(sql["report"], params, nothing))
 
 
-def listing(sql: Sql, job_id: UUID, who: Who) -> Dialogue[list[Step]]:
+def listing(sql: Sql, job_id: Id, who: Who) -> Dialogue[list[Step]]:
     """The steps that a job has done, in order."""
     job = yield from get(sql, job_id, who)
     params = {"org": job.org_id, "id": str(job.id)}

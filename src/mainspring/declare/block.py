@@ -15,7 +15,7 @@ from mainspring.errors import SignatureRefused as SignatureRefused  # what `Inbo
 
 if TYPE_CHECKING:
     from mainspring.app import App
-    from mainspring.breaker import Breaker
+    from mainspring.circuit import Breaker
     from mainspring.declare.registry import Registry
     from mainspring.events import Observer
     from mainspring.job import NewJob

@@ -15,7 +15,7 @@ from mainspring.checks import check_job, clean_traceparent
 from mainspring.declare.caller import NOBODY, Caller, current
 from mainspring.declare.trace import ambient
 from mainspring.errors import ValidationError
-from mainspring.job import DEFAULT_ORG, NewJob
+from mainspring.job import DEFAULT_ORG, NewJob, no_job
 from mainspring.text.document import payload_key, stable_hash
 from mainspring.uuid7 import uuid7
 
@@ -28,6 +28,9 @@ def complete(jobs: Sequence[NewJob], defaults: Caller) -> list[NewJob]:
     What stays empty is filled by the database: organisation `default`, actor `system`/`SYSTEM`, ids of its own.
     An empty text was said too: it is refused, not replaced.
     """
+    for job in jobs:
+        if not isinstance(job, NewJob):
+            raise no_job(job)
     caller = merged(current(), defaults)
     if (traceparent := ambient(jobs)) is not None:
         caller = dataclasses.replace(caller, traceparent=traceparent)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from datetime import timedelta
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 from mainspring.category import CATEGORIES
 from mainspring.declare.context import Context, SyncContext
+from mainspring.declare.enqueuer import Enqueuer
 from mainspring.declare.schedule import Schedule, ScheduleOptions
 from mainspring.declare.sweep import sweeper
 from mainspring.declare.task import TASK_TIMEOUT, Task, TaskOptions
@@ -15,6 +15,7 @@ from mainspring.errors import DeclarationError, DuplicateTask, UnknownTask, Vali
 from mainspring.job import SYSTEM, NewJob
 from mainspring.retry import Retry
 from mainspring.text.params import QueryParams
+from mainspring.text.span import Span
 from mainspring.text.texts import did_you_mean
 from mainspring.when.rule import Rule
 from mainspring.when.rule import every as rule_every
@@ -23,15 +24,19 @@ ENGINE_REGISTRY = "mainspring"  # the registry of the engine's own tasks
 
 P = ParamSpec("P")
 R = TypeVar("R")
+ScheduledTask = TypeVar("ScheduledTask", bound=Task[..., Any, Any])
+AsyncTask: TypeAlias = Task[P, R, Coroutine[Any, Any, R]]
 
 
 class Declare(Protocol):
     """What `@tasks.task(...)` returns: it takes the function. A context parameter is not part of the payload."""
 
     @overload
-    def __call__(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    def __call__(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, fn: Callable[Concatenate[SyncContext, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, fn: Callable[P, R], /) -> Task[P, R]: ...
 
@@ -55,11 +60,14 @@ class Registry:
         self._schedules: dict[tuple[str, str], Schedule] = {}  # by organisation and name
         self._joined: list[Registry] = []
         self._joined_by: list[Registry] = []
+        self._enqueuer: Callable[[], Enqueuer | None] | None = None
 
     @overload
-    def task(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    def task(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
     def task(self, fn: Callable[Concatenate[SyncContext, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
     def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
     @overload
@@ -74,18 +82,44 @@ class Registry:
 
         return declare if fn is None else declare(fn)
 
+    @overload
     def schedule(
-        self, name: str, rule: Rule, task: Task[..., Any] | str, /, **options: Unpack[ScheduleOptions]
-    ) -> Schedule:
+        self, name: str, rule: Rule, task: Task[..., Any, Any] | str, /, **options: Unpack[ScheduleOptions]
+    ) -> Schedule: ...
+    @overload
+    def schedule(
+        self, name: str, rule: Rule, /, **options: Unpack[ScheduleOptions]
+    ) -> Callable[[ScheduledTask], ScheduledTask]: ...
+    def schedule(
+        self,
+        name: str,
+        rule: Rule,
+        task: Task[..., Any, Any] | str | None = None,
+        /,
+        **options: Unpack[ScheduleOptions],
+    ) -> Schedule | Callable[[ScheduledTask], ScheduledTask]:
         """Declare that a task runs by a rule of time; see `mainspring.declare.schedule.ScheduleOptions`.
 
         ::
 
             tasks.schedule("digest", ms.daily("08:00", zone="Europe/Oslo"), send_digest, catch_up="skip")
 
+            @tasks.schedule("digest", ms.daily("08:00", zone="Europe/Oslo"))  # the same, above the task
+            @tasks.task
+            async def send_digest() -> None: ...
+
         Workers write what is declared to the database when they start. With `zones` the rule fires in each of them,
         with `entities` each fire makes a job for each of those.
         """
+        if task is None:
+
+            def declare(task: ScheduledTask) -> ScheduledTask:
+                if not isinstance(task, Task):
+                    raise DeclarationError(f"schedule {name}: put @tasks.task between it and the function")
+                self.schedule(name, rule, task, **options)
+                return task
+
+            return declare
         try:
             schedule = Schedule(name, rule, self.get(task) if isinstance(task, str) else task, app=self.name, **options)
         except ValidationError as error:
@@ -98,15 +132,15 @@ class Registry:
         name: str,
         /,
         *,
-        every: timedelta,
+        every: Span,
         query: str,
         job: Callable[[Any], NewJob],
         params: QueryParams | None = None,
         by: str = "id",
         limit: int = 1000,
         queue: str = "q:maintenance",
-        retry: Retry = CATEGORIES["maintenance"].retry,
-        timeout: timedelta = TASK_TIMEOUT,
+        retry: Retry | int = CATEGORIES["maintenance"].retry,
+        timeout: Span = TASK_TIMEOUT,
     ) -> Task[..., None]:
         """Declare what should have happened by now, and the job for each row of it that no timer covers.
 
@@ -114,7 +148,7 @@ class Registry:
 
             tasks.sweep(
                 "late-approvals",
-                every=timedelta(minutes=5),
+                every="5m",
                 query="select id from timesheet where status = 'pending' and submitted_at <= %(now)s - %(wait)s",
                 params={"wait": timedelta(hours=4)},
                 job=lambda row: approve.job(timesheet_id=row.id).with_key(f"approve:{row.id}"),
@@ -158,6 +192,15 @@ class Registry:
             other._joined_by.append(self)
             self._joined.append(other)
 
+    def enqueues_by(self, enqueuer: Callable[[], Enqueuer | None]) -> None:
+        """Let what is declared here be enqueued by this enqueuer; a weak reference, so that only living ones count."""
+        self._enqueuer = enqueuer
+
+    def enqueuers(self) -> list[Enqueuer]:
+        """Those of the applications that this registry is in."""
+        found = (registry._enqueuer() for registry in self._above() if registry._enqueuer is not None)
+        return [enqueuer for enqueuer in found if enqueuer is not None]
+
     def get(self, name: str) -> Task[Any, Any]:
         """The task with this name or alias.
 
@@ -196,6 +239,8 @@ class Registry:
                     raise DuplicateTask(f"task {name} is declared twice: by {other.app} and by {task.app}")
         for home in homes:
             home._tasks.update(new)
+        for task in tasks:
+            task.home = task.home or self
 
     def _add_schedules(self, schedules: list[Schedule]) -> None:
         homes = self._above()

@@ -17,6 +17,7 @@ from mainspring.declare.task import Task
 from mainspring.errors import UnknownOption, ValidationError
 from mainspring.job import DEFAULT_ORG, SYSTEM, NewJob
 from mainspring.text.document import read_payload
+from mainspring.text.span import Span, read_span
 from mainspring.text.texts import MAX_NAME, MAX_QUEUE, did_you_mean, text_problem
 from mainspring.when.fire import FIRE_ON_TIME, MOST_CAUGHT_UP, CatchUp, WhileRunning
 from mainspring.when.rule import Rule
@@ -46,16 +47,16 @@ class ScheduleOptions(TypedDict, total=False):
     payload: Mapping[str, Any]  # {}
     org: str  # "default"; the organisation of its jobs
     catch_up: CatchUp  # "latest": after nobody looked for a while, the last instant fires; "skip": none; "all"
-    within: timedelta | None  # None; an instant that is later than this is missed, whatever catch_up says
+    within: Span | None  # None; an instant that is later than this is missed, whatever catch_up says
     most: int | None  # 1000; of catch_up="all", the last so many
     running: WhileRunning  # "allow"; "skip": no fire while the job of the last one is not finished
-    jitter: timedelta  # 0; its jobs are due up to so much later
+    jitter: Span  # 0; its jobs are due up to so much later
     queue: str | None  # the task's
     priority: int | None  # the task's
     zones: Zones | None  # None; the rule fires in each of these zones, at its own local time
     entities: Entities | None  # None; a fire makes a job for each of these
     page: int  # 100; so many of them in one transaction
-    spread: timedelta  # 0; their jobs are due evenly over this window
+    spread: Span  # 0; their jobs are due evenly over this window
 
 
 SCHEDULE_OPTIONS: Final = ScheduleOptions.__annotations__.keys()
@@ -93,14 +94,14 @@ class Schedule:
         self.org = options.get("org", DEFAULT_ORG)
         self.payload = dict(options.get("payload") or {})
         self.catch_up: CatchUp = options.get("catch_up", "latest")
-        self.within = options.get("within")
+        self.within = read_span(options.get("within"))
         self.most = options.get("most")
         self.running: WhileRunning = options.get("running", "allow")
-        self.jitter = options.get("jitter", timedelta(0))
+        self.jitter = read_span(options.get("jitter")) or timedelta(0)
         self.zones = options.get("zones")
         self.entities = options.get("entities")
         self.page = options.get("page", 100)
-        self.spread = options.get("spread", timedelta(0))
+        self.spread = read_span(options.get("spread")) or timedelta(0)
         fields = task.codec.fields if isinstance(task, Task) else ()
         self.fill = tuple(field for field in FILLED if field in fields and field not in self.payload)
         self.job = self._template(task, options.get("queue"), options.get("priority"))
@@ -157,8 +158,8 @@ class Schedule:
             if (value := values.get(field, known[0])) not in known:
                 _refuse(field, f"is not one of {', '.join(known)}{did_you_mean(value, known)}")
         for field, (least, longest, words) in _SPANS.items():
-            span = values.get(field)
-            if span is not None and (not isinstance(span, timedelta) or not least <= span <= longest):
+            span = read_span(values.get(field))
+            if values.get(field) is not None and (span is None or not least <= span <= longest):
                 _refuse(field, f"is not a time span {words}")
         for field, most in (("page", LARGEST_PAGE), ("most", MOST_CAUGHT_UP)):
             if values.get(field) is not None:

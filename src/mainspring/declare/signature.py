@@ -6,13 +6,15 @@ import dataclasses
 import inspect
 from datetime import datetime
 from types import SimpleNamespace, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 from msgspec import inspect as shapes
 
 from mainspring.declare.context import Context, SyncContext
 from mainspring.errors import DeclarationError
+
+_CONTEXTS: Final = (Context, SyncContext)
 
 
 def parameters_of(fn: Any, task: str) -> tuple[list[inspect.Parameter], bool]:
@@ -23,12 +25,26 @@ def parameters_of(fn: Any, task: str) -> tuple[list[inspect.Parameter], bool]:
     ([<Parameter "name: str">], True)
     """
     parameters = [_resolved(parameter, fn, task) for parameter in inspect.signature(fn).parameters.values()]
-    wants_context = bool(parameters) and parameters[0].annotation is Context
+    wants_context = bool(parameters) and parameters[0].annotation in _CONTEXTS
+    if wants_context and inspect.isfunction(fn):
+        _check_colour(fn, parameters[0], task)
     parameters = parameters[wants_context:]
     for parameter in parameters:
-        if parameter.annotation is Context:
+        if parameter.annotation in _CONTEXTS:
             raise DeclarationError(f"task {task}: parameter {parameter.name}: the context must come first")
+        if parameter.name == "conn":
+            raise DeclarationError(f"task {task}: parameter conn: is the connection in {task}.enqueue(conn=...)")
     return parameters, wants_context
+
+
+def _check_colour(fn: Any, context: inspect.Parameter, task: str) -> None:
+    """Refuse an async function with the context of plain ones, and the other way round."""
+    where = f"task {task}: parameter {context.name}"
+    if inspect.iscoroutinefunction(fn):
+        if context.annotation is SyncContext:
+            raise DeclarationError(f"{where}: SyncContext is for plain functions; an async one takes ms.Context")
+    elif context.annotation is Context:
+        raise DeclarationError(f"{where}: Context is for async functions; a plain one takes ms.SyncContext")
 
 
 def _resolved(parameter: inspect.Parameter, fn: Any, task: str) -> inspect.Parameter:
@@ -43,11 +59,13 @@ def _resolved(parameter: inspect.Parameter, fn: Any, task: str) -> inspect.Param
         hint = get_type_hints(holder, inspect.unwrap(fn).__globals__, include_extras=True)["it"]
     except NameError as error:
         # An import under TYPE_CHECKING is not there at run time; for the context its name is enough.
-        if str(parameter.annotation).rpartition(".")[2] not in {"Context", "SyncContext"}:
+        named = [kind for kind in _CONTEXTS if kind.__name__ == str(parameter.annotation).rpartition(".")[2]]
+        if not named:
             raise DeclarationError(f"{where}: {error}; the types of a payload are needed at run time") from None
-        hint = Context
-    if isinstance(hint, type) and issubclass(hint, Context | SyncContext):
-        hint = Context
+        hint = named[0]
+    for kind in _CONTEXTS:
+        if isinstance(hint, type) and issubclass(hint, kind):
+            hint = kind
     return parameter.replace(annotation=hint)
 
 

@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import timedelta
 from functools import update_wrapper
 from string import Formatter
-from typing import Any, Final, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypedDict,
+    Unpack,
+    cast,
+    get_type_hints,
+    overload,
+)
 
 import msgspec
 from msgspec.structs import replace
+from typing_extensions import TypeVar
 
-from mainspring.breaker import MAX_BREAKER, Need
 from mainspring.category import CATEGORIES, DEAD_LETTER
 from mainspring.checks import LOWEST_PRIORITY
+from mainspring.circuit import MAX_BREAKER, Need
+from mainspring.declare.enqueuer import enqueuer
 from mainspring.declare.payload import codec_for
 from mainspring.dedupe import Dedupe
 from mainspring.errors import DeclarationError, UnknownOption, ValidationError
-from mainspring.job import DEFAULT_PRIORITY, Claim, NewJob
+from mainspring.job import DEFAULT_PRIORITY, Claim, Enqueuing, NewJob
 from mainspring.retry import Retry
 from mainspring.text.document import read_payload
 from mainspring.text.sanitize import names_secret
+from mainspring.text.span import NO_SPAN, Span, read_span, span_of
 from mainspring.text.texts import MAX_NAME, MAX_QUEUE, did_you_mean, text_problem
 
+if TYPE_CHECKING:
+    from mainspring.declare.registry import Registry
+
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R", default=Any)  # what its jobs result in
+C = TypeVar("C", default=R)  # what calling it returns: a coroutine of that, where it is an async function
 
 RunsIn = Literal["async", "thread", "process"]
 
@@ -42,13 +61,13 @@ class TaskOptions(TypedDict, total=False):
     category: str  # "default"
     queue: str  # the category's
     priority: int  # 2, from 0 (first) to 3 (last)
-    retry: Retry  # the category's
+    retry: Retry | int  # the category's; 3: so many attempts, with the category's delays
     dedupe: Dedupe | None  # None: two equal enqueues are two jobs
     strand: str | None  # None; "booking:{booking_id}": what limits by key and order hold together
-    key_ttl: timedelta | None  # the category's; None: a finished job's key is remembered for ever
+    key_ttl: Span | None  # the category's; None: a finished job's key is remembered for ever
     needs: tuple[str, ...]  # (); ("stripe", "webhook:{endpoint_id}"): its jobs start while these breakers let them
-    timeout: timedelta  # 5 minutes
-    snooze_limit: timedelta | None  # 7 days; None: a job may be put off for ever
+    timeout: Span  # 5 minutes
+    snooze_limit: Span | None  # 7 days; None: a job may be put off for ever
     cancellable: bool  # True
     schedulable: bool  # True
     project_scoped: bool  # False; True: every job names its project
@@ -64,17 +83,22 @@ class TaskOptions(TypedDict, total=False):
 
 
 TASK_OPTIONS: Final = TaskOptions.__annotations__.keys()
+#: The options as they are kept: time spans are timedeltas.
+_SPANS: Final = {"key_ttl": timedelta | None, "timeout": timedelta, "snooze_limit": timedelta | None}
+_READ: Any = TypedDict("_READ", {**get_type_hints(TaskOptions), **_SPANS}, total=False)  # type: ignore[misc]  # made at run time
 
 
-class Task(Generic[P, R]):
+class Task(Generic[P, R, C]):
     """A function that runs in the background.
 
-    It stays a function: calling the task calls it. `job` builds what is enqueued.
+    It stays a function: calling the task calls it. `enqueue` asks for it in the background, `job` builds what a client
+    enqueues.
     """
 
     sweeps = False  # True: what it enqueues should have been enqueued before
+    home: Registry | None = None  # where it was declared
 
-    def __init__(self, fn: Callable[..., R], *, app: str, **options: Unpack[TaskOptions]) -> None:
+    def __init__(self, fn: Callable[..., C], *, app: str, **options: Unpack[TaskOptions]) -> None:
         update_wrapper(self, fn)
         self.fn = fn
         self.app = app
@@ -84,14 +108,14 @@ class Task(Generic[P, R]):
         self.category = CATEGORIES[options.get("category", "default")]
         self.queue = options.get("queue", self.category.queue)
         self.priority = options.get("priority", DEFAULT_PRIORITY)
-        self.retry = options.get("retry", self.category.retry)
+        self.retry = self._retry(options.get("retry"))
         self.dedupe = options.get("dedupe")
         self.strand = options.get("strand")
-        self.key_ttl = options.get("key_ttl", self.category.key_ttl)
+        self.key_ttl = read_span(options.get("key_ttl", self.category.key_ttl))
         self.needs = tuple(map(Need.read, options.get("needs", ())))
-        self.timeout = options.get("timeout", TASK_TIMEOUT)
+        self.timeout = read_span(options.get("timeout")) or TASK_TIMEOUT
         self.limit = self.timeout.total_seconds()
-        self.snooze_limit = options.get("snooze_limit", SNOOZE_LIMIT)
+        self.snooze_limit = read_span(options.get("snooze_limit", SNOOZE_LIMIT))
         self.cancellable = options.get("cancellable", True)
         self.schedulable = options.get("schedulable", True)
         self.project_scoped = options.get("project_scoped", False)
@@ -129,8 +153,11 @@ class Task(Generic[P, R]):
             best_effort=self.best_effort,
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> R:
+    def __call__(self, *args: Any, **kwargs: Any) -> C:
         """Run the function here and now."""
+        if self.wants_ctx and not args and next(iter(inspect.signature(self.fn).parameters)) not in kwargs:
+            name = self.fn.__name__
+            raise TypeError(f"{name}(ctx, ...) takes the context first; {name}.enqueue(...) runs it in the background")
         return self.fn(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -140,7 +167,25 @@ class Task(Generic[P, R]):
         # A process of its own finds the task by its place in its module.
         return self.fn.__qualname__
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+    @overload
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueuing[R]: ...
+    @overload
+    def enqueue(self, *args: Any, conn: Any, **kwargs: Any) -> Enqueuing[R]: ...
+    def enqueue(self, *args: Any, conn: Any = None, **kwargs: Any) -> Any:
+        """Ask for a run of the task, by the client of the application that it belongs to; in async code, await it.
+
+        ::
+
+            send_welcome.enqueue(user_id=7)
+            send_welcome.enqueue(user_id=7, conn=conn)  # part of conn's transaction
+            await send_welcome.enqueue(user_id=7)  # where an event loop runs, or conn is async
+
+        It is `client.enqueue(send_welcome.job(user_id=7))`. In a handler, `ctx.enqueue(send_welcome.job(user_id=7))`.
+        """
+        job: Callable[..., NewJob] = self.job  # whose arguments the overloads check
+        return enqueuer(self, conn)(job(*args, **kwargs), conn)
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[R]:
         """One request to run the task, to be enqueued; the handler's context is not among its arguments.
 
         The key of a declared `dedupe` starts with the task's name, so that tasks do not share keys: with
@@ -174,7 +219,7 @@ class Task(Generic[P, R]):
             best_effort=False,
         )
 
-    def typed(self, text: str) -> NewJob:
+    def typed(self, text: str) -> NewJob[R]:
         """The job for a payload that a person typed: a worker forgives fields that it does not know, a person is told.
 
         `task.typed('{"booking_id": 7}')` is `task.job(booking_id=7)`.
@@ -182,7 +227,7 @@ class Task(Generic[P, R]):
         text = bytes(read_payload(text, self.allow_secrets)).decode()
         for name in self.codec.held(text) - set(self.codec.fields):
             raise ValidationError(f"{name}: is not a field{did_you_mean(name, self.codec.fields)}", field=name)
-        job: Callable[..., NewJob] = self.job  # whose arguments are known only when it runs
+        job: Callable[..., NewJob[R]] = self.job  # whose arguments are known only when it runs
         return job(**self.codec.decode(text))
 
     def describe(self) -> dict[str, Any]:
@@ -195,7 +240,7 @@ class Task(Generic[P, R]):
             "queue": self.queue,
             "priority": self.priority,
             "retry": self.retry.describe(),
-            "dedupe": self.dedupe and asdict(self.dedupe),
+            "dedupe": self.dedupe and dataclasses.asdict(self.dedupe),
             "strand": self.strand,
             "key_ttl": self.key_ttl,
             "needs": [str(need) for need in self.needs],
@@ -224,7 +269,8 @@ class Task(Generic[P, R]):
         for option in options.keys() - TASK_OPTIONS:
             raise UnknownOption(f"task {self.name}: unknown option {option!r}{did_you_mean(option, TASK_OPTIONS)}")
         try:
-            options = msgspec.convert(options, TaskOptions)
+            given = {name: self._read(name, value) for name, value in options.items()}
+            options = cast(TaskOptions, msgspec.convert(given, _READ))
         except msgspec.ValidationError as error:
             raise self._wrong(str(error)) from None
         category = options.get("category", "default")
@@ -241,9 +287,26 @@ class Task(Generic[P, R]):
             raise self._wrong(f"queue {DEAD_LETTER} holds dead jobs; no task runs there")
         if not 0 <= options.get("priority", DEFAULT_PRIORITY) <= LOWEST_PRIORITY:
             raise self._wrong(f"priority is not between 0 and {LOWEST_PRIORITY}")
-        if options.get("timeout", TASK_TIMEOUT) <= timedelta(0):
+        if span_of("timeout", options.get("timeout", TASK_TIMEOUT)) <= timedelta(0):
             raise self._wrong("timeout is not positive")
         return options
+
+    def _read(self, name: str, value: object) -> object:
+        """An option's value, a time span as a timedelta."""
+        if name not in _SPANS or value is None:
+            return value
+        found = read_span(value)
+        if found is None:
+            raise self._wrong(f"{name} is {NO_SPAN}")
+        return found
+
+    def _retry(self, given: Retry | int | None) -> Retry:
+        if isinstance(given, Retry):
+            return given
+        try:
+            return self.category.retry if given is None else dataclasses.replace(self.category.retry, attempts=given)
+        except DeclarationError as error:
+            raise self._wrong(f"retry: {error}") from None
 
     def _runs(self, *, cpu: bool) -> RunsIn:
         if (

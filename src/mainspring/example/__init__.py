@@ -99,7 +99,7 @@ def resize_photo(*, photo_id: int) -> str:
     return hashlib.pbkdf2_hmac("sha256", str(photo_id).encode(), b"photo", 20_000).hex()[:16]
 
 
-@tasks.task(retry=ms.fixed(seconds=1, attempts=3))
+@tasks.task(retry=ms.fixed(1, attempts=3))
 async def ask_supplier(*, article_id: int) -> None:
     """Ask a supplier that is mostly away: after three attempts the job is dead, and stays until somebody decides."""
     await asyncio.sleep(0.05)
@@ -107,7 +107,7 @@ async def ask_supplier(*, article_id: int) -> None:
         raise TimeoutError("the supplier did not answer")
 
 
-@tasks.task(category="notifications", dedupe=ms.debounce("{cart_id}", wait=timedelta(seconds=5)))
+@tasks.task(category="notifications", dedupe=ms.dedupe.debounce("{cart_id}", wait=timedelta(seconds=5)))
 async def remind_cart(*, cart_id: int) -> None:
     """Remind a customer who left a cart: each change of the cart puts the timer off again."""
     await asyncio.sleep(0.01)
@@ -156,7 +156,6 @@ def grant(conn: psycopg.Connection[Any]) -> None:
 
 
 app = ms.App(
-    None,
     tasks,
     *([till.tasks] if till else []),
     blocks=till.blocks if till else [],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from mainspring.errors import DeclarationError, ValidationError
 from mainspring.health.alert import MAX_ALERT_TEXT, SEVERITIES, Severity, check_name
 from mainspring.text.params import QueryParams, check_params
+from mainspring.text.span import Span, read_span
 from mainspring.text.texts import MAX_NAME, MAX_QUEUE, text_problem
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ def watch(
     params: QueryParams | None = None,
     severity: Severity = "warning",
     text: str = "",
-    every: timedelta = timedelta(minutes=1),
-    timeout: timedelta = timedelta(seconds=10),
+    every: Span = "1m",
+    timeout: Span = "10s",
     close: bool = True,
 ) -> Watch:
     """Declare what is wrong while a condition answers rows of (subject, text); each opens an alert, and closes it.
@@ -98,15 +99,12 @@ def watch(
         raise DeclarationError(f"watch {name}: severity: is not critical or warning")
     if not isinstance(text, str) or len(text) > MAX_ALERT_TEXT:
         raise DeclarationError(f"watch {name}: text: is not a text of at most {MAX_ALERT_TEXT} characters")
-    if (
-        not isinstance(every, timedelta)
-        or not SHORTEST_WATCH_INTERVAL <= every <= LONGEST_WATCH_INTERVAL
-        or every.microseconds
-    ):
+    pause, limit = read_span(every), read_span(timeout)
+    if pause is None or not SHORTEST_WATCH_INTERVAL <= pause <= LONGEST_WATCH_INTERVAL or pause.microseconds:
         raise DeclarationError(f"watch {name}: every: is not whole seconds, from 1 second to 1 day")
-    if not isinstance(timeout, timedelta) or not timedelta(milliseconds=1) <= timeout <= LONGEST_WATCH_TIMEOUT:
+    if limit is None or not timedelta(milliseconds=1) <= limit <= LONGEST_WATCH_TIMEOUT:
         raise DeclarationError(f"watch {name}: timeout: is not from 1 ms to 1 minute")
-    return Watch(name, condition, severity, text, every, close, params, timeout)
+    return Watch(name, condition, severity, text, pause, close, params, limit)
 
 
 def watch_dead(
@@ -115,7 +113,7 @@ def watch_dead(
     queue: str | None = None,
     subject: str = "",
     severity: Severity = "warning",
-    every: timedelta = timedelta(minutes=1),
+    every: Span = "1m",
 ) -> Watch:
     """Declare that a job of these tasks, or of a queue, that failed for good is an alert, until somebody decides on it.
 

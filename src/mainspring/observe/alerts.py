@@ -143,7 +143,7 @@ class Alerts:
     ::
 
         alerts = Alerts([page_somebody])
-        app = ms.App(dsn, tasks, observers=[alerts])
+        app = ms.App(tasks, dsn=dsn, observers=[alerts])
     """
 
     def __init__(self, observers: Sequence[Observer]) -> None:

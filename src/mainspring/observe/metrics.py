@@ -139,7 +139,7 @@ class Metrics(Collector):
     ::
 
         metrics = Metrics(tasks)
-        app = ms.App(dsn, tasks, observers=[metrics])
+        app = ms.App(tasks, dsn=dsn, observers=[metrics])
         prometheus_client.REGISTRY.register(metrics)
 
     With `gauges`, a function that reads them, it also shows the state of the database; with `measures` the

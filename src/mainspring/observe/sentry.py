@@ -16,7 +16,7 @@ class SentryObserver:
     ::
 
         sentry_sdk.init(dsn=...)
-        app = ms.App(dsn, tasks, observers=[SentryObserver()])
+        app = ms.App(tasks, dsn=dsn, observers=[SentryObserver()])
     """
 
     def __init__(self, client: sentry_sdk.Scope | None = None) -> None:

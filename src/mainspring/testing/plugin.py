@@ -111,3 +111,5 @@ def mainspring(
             monkeypatch.setattr(mainspring_app, "_dsn", database.dsn)
         with Harness(database.dsn, mainspring_app) as harness:
             yield harness
+        if isinstance(mainspring_app, App):
+            mainspring_app.close()

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
+
+from mainspring.errors import DeclarationError, ValidationError
+
+#: A time span as everybody may give it: a timedelta, seconds, or a text such as 500ms, 90s, 5m, 2h, 1d.
+Span: TypeAlias = timedelta | float | str
 
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 _WRITTEN: Final = re.compile(r"([0-9]{1,9}) ?(ms|s|min|m|h|d)")
+NO_SPAN: Final = "not a time span, such as 90s, 5m, 2h or 1d, or a number of seconds"
 _MILLIS: Final = {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -21,6 +27,45 @@ def length(text: str) -> timedelta:
     if found is None:
         raise ValueError("is not a number with a unit, such as 500ms, 1s, 5m, 2h or 1d")
     return timedelta(milliseconds=int(found[1]) * _MILLIS[found[2]])
+
+
+def read_span(given: object) -> timedelta | None:
+    """A time span that somebody gave; None: it is none.
+
+    >>> [str(read_span(given)) for given in (timedelta(minutes=5), 90, "2h", "soon", None)]
+    ['0:05:00', '0:01:30', '2:00:00', 'None', 'None']
+    """
+    if isinstance(given, timedelta):
+        return given
+    try:
+        if isinstance(given, str):
+            return length(given)
+        if isinstance(given, int | float) and not isinstance(given, bool):
+            return timedelta(seconds=given)
+    except (ValueError, OverflowError):  # another text; NaN, and what is longer than any time
+        pass
+    return None
+
+
+def span_of(field: str, given: object) -> timedelta:
+    """The time span that is given for a field.
+
+    >>> span_of("delay", "soon")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    ValidationError: delay: is not a time span, such as 90s, 5m, 2h or 1d, or a number of seconds
+    """
+    found = read_span(given)
+    if found is None:
+        raise ValidationError(f"{field}: is {NO_SPAN}", field=field)
+    return found
+
+
+def declared_span(field: str, given: object) -> timedelta:
+    """The same, in a declaration."""
+    found = read_span(given)
+    if found is None:
+        raise DeclarationError(f"{field}: is {NO_SPAN}")
+    return found
 
 
 def span(length: timedelta | float) -> str:

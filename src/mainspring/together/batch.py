@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.errors import ValidationError
-from mainspring.job import NewJob
+from mainspring.job import NewJob, no_job
 from mainspring.text.texts import MAX_NAME, did_you_mean, text_problem
 from mainspring.uuid7 import uuid7
 
@@ -58,7 +58,7 @@ def batch(
     listed = tuple(jobs)
     for job in (*listed, *([] if on_finish is None else [on_finish])):
         if not isinstance(job, NewJob):
-            raise ValidationError(f"jobs: {type(job).__name__} is no job; build one with task.job(...)", field="jobs")
+            raise no_job(job)
     new_id = uuid7()
     if on_finish is not None:  # under the batch's own key there is one that waits, and at most one that runs
         on_finish = replace(on_finish, key=f"batch:{new_id}", mode="reset_failed", by_payload=False, wait=None)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-from mainspring.breaker import declared
+from mainspring.circuit import declared
 from mainspring.config import WorkerConfig
 from mainspring.db import jobs
 from mainspring.db.cipher import Keyring

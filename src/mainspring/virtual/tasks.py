@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from mainspring.app import App
-from mainspring.breaker import Breaker
 from mainspring.category import DEAD_LETTER, QUEUES
 from mainspring.cipher import Cipher
+from mainspring.circuit import Breaker
 from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.cipher import Keyring
 from mainspring.db.limits import declare

@@ -32,7 +32,7 @@ class Run:
 
     ::
 
-        app = ms.App(dsn, tasks, routes=[Run("/api/cron/process-booking-jobs", queues=["q:bookings"])])
+        app = ms.App(tasks, dsn=dsn, routes=[Run("/api/cron/process-booking-jobs", queues=["q:bookings"])])
 
     `token` accepts the secret as `?token=` too: addresses are logged by every proxy, so the header is better.
     """

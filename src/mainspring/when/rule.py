@@ -26,6 +26,7 @@ from msgspec.structs import force_setattr
 
 from mainspring.checks import LAST_YEAR, LONGEST_DELAY, check_instant
 from mainspring.errors import ValidationError
+from mainspring.text.span import Span, span_of
 from mainspring.text.texts import MAX_NAME, did_you_mean
 from mainspring.when.expression import parse, tidy
 from mainspring.when.occurrences import Gap, Overlap, occurrences
@@ -255,7 +256,7 @@ def cron(expression: str, *, zone: str = "UTC", gap: Gap = "shift", overlap: Ove
 
 
 def every(
-    interval: timedelta | None = None,
+    interval: Span | None = None,
     *,
     days: float = 0,
     hours: float = 0,
@@ -268,8 +269,8 @@ def every(
 
     Without an anchor they are counted from the Unix epoch. The zone is only for showing ticks.
 
-    >>> every(hours=1, minutes=30).describe()
-    'every 1 hour 30 minutes'
+    >>> every("15m").describe(), every(hours=1, minutes=30).describe()
+    ('every 15 minutes', 'every 1 hour 30 minutes')
     """
     try:
         spoken = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
@@ -277,7 +278,8 @@ def every(
         _refuse("interval", "is not a time span from 1 second to 10 years")
     if interval is not None and spoken:
         _refuse("interval", "is given twice: as a time span and in units")
-    return Rule(kind="every", interval=spoken if interval is None else interval, anchor=anchor, zone=zone)
+    length = spoken if interval is None else span_of("interval", interval)
+    return Rule(kind="every", interval=length, anchor=anchor, zone=zone)
 
 
 def daily(time: str, *, zone: str = "UTC", gap: Gap = "shift", overlap: Overlap = "first") -> Rule:

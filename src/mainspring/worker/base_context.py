@@ -103,8 +103,8 @@ class BaseContext:
 
     def _sorted(self, wanted: Sequence[NewJob | Together]) -> tuple[list[NewJob], list[EnqueueGroup]]:
         """What is enqueued one by one, and what in one piece; completed and checked."""
-        single = self.completed(tuple(job for job in wanted if isinstance(job, NewJob)))
-        groups = [self._planned(what) for what in wanted if not isinstance(what, NewJob)]
+        single = self.completed(tuple(job for job in wanted if not isinstance(job, Together)))
+        groups = [self._planned(what) for what in wanted if isinstance(what, Together)]
         if is_inside_transaction():
             if groups:  # it could not be told from the one that an earlier attempt began
                 raise MainspringError(

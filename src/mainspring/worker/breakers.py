@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 import psycopg
 
-from mainspring.breaker import Breaker, Need, counts, fit
+from mainspring.circuit import Breaker, Need, counts, fit
 from mainspring.db import breakers
 from mainspring.db.breakers import BreakerView, Change, Serves
 from mainspring.db.wire.run import async_psycopg_door, run_async

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from mainspring.breaker import Breaker, Window, gate
+from mainspring.circuit import Breaker, Window, gate
 from mainspring.db.breakers import BreakerView, CallTally
 from mainspring.job import SYSTEM
 from mainspring.outcome import BreakerOpen

@@ -14,8 +14,8 @@ from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
 from mainspring import __version__
-from mainspring.breaker import Breaker
 from mainspring.cipher import Cipher
+from mainspring.circuit import Breaker
 from mainspring.config import WorkerConfig
 from mainspring.db.cipher import Keyring
 from mainspring.db.wire.connect import pool

@@ -15,9 +15,9 @@ from typing import Any
 
 import psycopg
 
-from mainspring.breaker import Breaker, declared
 from mainspring.category import DEAD_LETTER, QUEUES
 from mainspring.cipher import Cipher
+from mainspring.circuit import Breaker, declared
 from mainspring.config import DEFAULT_SCHEMA, WorkerConfig, at_speed
 from mainspring.db.limits import declare
 from mainspring.db.schema.status import check, status

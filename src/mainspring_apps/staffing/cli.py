@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 
 import mainspring as ms
 from mainspring.contrib.money import Money
+from mainspring.errors import ConfigurationError
 from mainspring_apps.staffing import show
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.market import Market
@@ -90,7 +91,7 @@ def _connected(dsn: str | None) -> Iterator[tuple[Desk, Conn]]:
     except psycopg.OperationalError as error:
         raise ms.DatabaseUnavailable(str(error).strip().partition("\n")[0]) from None
     except psycopg.errors.UndefinedTable:
-        raise ms.ConfigurationError(
+        raise ConfigurationError(
             "the marketplace has no tables here: mainspring schema migrate --app staffing"
         ) from None
     finally:

@@ -61,8 +61,8 @@ class Market(ms.App):
         stripe.on(*movements.REFUND_EVENTS)(movements.refund_changed)
         self.desk = desk = Desk(self, stripe, notify, settings or Settings())
         super().__init__(
-            dsn,
             *(declared.bound(desk) for declared in (tasks, *extra)),
+            dsn=dsn,
             blocks=[stripe, notify],
             limits=LIMITS,
             migrations=[MIGRATIONS],

@@ -16,6 +16,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 import mainspring as ms
+from mainspring.health.watch import Watch
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.registry import HARD_CUTOFF
 from mainspring_apps.staffing.rules import watching as rules
@@ -69,7 +70,7 @@ async def unsteady_jobs(conn: AsyncConn) -> Wrong:
 def asked(
     name: str, statement: str, *, severity: Literal["critical", "warning"] = "warning", every: timedelta = SOON,
     **params: Any,
-) -> ms.Watch:  # fmt: skip
+) -> Watch:  # fmt: skip
     """A watch whose statement answers (subject, text) with these parameters."""
     return ms.watch(name, sql[statement], params=params, severity=severity, every=every)
 
@@ -190,6 +191,6 @@ MEASURES: Final = (
 )
 
 
-def watches(desk: Desk) -> Sequence[ms.Watch]:
+def watches(desk: Desk) -> Sequence[Watch]:
     """What is watched in a marketplace."""
     return (*WATCHES, ms.watch("jobs_late", partial(late_queues, desk), every=SOON))

@@ -27,6 +27,7 @@ from tests.apps.staffing.troubles import Troubles
 from tests.apps.staffing.walkers import Act, People
 
 import mainspring as ms
+from mainspring.errors import TransitionRefused
 from mainspring.sandbox import Courier, Sandbox
 from mainspring.sandbox.ledger import real_time
 from mainspring.testing import Crash, Drained, Harness
@@ -178,7 +179,7 @@ class Walk:
             dead = self.town.mainspring.client.dead
             try:
                 dead.replay(id_, reason="providers are back")
-            except ms.TransitionRefused:  # a sweep asked again, and that is dead as well: one of them is enough
+            except TransitionRefused:  # a sweep asked again, and that is dead as well: one of them is enough
                 dead.discard(id_, reason="another job of its key goes on")
         self._work(HOUR)
 

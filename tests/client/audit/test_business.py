@@ -33,7 +33,7 @@ def freeze_in_thread(ctx: ms.SyncContext, *, tenant: int) -> None:
     ctx.audit("subscription.frozen", tenant=tenant)
 
 
-@tasks.task(retry=ms.fixed(seconds=1, attempts=1))
+@tasks.task(retry=ms.fixed(1, attempts=1))
 async def fail_after(ctx: ms.Context) -> None:
     ctx.audit("subscription.frozen")
     raise RuntimeError("no")

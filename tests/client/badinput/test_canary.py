@@ -27,7 +27,7 @@ tasks = ms.Registry("canary")
 Statements = Callable[[], list[str]]
 
 
-@tasks.task(retry=ms.fixed(seconds=60, attempts=1))
+@tasks.task(retry=ms.fixed(60, attempts=1))
 async def sing(ctx: ms.Context, *, song: str) -> None:
     ctx.audit("song.sung", song=song)
     if song.startswith("stop"):

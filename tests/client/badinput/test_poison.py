@@ -20,11 +20,11 @@ from mainspring.worker import Worker
 tasks = ms.Registry("poison")
 
 
-@tasks.task(retry=ms.fixed(seconds=60, attempts=2))
+@tasks.task(retry=ms.fixed(60, attempts=2))
 async def add(*, a: int, b: float = 0.0, note: str = "") -> None: ...
 
 
-@tasks.task(retry=ms.fixed(seconds=60, attempts=2))
+@tasks.task(retry=ms.fixed(60, attempts=2))
 def add_in_thread(*, a: int) -> None: ...
 
 

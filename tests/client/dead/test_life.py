@@ -92,7 +92,7 @@ def test_clean_up_leaves_open_dead_letters_and_takes_those_that_were_decided(eng
 async def test_a_dead_job_s_retries_start_anew_after_a_replay(stage: Stage, tasks: Registry) -> None:
     calls = []
 
-    @tasks.task(retry=ms.fixed(seconds=60, attempts=2))
+    @tasks.task(retry=ms.fixed(60, attempts=2))
     async def flaky() -> None:
         calls.append(1)
         if len(calls) < 4:

@@ -13,9 +13,10 @@ from tests.db.conftest import NOON
 from tests.db.engine import ERROR, Engine
 from tests.db.test_statements import scans
 
-from mainspring import Client, Plan, ValidationError
+from mainspring import Client, ValidationError
 from mainspring.codes import CODES, register
 from mainspring.db.dead import DeadLetter
+from mainspring.plans import Plan
 
 pytestmark = pytest.mark.anyio
 STACK = '  File "/srv/{release}/shop/orders.py", line {line}, in {function}\n    raise ValueError\n'

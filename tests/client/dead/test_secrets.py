@@ -17,7 +17,7 @@ __all__ = ["cli"]
 
 OLD, NEW, INSIDE = "x7Qz9Lm2Vb4Tn6Ws", "k3Jd8Rf5Hc1Yp0Ga", "b2Nv6Mx4Zs9Kt7Le"
 tasks = ms.Registry("vault")
-app = ms.App(None, tasks)
+app = ms.App(tasks)
 
 
 @tasks.task(name="open_vault", allow_secrets=("password", "notes"))

@@ -12,6 +12,7 @@ import pytest
 from tests.logged import lines, logged
 
 import mainspring as ms
+from mainspring.errors import DeclarationError
 from mainspring.events import SweepFound
 from mainspring.observe import Log, Metrics
 from mainspring.testing import Harness
@@ -32,7 +33,7 @@ def mainspring_app(tasks: ms.Registry) -> ms.Registry:
 
 @pytest.fixture
 def approve(tasks: ms.Registry, mainspring: Harness) -> ms.Task[..., Any]:
-    @tasks.task(retry=ms.fixed(seconds=60, attempts=1))
+    @tasks.task(retry=ms.fixed(60, attempts=1))
     async def approve(ctx: ms.Context, *, sheet_id: int, note: str = "swept") -> None:
         """Approve a sheet."""
         async with ctx.complete() as conn:
@@ -236,7 +237,7 @@ def test_a_page_is_tried_again_and_stopped_as_the_sweep_says(
 
     task = tasks.sweep(
         "impatient", every=timedelta(hours=1), query=QUERY, job=lambda row: approve.job(sheet_id=row.id),
-        retry=ms.fixed(seconds=7, attempts=2), timeout=timedelta(seconds=3), params=params,
+        retry=ms.fixed(7, attempts=2), timeout=timedelta(seconds=3), params=params,
     )  # fmt: skip
 
     first = mainspring.run_one(task.job().for_org("SYSTEM"), raise_errors=False)
@@ -275,7 +276,7 @@ def test_it_runs_by_its_schedule(
     mainspring: Harness, tasks: ms.Registry, sweep: Any, late: Callable[..., None]
 ) -> None:
     late(1)
-    app = ms.App(mainspring.dsn, tasks, maintenance=False)
+    app = ms.App(tasks, dsn=mainspring.dsn, maintenance=False)
     assert app.run_due().processed == 0  # its schedule is written, and counts from here
     assert app.run_due(now=NOON + timedelta(minutes=4)).processed == 0
     assert app.run_due(now=NOON + timedelta(minutes=5)).succeeded == 2  # the sweep, and what it found
@@ -295,7 +296,7 @@ def test_it_runs_by_its_schedule(
 )  # fmt: skip
 def test_a_wrong_declaration_is_refused_at_once(tasks: ms.Registry, wrong: dict[str, Any], field: str) -> None:
     right: dict[str, Any] = {"every": timedelta(hours=1), "query": QUERY, "job": lambda row: row}
-    with pytest.raises(ms.DeclarationError, match=rf"^sweep s: {field}: "):
+    with pytest.raises(DeclarationError, match=rf"^sweep s: {field}: "):
         tasks.sweep("s", **(right | wrong))
     assert "s" not in tasks
 

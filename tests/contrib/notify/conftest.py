@@ -89,7 +89,7 @@ def tasks() -> ms.Registry:
 
 @pytest.fixture
 def mainspring_app(tasks: ms.Registry, notify: Notify) -> ms.App:
-    return ms.App(None, tasks, blocks=[notify], maintenance=False)
+    return ms.App(tasks, blocks=[notify], maintenance=False)
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def test_a_retry_of_the_asking_job_an_hour_later_makes_no_double(
 ) -> None:
     attempts: list[int] = []
 
-    @tasks.task(retry=ms.fixed(seconds=3600, attempts=3))
+    @tasks.task(retry=ms.fixed(3600, attempts=3))
     async def tell(ctx: ms.Context) -> None:
         attempts.append(ctx.attempt)
         async with ctx.transaction() as conn:  # committed before the job fails: the worst case
@@ -179,7 +179,7 @@ def test_asked_for_by_64_at_once_it_is_one_row_and_one_job(mainspring: Harness, 
 def test_one_message_for_one_assignment(mainspring: Harness, tasks: ms.Registry, mail: Recording) -> None:
     template = Template("notification.assignment", "New assignment", "You were assigned to {{ event }}.")
     notify = Notify(senders=[mail], templates=[template])
-    with Harness(mainspring.dsn, ms.App(None, blocks=[notify], maintenance=False)) as harness:
+    with Harness(mainspring.dsn, ms.App(blocks=[notify], maintenance=False)) as harness:
         for _ in range(2):
             notify.send("ana", template.name, {"event": "the fair", "assignment": 7}, by=harness.client)
         harness.drain()

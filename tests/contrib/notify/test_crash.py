@@ -68,7 +68,7 @@ def test_a_crash_anywhere_means_at_most_one_more_message_and_never_none(
     crashing = Crashing(mail, point, monkeypatch)
     template = Template("t", "T", "Message {{ n }}", html="<p>{{ n }}</p>", fill=crashing.fill)
     notify = Notify(senders=[mail], templates=[template])
-    with Harness(mainspring.dsn, ms.App(None, blocks=[notify], maintenance=False)) as harness:
+    with Harness(mainspring.dsn, ms.App(blocks=[notify], maintenance=False)) as harness:
         (asked,) = notify.send("ana", "t", by=harness.client)
         harness.advance(minutes=10, raise_errors=False)
 
@@ -179,7 +179,7 @@ class Town:
 
 @pytest.fixture
 def town(database: Database, notify: Notify) -> Iterator[Town]:
-    app = ms.App(database.dsn, blocks=[notify], maintenance=False)
+    app = ms.App(dsn=database.dsn, blocks=[notify], maintenance=False)
     with app.client() as client, database.connect() as conn:
         Clock(conn).set(MIDNIGHT + timedelta(hours=12))
         notify.save_recipient("ana", email="ana@example.com", phone="+351900000007", by=client)
@@ -227,7 +227,7 @@ async def test_a_worker_that_lost_the_lease_before_its_reservation_sends_nothing
         return {}
 
     notify = Notify(senders=[mail], templates=[Template("t", "T", "x", fill=slow)])
-    app = ms.App(town.app.dsn, blocks=[notify], maintenance=False)
+    app = ms.App(dsn=town.app.dsn, blocks=[notify], maintenance=False)
     with app.client() as client:
         notify.send("ana", "t", by=client)
         await town.work(app)
@@ -238,7 +238,7 @@ async def test_a_worker_that_lost_the_lease_before_its_reservation_sends_nothing
 
 def test_the_spam_limit_holds_for_workers_that_reserve_at_once(database: Database, mail: Recording) -> None:
     notify = Notify(senders=[mail], templates=TEMPLATES)
-    app = ms.App(database.dsn, blocks=[notify], maintenance=False)
+    app = ms.App(dsn=database.dsn, blocks=[notify], maintenance=False)
     with app.client() as client:
         notify.save_recipient("ana", email="ana@example.com", by=client)
         asked = [notify.send("ana", "greeting", {"name": n}, by=client)[0] for n in range(32)]
@@ -281,7 +281,7 @@ def test_what_is_not_wanted_any_more_but_is_out_is_logged_as_sent(
     notify = Notify(senders=[mail], templates=[Template("t", "T", "x", still=still)])
     mail.finds = True
     (mail.lost if reached else mail.fails).append(Failure("the line broke", code="HttpException", counts=False))
-    with Harness(mainspring.dsn, ms.App(None, blocks=[notify], maintenance=False)) as harness:
+    with Harness(mainspring.dsn, ms.App(blocks=[notify], maintenance=False)) as harness:
         notify.send("ana", "t", by=harness.client)
         harness.drain(raise_errors=False)
         if objection == "opted_out":

@@ -89,7 +89,7 @@ def test_retries_grow_with_jitter_and_end_in_the_dead_letter(
     retry = ms.exponential(base=30, factor=2, cap=3600, jitter="spread", attempts=6)  # staffing's: 5 retries
     notify = Notify(senders=[mail], templates=TEMPLATES, retry=retry)
     mail.fails = [down() for _ in range(6)]
-    with Harness(mainspring.dsn, ms.App(None, blocks=[notify], maintenance=False)) as harness:
+    with Harness(mainspring.dsn, ms.App(blocks=[notify], maintenance=False)) as harness:
         (asked,) = notify.send("ana", "greeting", {"name": "Ana"}, by=harness.client)
         runs = [run for run in harness.advance(hours=3, raise_errors=False) if run.task == "notify.deliver"]
 
@@ -147,7 +147,7 @@ def test_a_provider_that_hangs_is_given_up_and_tried_again(mainspring: Harness, 
     assert Notify()._setup.timeout == 10.0
     notify = Notify(senders=[mail], templates=TEMPLATES, timeout=0.05)
     mail.hangs = True
-    with Harness(mainspring.dsn, ms.App(None, blocks=[notify], maintenance=False)) as harness:
+    with Harness(mainspring.dsn, ms.App(blocks=[notify], maintenance=False)) as harness:
         (asked,) = notify.send("ana", "greeting", {"name": "Ana"}, by=harness.client)
         harness.drain(raise_errors=False)
         assert harness.client.get(asked.job_id).state == "retrying"
@@ -216,7 +216,7 @@ def test_what_is_above_the_spam_limit_waits_and_nothing_is_lost(
     )
     notify = Notify(senders=[sms, mail], templates=[template], spam=Spam(3))
     mainspring.clock.set(NOON)
-    with Harness(mainspring.dsn, ms.App(None, blocks=[notify], maintenance=False)) as harness:
+    with Harness(mainspring.dsn, ms.App(blocks=[notify], maintenance=False)) as harness:
         for n in range(7):
             notify.send("ana", "news", {"n": n}, by=harness.client)
         harness.drain()
@@ -252,7 +252,7 @@ def test_what_has_no_reason_any_more_is_skipped(mainspring: Harness, mail: Recor
     template = Template("notification.assignment", "Assigned", "To {{ event }}", still=assigned)
     notify = Notify(senders=[mail], templates=[template])
     mainspring.conn.execute("create table assignment as select 7 as id")
-    with Harness(mainspring.dsn, ms.App(None, blocks=[notify], maintenance=False)) as harness:
+    with Harness(mainspring.dsn, ms.App(blocks=[notify], maintenance=False)) as harness:
         data = {"event": "the fair", "assignment": 7}
         notify.send("ana", template.name, data, by=harness.client)
         harness.drain()
@@ -289,7 +289,7 @@ def test_a_dry_run_records_and_sends_nothing(
         monkeypatch.setenv(name, value)
     notify = Notify(senders=[mail, sms], templates=TEMPLATES)
     mainspring.clock.set(NOON)
-    with Harness(mainspring.dsn, ms.App(None, blocks=[notify], maintenance=False)) as harness:
+    with Harness(mainspring.dsn, ms.App(blocks=[notify], maintenance=False)) as harness:
         notify.send("ana", "both", {"name": "Ana"}, by=harness.client)
         harness.drain()
 
@@ -317,7 +317,7 @@ def test_what_exists_only_at_sending_is_filled_in_then(mainspring: Harness, mail
 
     template = Template("invoice", "Invoice", "Invoice {{ number }}: {{ link }}", fill=link)
     notify = Notify(senders=[mail], templates=[template])
-    with Harness(mainspring.dsn, ms.App(None, blocks=[notify], maintenance=False)) as harness:
+    with Harness(mainspring.dsn, ms.App(blocks=[notify], maintenance=False)) as harness:
         notify.send("ana", "invoice", {"number": 7}, by=harness.client)
         assert asked == []
         harness.drain()
@@ -332,7 +332,7 @@ def test_recipients_may_live_in_the_applications_own_tables(mainspring: Harness,
 
     mainspring.conn.execute("create table customer as select 'c7' as id, 'carl@example.com' as email")
     notify = Notify(senders=[mail], templates=TEMPLATES, recipients=customers)
-    with Harness(mainspring.dsn, ms.App(None, blocks=[notify], maintenance=False)) as harness:
+    with Harness(mainspring.dsn, ms.App(blocks=[notify], maintenance=False)) as harness:
         notify.send(["c7", "c8"], "greeting", {"name": "Carl"}, by=harness.client)
         harness.drain()
 
@@ -409,7 +409,7 @@ def test_a_cancelled_job_is_a_failed_notification(mainspring: Harness, notify: N
 
 def test_a_worker_without_the_template_tries_later(mainspring: Harness, notify: Notify, mail: Recording) -> None:
     (asked,) = notify.send("ana", "greeting", {"name": "Ana"}, by=mainspring.client)
-    with Harness(mainspring.dsn, ms.App(None, blocks=[Notify(senders=[mail])], maintenance=False)) as older:
+    with Harness(mainspring.dsn, ms.App(blocks=[Notify(senders=[mail])], maintenance=False)) as older:
         older.drain(raise_errors=False)
     assert mainspring.client.get(asked.job_id).state == "retrying"
     assert state(mainspring)[0][0] == "pending"

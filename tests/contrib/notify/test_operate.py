@@ -117,7 +117,7 @@ def test_why_a_mail_did_not_arrive_is_shown_dry_run_and_provider_trouble_alike(
 ) -> None:
     monkeypatch.setenv("SEND_EMAILS", "false")
     dry = Notify(senders=[mail], templates=TEMPLATES)
-    with Harness(mainspring.dsn, ms.App(None, blocks=[dry], maintenance=False)) as harness:
+    with Harness(mainspring.dsn, ms.App(blocks=[dry], maintenance=False)) as harness:
         dry.send("ana", "greeting", {"name": "dry"}, by=harness.client)
         harness.drain()
     mail.fails = [ms.Permanent("the key is wrong", code="SENDER_MISCONFIGURED")]
@@ -189,7 +189,7 @@ def test_old_ones_go_and_those_under_way_stay(
     notify.send("ana", "everywhere", by=mainspring.client)
     mainspring.drain()
     notify.send("ana", "greeting", {"name": "later"}, by=mainspring.client, at=NOON + timedelta(days=999))
-    app = ms.App(None, tasks, maintenance=Retention(notifications=timedelta(days=30)))
+    app = ms.App(tasks, maintenance=Retention(notifications=timedelta(days=30)))
     prune = app.registry.get("mainspring.prune_notifications")
     with Harness(mainspring.dsn, app) as harness:
         assert harness.run_one(prune.job().for_org("SYSTEM")).result == {"removed": 0}
@@ -208,7 +208,7 @@ def test_on_a_secured_schema_it_works_by_role_and_stays_in_its_organisation(secu
         notify.send("ana", "everywhere", by=client, channels=["in_app"])
         assert notify.send("ana", "greeting", {"name": "Ana"}, by=client, best_effort=True)[0].answer == "existing"
 
-    worker = ms.App(secured.dsn("worker"), blocks=[notify], maintenance=False)
+    worker = ms.App(dsn=secured.dsn("worker"), blocks=[notify], maintenance=False)
     summary = worker.run_due(limit=10)
     assert len(mail.taken) == 1, summary
 
@@ -238,7 +238,7 @@ def test_an_open_dead_letter_keeps_its_notification_so_that_its_replay_can_send_
     mail.fails = [ms.Permanent("a wrong setting")]
     (asked,) = notify.send("ana", "greeting", {"name": "Ana"}, by=mainspring.client)
     mainspring.drain(raise_errors=False)
-    app = ms.App(None, maintenance=Retention(notifications=timedelta(days=30)))
+    app = ms.App(maintenance=Retention(notifications=timedelta(days=30)))
     prune = app.registry.get("mainspring.prune_notifications")
     with Harness(mainspring.dsn, app) as harness:
         harness.clock.advance(days=31)

@@ -171,7 +171,7 @@ def test_without_a_supervisor_the_borrowing_admin_receives(
 def test_one_delivery_for_kind_entity_recipient_channel_and_occurrence(
     mainspring: Harness, notify: Notify, tasks: ms.Registry, sms: Recording
 ) -> None:
-    @tasks.task(retry=ms.fixed(seconds=1200, attempts=2))
+    @tasks.task(retry=ms.fixed(1200, attempts=2))
     def remind(ctx: ms.SyncContext, *, shift_id: int) -> None:
         with ctx.transaction() as conn:
             notify.send("ana", "clock_out_reminder_a", {"shift": shift_id}, by=ctx, conn=conn, channels=SMS)

@@ -67,6 +67,6 @@ def app(database: Database, tasks: ms.Registry) -> Iterator[Apps]:
         def make(block: RabbitMQ, **settings: Any) -> ms.App:
             end.callback(block.close)
             config = ms.WorkerConfig(**(SETTINGS | settings))
-            return ms.App(database.dsn, tasks, blocks=[block], config=config)
+            return ms.App(tasks, dsn=database.dsn, blocks=[block], config=config)
 
         yield make

@@ -35,7 +35,7 @@ tasks = ms.Registry("script")
 @tasks.task
 async def work() -> None: ...
 
-app = ms.App(sys.argv[1], tasks, blocks=[RabbitMQ(sys.argv[2], exchange=sys.argv[3], enabled=True)])
+app = ms.App(tasks, dsn=sys.argv[1], blocks=[RabbitMQ(sys.argv[2], exchange=sys.argv[3], enabled=True)])
 with app.client() as client:
     print(client.enqueue(work.job()).id)
 """
@@ -49,7 +49,7 @@ publisher._leave()
 print(time.monotonic() - begun)
 """
 
-Work: TypeAlias = "ms.Task[[], Coroutine[Any, Any, None]]"
+Work: TypeAlias = "ms.Task[[], None, Coroutine[Any, Any, None]]"
 
 
 def enqueued(*ids: UUID) -> list[Event]:
@@ -73,13 +73,13 @@ async def test_an_enqueue_publishes_the_job_s_id_and_nothing_more(
     async with broker.ear() as ear:
         if colour == "sync":
             with made.client() as client:
-                job = await asyncio.to_thread(client.enqueue, work.job())
+                job = (await asyncio.to_thread(client.enqueue, work.job())).id
         else:
             async with made.async_client() as aclient:
-                job = await aclient.enqueue(work.job())
+                job = (await aclient.enqueue(work.job())).id
         message = await ear.message()
 
-    assert message.body == b'{"job_id":"%s"}' % str(job.id).encode()
+    assert message.body == b'{"job_id":"%s"}' % str(job).encode()
     assert message.routing_key == "jobs.trigger"
     assert not message.headers
 

@@ -153,7 +153,7 @@ def _faults() -> Iterable[Fault]:
 async def _send(
     dsn: str, notify: Notify, clock: Time, conn: psycopg.Connection[Any], count: int, concurrency: int
 ) -> None:
-    app = ms.App(dsn, ms.Registry("flood"), blocks=[notify], maintenance=False)
+    app = ms.App(ms.Registry("flood"), dsn=dsn, blocks=[notify], maintenance=False)
     async with app.async_client() as client:
         for channel, many in zip(CHANNELS, _thirds(count), strict=True):
             for first in range(0, many, BATCH):

@@ -13,7 +13,7 @@ from mainspring.contrib.notify.sender import Sender
 from mainspring.sandbox import Sandbox
 from mainspring.testing import Harness
 
-RETRY = ms.fixed(seconds=60, attempts=3)
+RETRY = ms.fixed(60, attempts=3)
 NOTE = Template("ready", "Ready", "Your machine is ready.", channels=("email",), class_="critical")
 
 
@@ -31,7 +31,7 @@ def notify(sandbox: Sandbox, mail: Sender) -> Notify:
 
 @pytest.fixture
 def mainspring_app(notify: Notify) -> ms.App:
-    return ms.App(None, ms.Registry("test"), blocks=[notify], maintenance=False)
+    return ms.App(ms.Registry("test"), blocks=[notify], maintenance=False)
 
 
 @pytest.fixture

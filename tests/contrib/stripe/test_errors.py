@@ -12,7 +12,7 @@ import stripe._error as sdk_errors
 import stripe.oauth_error as sdk_oauth_errors
 
 from mainspring import Failure, Permanent, RetryAfter
-from mainspring.breaker import counts
+from mainspring.circuit import counts
 from mainspring.codes import CODES
 from mainspring.contrib.stripe import ActionRequired, Declined, OutcomeUnknown, Refused
 from mainspring.contrib.stripe.errors import failure

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import stripe as sdk
 
-from mainspring import DeclarationError, Registry
+from mainspring import Registry
 from mainspring.contrib.stripe import Stripe, sign
 from mainspring.contrib.stripe.inbound import LARGEST_STRIPE_BODY, StripeInbound
 from mainspring.contrib.stripe.signature import check
 from mainspring.declare.block import SignatureRefused
+from mainspring.errors import DeclarationError
 
 NOW = datetime(2026, 6, 3, 14, tzinfo=UTC)
 OLD, NEW = "whsec_old_0123456789", "whsec_new_0123456789"

@@ -13,7 +13,7 @@ from stripe._api_version import _ApiVersion
 from tests.contrib.stripe.till import KEY, SECRET, START, Till
 
 import mainspring as ms
-from mainspring import ConfigurationError, ValidationError
+from mainspring import ValidationError
 from mainspring.contrib.stripe import (
     API_VERSION,
     ActionRequired,
@@ -25,6 +25,7 @@ from mainspring.contrib.stripe import (
     verbs,
 )
 from mainspring.contrib.stripe.verbs import StripeRequest
+from mainspring.errors import ConfigurationError
 from mainspring.sandbox.faults import Fault
 
 pytestmark = pytest.mark.anyio

@@ -15,6 +15,7 @@ from mainspring.config import WorkerConfig
 from mainspring.contrib.stripe import Money, Stripe
 from mainspring.contrib.stripe.verbs import Calls, StripeRequest
 from mainspring.job import NewJob
+from mainspring.retry import Retry
 from mainspring.sandbox import Sandbox
 from mainspring.sandbox.ledger import LedgerEntry
 
@@ -22,7 +23,7 @@ START = datetime(2026, 6, 3, 14, tzinfo=UTC)
 KEY = "sk_test_canary_0123456789"
 SECRET = "whsec_canary_0123456789"
 #: Tried again every time, at most a day later.
-PATIENT = ms.Retry(attempts=10, base=timedelta(seconds=1), cap=timedelta(seconds=1))
+PATIENT = Retry(attempts=10, base=timedelta(seconds=1), cap=timedelta(seconds=1))
 
 
 class Till:
@@ -73,7 +74,7 @@ class Till:
         await self.stripe.aclose()
 
     def app(self, **options: Any) -> ms.App:
-        return ms.App(self.stage.dsn, self.tasks, blocks=[self.stripe], maintenance=False, **options)
+        return ms.App(self.tasks, dsn=self.stage.dsn, blocks=[self.stripe], maintenance=False, **options)
 
     async def drain(self, app: ms.App | None = None) -> None:
         """Run everything that is due."""

@@ -98,7 +98,7 @@ class World:
         defaults: dict[str, Any] = {"policy": Policy.local(), "retry": FIVE}
         self.hooks = Webhooks("X-BPC", **defaults | options)
         observers = (self.told.extend, *observers)
-        self.app = App(stage.dsn, blocks=[self.hooks], maintenance=False, cipher=cipher, observers=observers)
+        self.app = App(dsn=stage.dsn, blocks=[self.hooks], maintenance=False, cipher=cipher, observers=observers)
         self.client = self.app.async_client()
         self.endpoints = self.hooks.endpoints(self.client)
         self.deliveries = self.hooks.deliveries(self.client)

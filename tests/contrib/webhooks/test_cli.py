@@ -20,8 +20,8 @@ from mainspring.contrib.webhooks import Policy, Webhooks
 
 APP = "tests.contrib.webhooks.test_cli:app"
 hooks = Webhooks(policy=Policy.local())
-app = App(None, blocks=[hooks], maintenance=False)
-bare = App(None, maintenance=False)
+app = App(blocks=[hooks], maintenance=False)
+bare = App(maintenance=False)
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from tests.databases import Database
 from tests.secured import Secured
 from tests.worker.stage import SETTINGS
 
-from mainspring import App, Cipher, UnknownName, ValidationError, WorkerConfig
+from mainspring import App, Cipher, ValidationError, WorkerConfig
 from mainspring.contrib.webhooks import Policy, TargetRefused, Webhooks, verify
 from mainspring.contrib.webhooks.endpoint import check_prefix
-from mainspring.errors import ConfigurationError, NotPermitted
+from mainspring.errors import ConfigurationError, NotPermitted, UnknownName
 from mainspring.uuid7 import uuid7
 
 pytestmark = pytest.mark.anyio
@@ -256,7 +256,7 @@ async def test_a_secret_that_was_moved_to_another_endpoint_cannot_be_read(make: 
 async def test_roles_do_what_is_theirs_on_a_secured_schema(secured: Secured, inbox: Inbox) -> None:
     def app(role: str) -> tuple[App, Webhooks]:
         hooks = Webhooks(policy=Policy.local())
-        return App(secured.dsn(role), blocks=[hooks], maintenance=False, secured=True), hooks
+        return App(dsn=secured.dsn(role), blocks=[hooks], maintenance=False, secured=True), hooks
 
     (tenants, hooks), (workers, _), (operators, theirs) = app("api"), app("worker"), app("operator")
     inbox.plan = [410]
@@ -295,7 +295,7 @@ async def test_roles_do_what_is_theirs_on_a_secured_schema(secured: Secured, inb
 
 def test_an_unknown_endpoint_is_named(database: Database) -> None:
     hooks = Webhooks(policy=Policy.local())
-    with App(database.dsn, blocks=[hooks], maintenance=False).client() as client:
+    with App(dsn=database.dsn, blocks=[hooks], maintenance=False).client() as client:
         with pytest.raises(UnknownName, match="endpoint: there is no endpoint"):
             hooks.endpoints(client).rotate(uuid7())
         with pytest.raises(UnknownName, match="delivery: there is no delivery"):

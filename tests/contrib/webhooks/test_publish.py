@@ -17,6 +17,7 @@ import mainspring as ms
 from mainspring import App, Context, Registry, SyncContext, ValidationError, WorkerConfig
 from mainspring.contrib.webhooks import Policy, Webhooks
 from mainspring.contrib.webhooks.event import event
+from mainspring.errors import ConfigurationError, UnknownName
 from mainspring.events import Event, JobEnqueued
 from mainspring.uuid7 import uuid7
 
@@ -45,7 +46,7 @@ async def test_organisations_get_their_own_events_only(world: World) -> None:
     await world.drain()
 
     assert [request.path for request in world.inbox.requests] == ["/hooks/ours"]
-    with pytest.raises(ms.UnknownName, match=f"delivery: there is no delivery {delivery}"):
+    with pytest.raises(UnknownName, match=f"delivery: there is no delivery {delivery}"):
         await world.deliveries.get(delivery, org="globex")
 
 
@@ -75,7 +76,7 @@ async def test_sync_code_publishes_in_its_own_transaction_as_well(world: World) 
 
 
 async def test_who_can_not_publish_is_refused_at_once(world: World) -> None:
-    with pytest.raises(ms.ConfigurationError, match="by: is neither a client nor the context of a handler"):
+    with pytest.raises(ConfigurationError, match="by: is neither a client nor the context of a handler"):
         world.hooks.publish("a.b", {}, ("A", 1), by=world.app)  # type: ignore[call-overload]  # an App is neither
 
 
@@ -99,7 +100,7 @@ async def test_a_handler_that_fails_and_publishes_again_tells_the_same_event(
     tasks, hooks = Registry("own"), Webhooks(policy=Policy.local())
     made: list[int] = []
 
-    @tasks.task(retry=ms.fixed(seconds=0, attempts=3))
+    @tasks.task(retry=ms.fixed(0, attempts=3))
     async def sign(ctx: Context, *, version: int) -> None:
         made.append(len(await hooks.publish("PASSPORT_SIGNED", {"n": 1}, ("PassportVersion", version), by=ctx)))
         made.append(len(await hooks.publish("PASSPORT_SIGNED", {"n": 2}, ("PassportVersion", version), by=ctx)))
@@ -108,7 +109,7 @@ async def test_a_handler_that_fails_and_publishes_again_tells_the_same_event(
         async with ctx.complete() as conn:
             made.append(len(await hooks.publish("DONE", {}, ("PassportVersion", version), by=ctx, conn=conn)))
 
-    @tasks.task(retry=ms.fixed(seconds=0, attempts=3))
+    @tasks.task(retry=ms.fixed(0, attempts=3))
     def sign_in_thread(ctx: SyncContext, *, version: int) -> None:
         made.append(len(hooks.publish("PASSPORT_SIGNED", {"n": 1}, ("PassportVersion", version), by=ctx)))
         made.append(len(hooks.publish("PASSPORT_SIGNED", {"n": 2}, ("PassportVersion", version), by=ctx)))
@@ -117,7 +118,7 @@ async def test_a_handler_that_fails_and_publishes_again_tells_the_same_event(
         with ctx.complete() as conn:
             made.append(len(hooks.publish("DONE", {}, ("PassportVersion", version), by=ctx, conn=conn)))
 
-    app = App(stage.dsn, tasks, blocks=[hooks], maintenance=False)
+    app = App(tasks, dsn=stage.dsn, blocks=[hooks], maintenance=False)
     async with app.async_client() as client:
         await hooks.endpoints(client).add(inbox.url)
         job = await client.enqueue((sign if colour == "async" else sign_in_thread).job(version=9))
@@ -211,7 +212,7 @@ async def test_what_a_handler_publishes_is_told_to_observers_as_any_enqueue(
         with ctx.complete() as conn:
             hooks.publish("B", {}, ("A", 1), by=ctx, conn=conn)
 
-    app = App(stage.dsn, tasks, blocks=[hooks], maintenance=False, observers=[told.extend])
+    app = App(tasks, dsn=stage.dsn, blocks=[hooks], maintenance=False, observers=[told.extend])
     async with app.async_client() as client:
         await hooks.endpoints(client).add(inbox.url)
         await client.enqueue((sign if colour == "async" else sign_in_thread).job())

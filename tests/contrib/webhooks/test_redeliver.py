@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.rule("PASS-7.17")
 @pytest.mark.parametrize("how", ["replay of the dead job", "redelivery"])
 async def test_a_dead_delivery_is_pending_again_under_the_same_id(make: Callable[..., World], how: str) -> None:
-    world = make(retry=fixed(seconds=1, attempts=1))
+    world = make(retry=fixed(1, attempts=1))
     await world.add()
     world.inbox.plan = [500]
     (delivery,) = await world.publish()
@@ -81,7 +81,7 @@ async def test_a_cancelled_job_is_a_failed_delivery(world: World) -> None:
 
 
 async def test_deliveries_are_found_by_endpoint_status_and_event(make: Callable[..., World]) -> None:
-    world = make(retry=fixed(seconds=1, attempts=1))
+    world = make(retry=fixed(1, attempts=1))
     first, second = (await world.add("/a")).endpoint, (await world.add("/b")).endpoint
     world.inbox.judge = lambda request: 500 if request.path.endswith("/b") else 204
     await world.publish("a.b")

@@ -242,7 +242,7 @@ def test_the_database_is_known_however_it_is_named(
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     hooks = Webhooks()
-    App(dsn, blocks=[hooks], maintenance=False)
+    App(dsn=dsn, blocks=[hooks], maintenance=False)
     assert hooks._own() == own
 
 

@@ -15,7 +15,7 @@ __all__ = ["app", "cli"]
 
 MASTER = Cipher(b"m" * 32)
 tasks = Registry("cipher")
-app = ms.App(None, tasks, cipher=MASTER)
+app = ms.App(tasks, cipher=MASTER)
 APP = ("--app", "tests.db.cipher.test_cli:app")
 
 

@@ -19,7 +19,7 @@ async def test_a_dead_letter_is_shown_and_fixed_forward(
 ) -> None:
     seen: list[str] = []
 
-    @tasks.task(retry=fixed(seconds=0, attempts=1), dedupe=keep("{n}") if keyed else None)
+    @tasks.task(retry=fixed(0, attempts=1), dedupe=keep("{n}") if keyed else None)
     async def work(*, n: int, name: str) -> None:
         seen.append(name)
         if name == CANARY:
@@ -45,7 +45,7 @@ async def test_a_dead_letter_is_shown_and_fixed_forward(
 
 
 async def test_without_the_cipher_it_cannot_be_fixed(stage: Stage, tasks: Registry, cipher: Cipher) -> None:
-    @tasks.task(retry=fixed(seconds=0, attempts=1))
+    @tasks.task(retry=fixed(0, attempts=1))
     async def work(*, name: str) -> None:
         raise RuntimeError
 

@@ -26,7 +26,7 @@ from mainspring.worker import Worker
 pytestmark = pytest.mark.anyio
 
 CANARY = "canary-71f3"
-AT_ONCE = fixed(seconds=0, attempts=2)
+AT_ONCE = fixed(0, attempts=2)
 EVERYTHING = """
 select coalesce(string_agg(x, ' '), '') from (
   select to_jsonb(j)::text from mainspring.job j union all select to_jsonb(f)::text from mainspring.finished f
@@ -169,7 +169,7 @@ async def test_a_payload_that_is_handed_to_an_older_job_can_be_read_there(
 ) -> None:
     seen: list[str] = []
 
-    @tasks.task(dedupe=dedupe, retry=fixed(seconds=0, attempts=1))
+    @tasks.task(dedupe=dedupe, retry=fixed(0, attempts=1))
     async def work(*, n: int, name: str) -> None:
         seen.append(name)
         if name == "bad":
@@ -342,7 +342,7 @@ async def test_a_worker_without_the_cipher_leaves_encrypted_jobs_to_others(
 async def test_a_client_without_the_cipher_sees_that_a_job_is_encrypted_or_erased(
     stage: Stage, tasks: Registry, cipher: Cipher
 ) -> None:
-    @tasks.task(retry=fixed(seconds=0, attempts=1))
+    @tasks.task(retry=fixed(0, attempts=1))
     async def work(*, name: str) -> None:
         raise RuntimeError(name)
 

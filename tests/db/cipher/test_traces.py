@@ -38,7 +38,7 @@ def test_a_word_of_a_payload_is_found_in_no_file_of_the_cluster(
     tasks, log = Registry("canary"), io.StringIO()
     logging.getLogger("mainspring").addHandler(handler := logging.StreamHandler(log))
 
-    @tasks.task(retry=fixed(seconds=0, attempts=2))
+    @tasks.task(retry=fixed(0, attempts=2))
     async def work(ctx: Context, *, name: str) -> str:
         await ctx.step("one", lambda: f"{name} in a step")
         await ctx.checkpoint([f"{name} in a checkpoint"])

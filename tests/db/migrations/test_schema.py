@@ -10,11 +10,12 @@ from tests.databases import Database
 from tests.db.migrations.conftest import LIFE, live_through
 from tools.schema_page import PAGE, PUBLIC, comments, page
 
-from mainspring import Client, ConfigurationError, NewJob
+from mainspring import Client, NewJob
 from mainspring.db.schema.line import engine_line
 from mainspring.db.schema.migrate import migrate
 from mainspring.db.schema.script import script
 from mainspring.db.schema.status import check, status
+from mainspring.errors import ConfigurationError
 from mainspring.text.document import read_payload
 
 VERSIONS = ("empty15", "empty16", "empty")

@@ -129,7 +129,7 @@ def test_status_does_not_say_secured_where_somebody_loosened_it(database: Databa
 async def test_a_key_that_nobody_can_open_harms_its_organisation_only(secured: Secured, wrapped: bytes) -> None:
     tasks, cipher = Registry("keys"), Cipher(b"m" * 32)
 
-    @tasks.task(retry=fixed(seconds=0, attempts=1))
+    @tasks.task(retry=fixed(0, attempts=1))
     async def greet(*, name: str) -> None: ...
 
     with secured.connect("api", "acme") as api:
@@ -159,7 +159,7 @@ async def test_a_transaction_is_of_its_own_organisation_whatever_the_address_say
     tasks, bound = Registry("letters"), list[tuple[str, int]]()
     orgs = {"café", "日本", "ソ'; drop table mainspring.job; --", "o'\\", "\\'; select 1; --"}
 
-    @tasks.task(retry=fixed(seconds=0, attempts=1))
+    @tasks.task(retry=fixed(0, attempts=1))
     async def look(ctx: Context) -> None:
         async with ctx.complete() as tx:
             seen = await tx.execute("select current_setting('mainspring.org'), count(*) from mainspring.jobs")

@@ -61,7 +61,7 @@ async def broken(*, seconds: float) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-app = ms.App(os.environ.get("MAINSPRING_DSN"), tasks, maintenance=False)
+app = ms.App(tasks, dsn=os.environ.get("MAINSPRING_DSN"), maintenance=False)
 
 
 def say(text: str) -> None:

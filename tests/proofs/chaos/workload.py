@@ -21,7 +21,7 @@ create table ledger (
 INSERT = "insert into ledger (job_id, epoch, key, pid) values (%s, %s, %s, %s)"
 
 #: The run breaks many attempts on purpose, and waits for the last job.
-PATIENT = ms.fixed(seconds=0.2, attempts=100)
+PATIENT = ms.fixed(0.2, attempts=100)
 
 tasks = ms.Registry("chaos")
 _journal: Attempts

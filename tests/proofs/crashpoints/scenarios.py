@@ -94,7 +94,7 @@ class Payment(Play):
             await record(ctx, (await stripe.refund(intent=intent, key=ctx.idempotency_key)).id)
 
         self.tasks = {task.name: task for task in tasks}
-        self.app = ms.App(around.dsn, tasks, blocks=[stripe])
+        self.app = ms.App(tasks, dsn=around.dsn, blocks=[stripe])
 
     def ask(self, client: ms.Client, **about: Any) -> None:
         client.enqueue(self.tasks[about.pop("verb")].job(**about))
@@ -129,7 +129,7 @@ class Message(Play):
         ]
         template = Template("paid", "Paid", "Thank you.", class_="critical", channels=("email", "sms"))
         self.notify = Notify(senders=senders, templates=[template], dry_run=False)
-        self.app = ms.App(around.dsn, blocks=[self.notify])
+        self.app = ms.App(dsn=around.dsn, blocks=[self.notify])
 
     def ask(self, client: ms.Client, **about: Any) -> None:
         self.notify.save_recipient("ada", email="ada@example.com", phone="+4915112345678", by=client)
@@ -151,7 +151,7 @@ class Webhook(Play):
 
     def __init__(self, around: Surroundings) -> None:
         self.webhooks = Webhooks(transport=Posting(Policy.local()))
-        self.app = ms.App(around.dsn, blocks=[self.webhooks])
+        self.app = ms.App(dsn=around.dsn, blocks=[self.webhooks])
 
     def ask(self, client: ms.Client, **about: Any) -> None:
         self.webhooks.endpoints(client).add(about["url"])

@@ -33,7 +33,7 @@ if "LEAKY_SPANS" in os.environ:
     trace.set_tracer_provider(provider)
 
 
-@tasks.task(retry=ms.fixed(seconds=0, attempts=2))
+@tasks.task(retry=ms.fixed(0, attempts=2))
 async def raises(*, n: int) -> None:
     """Fail with a provider's answer in the message, and another in the cause."""
     try:
@@ -42,14 +42,14 @@ async def raises(*, n: int) -> None:
         raise ConnectionError(SPILLS["error"]) from error
 
 
-@tasks.task(retry=ms.fixed(seconds=0, attempts=1))
+@tasks.task(retry=ms.fixed(0, attempts=1))
 def raises_in_thread(*, n: int) -> None:
     """Fail in a thread."""
     local = SPILLS["local"]
     raise RuntimeError("in a thread: " + SPILLS["thread"] + " " * bool(local))
 
 
-@tasks.task(cpu=True, retry=ms.fixed(seconds=0, attempts=1))
+@tasks.task(cpu=True, retry=ms.fixed(0, attempts=1))
 def raises_in_process(*, n: int) -> None:
     """Fail in a process."""
     raise RuntimeError("in a process: " + SPILLS["process"])
@@ -61,7 +61,7 @@ async def permanent(*, n: int) -> None:
     raise ms.Permanent(SPILLS["permanent"])
 
 
-@tasks.task(retry=ms.fixed(seconds=0, attempts=2))
+@tasks.task(retry=ms.fixed(0, attempts=2))
 async def asked_to_wait(*, n: int) -> None:
     """Fail with what a provider answered to a call that came too soon."""
     raise ms.RetryAfter(0, SPILLS["provider"])
@@ -80,4 +80,4 @@ async def chatters(ctx: ms.Context, *, n: int) -> dict[str, str]:
     return {"answer": SPILLS["result"]}
 
 
-app = ms.App(None, tasks, config=ms.WorkerConfig(processes=1))
+app = ms.App(tasks, config=ms.WorkerConfig(processes=1))

@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from mainspring import Client, ConfigurationError, Registry
+from mainspring import Client, Registry
 from mainspring.cli import main
-from mainspring.errors import MainspringError
+from mainspring.errors import ConfigurationError, MainspringError
 from mainspring.worker import Worker
 
 SECRET = "x7Qz9Lm2Vb4Tn6Ws"

@@ -15,7 +15,7 @@ from mainspring.testing import Harness
 
 tasks = Registry("rows")
 CANARY = "x7Qz9Lm2Vb4Tn6Ws"
-ONCE = fixed(seconds=0, attempts=1)
+ONCE = fixed(0, attempts=1)
 TWICE = "insert into person values (%s, 1)"
 
 

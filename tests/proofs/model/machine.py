@@ -24,7 +24,7 @@ from mainspring.outcome import Move, Outcome, decide
 from mainspring.retry import fixed
 
 T = TypeVar("T")
-RETRY = fixed(seconds=30, attempts=3)
+RETRY = fixed(30, attempts=3)
 
 
 class Machine(World):

@@ -26,6 +26,7 @@ from tests.proofs.nemesis.plan import HOLDS, RATES, SLOTS, Orders
 
 import mainspring as ms
 from mainspring.declare.task import Task
+from mainspring.errors import TransitionRefused
 from mainspring.job import NewJob
 from mainspring.uuid7 import uuid7
 
@@ -174,7 +175,7 @@ class Producer:
             moved = await self._send(workload.plod.job(pause=0.01).after(3.0))
             for answer in moved:
                 delay = timedelta(seconds=rand.uniform(0.0, 2.0))
-                await self._call("reschedule", self._client.reschedule(answer.id, delay=delay), ms.TransitionRefused)
+                await self._call("reschedule", self._client.reschedule(answer.id, delay=delay), TransitionRefused)
             await self._rest(0.4)
 
     async def _flows(self, rand: random.Random) -> None:
@@ -257,7 +258,7 @@ class Producer:
         while open_:
             for letter in await self._call("dead.list", letters.list(task="broken")) or []:
                 replayed = letters.replay(letter.id, reason="it is mended")
-                await self._call("dead.replay", replayed, ms.TransitionRefused)
+                await self._call("dead.replay", replayed, TransitionRefused)
             for state in ("failed", "dead", "running", "ready", "retrying", "scheduled"):
                 found = await self._call("jobs", self._client.jobs(task="broken", state=state, limit=1))
                 if found is None or found:

@@ -23,7 +23,6 @@ chaos.open_journal(orders.place)
 if orders.plan.has("schedules"):
     tick_every_second()
 app = ms.App(
-    None,
     tasks,
     chaos.tasks,
     config=orders.plan.config(),

@@ -22,10 +22,10 @@ from tests.proofs.nemesis.plan import HOLDS, PAUSE, RATES, SLOTS, Orders
 
 import mainspring as ms
 from mainspring.events import Event, WorkerStarted
-from mainspring.limit import Fair
+from mainspring.limit import Fair, Limit
 
-PATIENT = ms.fixed(seconds=0.2, attempts=100)
-TWICE = ms.fixed(seconds=0.2, attempts=2)
+PATIENT = ms.fixed(0.2, attempts=100)
+TWICE = ms.fixed(0.2, attempts=2)
 SOON = timedelta(seconds=20)  # handlers are short: one that takes so long hangs
 
 tasks = ms.Registry("nemesis")
@@ -181,14 +181,14 @@ async def version(ctx: ms.Context, *, key: str, number: int) -> None:
         await asyncio.sleep(0.05)
 
 
-@tasks.task(dedupe=ms.debounce("{key}", wait=timedelta(seconds=0.5)), retry=PATIENT, timeout=SOON)
+@tasks.task(dedupe=ms.dedupe.debounce("{key}", wait=timedelta(seconds=0.5)), retry=PATIENT, timeout=SOON)
 async def quieten(ctx: ms.Context, *, key: str, number: int) -> None:
     """A key's latest word, once nobody has said another for a while."""
     with attempt(ctx, f"{key}/{number}"):
         pass
 
 
-@tasks.task(dedupe=ms.window("{key}", ttl=timedelta(seconds=1)), retry=PATIENT, timeout=SOON)
+@tasks.task(dedupe=ms.dedupe.window("{key}", ttl=timedelta(seconds=1)), retry=PATIENT, timeout=SOON)
 async def seldom(ctx: ms.Context, *, key: str) -> None:
     with attempt(ctx, key):
         await asyncio.sleep(0.02)
@@ -293,7 +293,7 @@ def hello(events: Sequence[Event]) -> None:
             say("hello", os.getpid())
 
 
-LIMITS: list[ms.Limit | Fair] = [
+LIMITS: list[Limit | Fair] = [
     *(ms.rate(f"r:{name}", most, per=timedelta(seconds=per)) for name, (most, per) in RATES.items()),
     ms.concurrency("c:slots", SLOTS),
     ms.in_order(task="change"),

@@ -49,7 +49,7 @@ tasks.schedule("digest", ms.daily("05:00", zone="Asia/Kathmandu"), digest)
 @pytest.fixture
 def mainspring_app() -> ms.App:
     return ms.App(
-        None, tasks, limits=[ms.rate("weekly-payments", 5, per="1s"), ms.in_order(task="release")], maintenance=False
+        tasks, limits=[ms.rate("weekly-payments", 5, per="1s"), ms.in_order(task="release")], maintenance=False
     )
 
 

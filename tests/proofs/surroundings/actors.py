@@ -20,7 +20,7 @@ from mainspring.worker import Worker
 tasks = ms.Registry("failover")
 
 
-@tasks.task(retry=ms.fixed(seconds=0.2, attempts=50))
+@tasks.task(retry=ms.fixed(0.2, attempts=50))
 async def effect(ctx: ms.Context) -> None:
     async with ctx.complete() as conn:
         await conn.execute("insert into ledger (job) values (%s)", [ctx.job.id])

@@ -67,7 +67,7 @@ async def test_an_outage_of_any_length_is_a_handful_of_lines(
     config = WorkerConfig(
         lease=3 * soon, renew_every=soon, rescue_every=soon, seal_every=soon, poll_interval=soon, grace=soon
     )
-    app = ms.App(place.dsn, tasks, breakers=[ms.breaker("mail", failures=3)], config=config)
+    app = ms.App(tasks, dsn=place.dsn, breakers=[ms.breaker("mail", failures=3)], config=config)
     worker, gauges = app.worker(), Reader(place.dsn, keep=0.1)
     async with ms.AsyncClient(place.dsn, timeout=0.2) as client:
         await worker.start()
@@ -105,7 +105,7 @@ async def test_a_start_that_waits_for_the_database_says_so_once(
 ) -> None:
     monkeypatch.setattr(service, "LONGEST_BACKOFF_S", 0.1)
     proxy.down = True
-    worker = ms.App(proxy.dsn, ms.Registry("shop")).worker()
+    worker = ms.App(ms.Registry("shop"), dsn=proxy.dsn).worker()
     starting = asyncio.create_task(worker.start())
     async with asyncio.timeout(10):
         while len(proxy.came) < 10:  # tries

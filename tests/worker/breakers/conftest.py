@@ -57,7 +57,7 @@ def mainspring_app(tasks: ms.Registry) -> ms.App:
         ms.breaker("webhook", failures=2, within=WITHIN, pause=PAUSE),
         ms.breaker("mail", rate=0.5, calls=4, within=WITHIN, pause=PAUSE),
     ]
-    return ms.App(None, tasks, breakers=breakers, maintenance=False)
+    return ms.App(tasks, breakers=breakers, maintenance=False)
 
 
 def state(mainspring: Harness, name: str, key: str | None = None) -> str:

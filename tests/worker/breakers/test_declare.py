@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import mainspring as ms
-from mainspring.breaker import Need, Window, breaker, counts, fit
+from mainspring.circuit import Need, Window, breaker, counts, fit
 from mainspring.errors import ConfigurationError, DeclarationError
 from mainspring.outcome import Cancelled, Failure, Permanent, RetryAfter, Snooze
 from mainspring.worker.classify import classify
@@ -39,7 +39,7 @@ SECOND = timedelta(seconds=1)
         ({"rate": "half", "calls": 5}, "rate is not a part"),
         ({"rate": 0.5, "calls": 0}, "calls is not a whole number"),
         ({"within": timedelta(0)}, "within is not a time span from 1 ms to a day"),
-        ({"within": 30}, "within is not a time span"),
+        ({"within": "30"}, "within is not a time span"),
         ({"within": timedelta(days=2)}, "within is not a time span"),
         ({"pause": timedelta(seconds=-1)}, "pause is not a time span"),
         ({"pause": None}, "pause is not a time span"),
@@ -108,15 +108,15 @@ def test_what_nobody_declares_is_refused_when_the_app_is_built() -> None:
     async def charge() -> None: ...
 
     with pytest.raises(ConfigurationError, match=r"task charge needs 'strpe', .* \(did you mean 'stripe'\?\)"):
-        ms.App("postgresql://nowhere", tasks, breakers=[ms.breaker("stripe")])
+        ms.App(tasks, dsn="postgresql://nowhere", breakers=[ms.breaker("stripe")])
     with pytest.raises(ConfigurationError, match=r"declare it, App\(breakers=\[ms.breaker\('strpe'\)\]\)"):
-        ms.App("postgresql://nowhere", tasks)
+        ms.App(tasks, dsn="postgresql://nowhere")
 
 
 @pytest.mark.anyio
 async def test_what_is_declared_later_is_refused_when_the_worker_is_made() -> None:
     tasks = ms.Registry("test")
-    app = ms.App("postgresql://nowhere", tasks)
+    app = ms.App(tasks, dsn="postgresql://nowhere")
 
     @tasks.task(needs=("stripe",))
     async def charge() -> None: ...
@@ -128,11 +128,11 @@ async def test_what_is_declared_later_is_refused_when_the_worker_is_made() -> No
 def test_a_name_is_declared_once() -> None:
     stripe = ms.breaker("stripe")
 
-    assert ms.App("postgresql://nowhere", breakers=[stripe, stripe]).breakers == (stripe,)
+    assert ms.App(dsn="postgresql://nowhere", breakers=[stripe, stripe]).breakers == (stripe,)
     with pytest.raises(ConfigurationError, match="stripe is declared twice"):
-        ms.App("postgresql://nowhere", breakers=[stripe, ms.breaker("stripe", failures=2)])
+        ms.App(dsn="postgresql://nowhere", breakers=[stripe, ms.breaker("stripe", failures=2)])
     with pytest.raises(ConfigurationError, match="a str is no breaker"):
-        ms.App("postgresql://nowhere", breakers=["stripe"])  # type: ignore[list-item] # the point
+        ms.App(dsn="postgresql://nowhere", breakers=["stripe"])  # type: ignore[list-item] # the point
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mainspring.breaker import breaker
+from mainspring.circuit import breaker
 from mainspring.db.breakers import BreakerView
 from mainspring.worker.local_breaker import LocalBreaker, whole
 

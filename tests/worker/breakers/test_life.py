@@ -14,7 +14,7 @@ from mainspring.errors import ConfigurationError, DeclarationError
 from mainspring.job import NewJob
 from mainspring.testing import Harness
 
-RETRY = ms.fixed(seconds=1, attempts=8)
+RETRY = ms.fixed(1, attempts=8)
 Charge = ms.Task[..., Any]
 
 
@@ -145,7 +145,7 @@ def test_failures_that_are_further_apart_than_the_window_do_not_open_it(
 
 
 def test_a_rate_is_taken_of_enough_calls_only(mainspring: Harness, tasks: ms.Registry, dependency: Dependency) -> None:
-    @tasks.task(needs=("mail",), retry=ms.fixed(seconds=3600, attempts=9))
+    @tasks.task(needs=("mail",), retry=ms.fixed(3600, attempts=9))
     async def send(*, up: bool) -> None:
         dependency.up = up
         dependency.call()

@@ -73,7 +73,7 @@ def test_a_breaker_that_is_held_open_holds_its_jobs_until_it_is_automatic_again(
 def test_a_breaker_that_is_held_closed_lets_everything_through(
     mainspring: Harness, client: ms.Client, tasks: ms.Registry, dependency: Dependency
 ) -> None:
-    @tasks.task(needs=("sms",), retry=ms.fixed(seconds=3600, attempts=2))
+    @tasks.task(needs=("sms",), retry=ms.fixed(3600, attempts=2))
     async def text() -> None:
         dependency.call()
 

@@ -357,7 +357,7 @@ create trigger changed after insert on mainspring.audit for each row execute fun
 def test_what_waiting_costs_does_not_depend_on_how_many_wait(
     mainspring: Harness, tasks: ms.Registry, dependency: Dependency, waiting: int
 ) -> None:
-    @tasks.task(needs=("stripe",), retry=ms.fixed(seconds=1, attempts=8))
+    @tasks.task(needs=("stripe",), retry=ms.fixed(1, attempts=8))
     async def charge() -> None:
         dependency.call()
 

@@ -20,7 +20,7 @@ from mainspring.worker import Worker
 from mainspring.worker.local_breaker import whole
 
 pytestmark = pytest.mark.anyio
-RETRY = ms.fixed(seconds=1, attempts=2)
+RETRY = ms.fixed(1, attempts=2)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ async def test_a_thousand_jobs_of_a_dead_dependency_make_few_calls_burn_nothing_
 ) -> None:
     heard = Heard()
     stripe = ms.breaker("stripe", failures=5, within=WITHIN, pause=PAUSE)
-    app = ms.App(stage.dsn, tasks, breakers=[stripe], observers=[heard], maintenance=False)
+    app = ms.App(tasks, dsn=stage.dsn, breakers=[stripe], observers=[heard], maintenance=False)
 
     @tasks.task(needs=("stripe",), retry=RETRY)
     async def charge(*, n: int) -> None:
@@ -122,7 +122,7 @@ async def test_a_thousand_jobs_of_a_dead_dependency_make_few_calls_burn_nothing_
 
 
 async def test_what_one_worker_saw_stops_another(stage: Stage, tasks: ms.Registry, dependency: Dependency) -> None:
-    app = ms.App(stage.dsn, tasks, breakers=[ms.breaker("stripe", failures=2, pause=PAUSE)], maintenance=False)
+    app = ms.App(tasks, dsn=stage.dsn, breakers=[ms.breaker("stripe", failures=2, pause=PAUSE)], maintenance=False)
     called: list[str] = []
 
     @tasks.task(needs=("stripe",), retry=RETRY, queue="q:a")
@@ -149,7 +149,7 @@ async def test_what_one_worker_saw_stops_another(stage: Stage, tasks: ms.Registr
 async def test_a_worker_that_starts_calls_nothing_that_is_open(
     stage: Stage, tasks: ms.Registry, dependency: Dependency
 ) -> None:
-    app = ms.App(stage.dsn, tasks, breakers=[ms.breaker("stripe", failures=1, pause=PAUSE)], maintenance=False)
+    app = ms.App(tasks, dsn=stage.dsn, breakers=[ms.breaker("stripe", failures=1, pause=PAUSE)], maintenance=False)
 
     @tasks.task(needs=("stripe",), retry=RETRY)
     async def charge() -> None:
@@ -168,7 +168,7 @@ async def test_a_worker_that_starts_calls_nothing_that_is_open(
 async def test_jobs_run_at_once_when_a_person_closes_it(
     stage: Stage, tasks: ms.Registry, dependency: Dependency
 ) -> None:
-    app = ms.App(stage.dsn, tasks, breakers=[ms.breaker("stripe")], maintenance=False)
+    app = ms.App(tasks, dsn=stage.dsn, breakers=[ms.breaker("stripe")], maintenance=False)
 
     @tasks.task(needs=("stripe",), retry=RETRY)
     async def charge(*, n: int) -> None:
@@ -188,10 +188,10 @@ async def test_all_jobs_call_at_once_what_a_person_holds_closed_however_many_fai
     stage: Stage, tasks: ms.Registry, dependency: Dependency, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mainspring.worker.local_breaker.FIRST_CALLS_S", 60.0)
-    app = ms.App(stage.dsn, tasks, breakers=[ms.breaker("stripe", failures=2, pause=PAUSE)], maintenance=False)
+    app = ms.App(tasks, dsn=stage.dsn, breakers=[ms.breaker("stripe", failures=2, pause=PAUSE)], maintenance=False)
     together = asyncio.Barrier(5)  # which nobody passes if some are held back to see how the first ones fare
 
-    @tasks.task(needs=("stripe",), retry=ms.fixed(seconds=3600, attempts=2))
+    @tasks.task(needs=("stripe",), retry=ms.fixed(3600, attempts=2))
     async def charge(*, n: int) -> None:
         if n < 20:
             await together.wait()
@@ -215,7 +215,7 @@ async def test_all_jobs_call_at_once_what_a_person_holds_closed_however_many_fai
 async def test_a_task_that_needs_nothing_is_not_touched(
     stage: Stage, tasks: ms.Registry, dependency: Dependency
 ) -> None:
-    app = ms.App(stage.dsn, tasks, breakers=[ms.breaker("stripe", failures=1)], maintenance=False)
+    app = ms.App(tasks, dsn=stage.dsn, breakers=[ms.breaker("stripe", failures=1)], maintenance=False)
 
     @tasks.task(retry=RETRY)
     async def free() -> None:
@@ -242,7 +242,7 @@ async def test_workers_without_breakers_ask_the_database_nothing(stage: Stage, t
 async def test_a_job_that_takes_long_as_a_probe_keeps_the_others_waiting(
     stage: Stage, tasks: ms.Registry, dependency: Dependency
 ) -> None:
-    app = ms.App(stage.dsn, tasks, breakers=[ms.breaker("stripe", failures=1, pause=PAUSE)], maintenance=False)
+    app = ms.App(tasks, dsn=stage.dsn, breakers=[ms.breaker("stripe", failures=1, pause=PAUSE)], maintenance=False)
     go = asyncio.Event()
     began: list[int] = []
 
@@ -273,7 +273,7 @@ async def test_a_job_that_takes_long_as_a_probe_keeps_the_others_waiting(
 async def test_nobody_works_when_the_pause_ends_and_who_starts_later_tries_and_lets_all_go(
     stage: Stage, tasks: ms.Registry, dependency: Dependency
 ) -> None:
-    app = ms.App(stage.dsn, tasks, breakers=[ms.breaker("stripe", failures=1, pause=PAUSE)], maintenance=False)
+    app = ms.App(tasks, dsn=stage.dsn, breakers=[ms.breaker("stripe", failures=1, pause=PAUSE)], maintenance=False)
 
     @tasks.task(needs=("stripe",), retry=RETRY)
     async def charge() -> None:

@@ -18,4 +18,4 @@ def mainspring_app(tasks: ms.Registry) -> ms.Registry:
 
 @pytest.fixture
 def app(database: Database, tasks: ms.Registry) -> ms.App:
-    return ms.App(database.dsn, tasks, maintenance=False)
+    return ms.App(tasks, dsn=database.dsn, maintenance=False)

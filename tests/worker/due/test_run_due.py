@@ -15,6 +15,7 @@ from tests.databases import Database
 import mainspring as ms
 from mainspring.db.schema.migrate import migrate
 from mainspring.embedded import Cluster
+from mainspring.errors import ConfigurationError
 from mainspring.uuid7 import uuid7
 from mainspring.virtual.clock import Clock
 
@@ -57,7 +58,7 @@ def test_processed_counts_good_and_bad_and_remaining_what_is_tried_again(app: ms
     async def good() -> None:
         """Succeed."""
 
-    @tasks.task(retry=ms.fixed(seconds=600, attempts=3))
+    @tasks.task(retry=ms.fixed(600, attempts=3))
     async def bad() -> None:
         """Fail."""
         raise ValueError("no")
@@ -73,7 +74,7 @@ def test_processed_counts_good_and_bad_and_remaining_what_is_tried_again(app: ms
 
 @pytest.mark.rule("ENG-18.03")
 def test_the_summary_tells_one_of_each(app: ms.App, tasks: ms.Registry, database: Database) -> None:
-    @tasks.task(retry=ms.fixed(seconds=60, attempts=3))
+    @tasks.task(retry=ms.fixed(60, attempts=3))
     async def end(ctx: ms.Context, *, how: str) -> None:
         """End in some way."""
         match how:
@@ -91,7 +92,7 @@ def test_the_summary_tells_one_of_each(app: ms.App, tasks: ms.Registry, database
                 with database.connect() as conn:
                     conn.execute("update mainspring.running set worker = 'thief' where id = %s", [ctx.job.id])
 
-    @tasks.task(retry=ms.fixed(seconds=60, attempts=1))
+    @tasks.task(retry=ms.fixed(60, attempts=1))
     async def die() -> None:
         """Fail for the last time."""
         raise ValueError("no attempt is left")
@@ -257,7 +258,7 @@ def test_in_production_a_time_far_ahead_is_refused_and_another_decides_nothing(
 ) -> None:
     name = f"production_{uuid7().hex}"
     volatile_cluster.ensure_database(name)
-    app = ms.App(volatile_cluster.dsn(name), tasks, maintenance=False)
+    app = ms.App(tasks, dsn=volatile_cluster.dsn(name), maintenance=False)
     with psycopg.connect(app.dsn, autocommit=True) as conn, app.client() as client:
         migrate(conn)
         client.enqueue_many([noop.job(), noop.job().after(timedelta(seconds=50))])
@@ -284,19 +285,19 @@ def test_a_call_that_makes_no_sense_is_refused_by_field(app: ms.App, field: str,
 
 @pytest.mark.anyio
 async def test_the_plain_call_inside_a_loop_says_what_to_await(app: ms.App) -> None:
-    with pytest.raises(ms.ConfigurationError, match=r"await app\.arun_due"):
+    with pytest.raises(ConfigurationError, match=r"await app\.arun_due"):
         app.run_due()
 
 
 def test_a_database_that_is_away_is_said_at_once(tasks: ms.Registry) -> None:
-    app = ms.App("host=/nowhere dbname=x", tasks)
+    app = ms.App(tasks, dsn="host=/nowhere dbname=x")
     with pytest.raises(ms.DatabaseUnavailable):
         app.run_due()
 
 
 def test_a_long_job_keeps_its_lease(database: Database, tasks: ms.Registry) -> None:
     lease: dict[str, Any] = {"lease": timedelta(seconds=2), "renew_every": timedelta(seconds=0.2)}
-    app = ms.App(database.dsn, tasks, config=ms.WorkerConfig(**lease, rescue_every=timedelta(seconds=0.1)))
+    app = ms.App(tasks, dsn=database.dsn, config=ms.WorkerConfig(**lease, rescue_every=timedelta(seconds=0.1)))
 
     @tasks.task
     async def long() -> None:
@@ -310,7 +311,7 @@ def test_a_long_job_keeps_its_lease(database: Database, tasks: ms.Registry) -> N
 
 
 def test_due_schedules_fire_first(database: Database, tasks: ms.Registry) -> None:
-    app = ms.App(database.dsn, tasks, maintenance=False)
+    app = ms.App(tasks, dsn=database.dsn, maintenance=False)
     ran: list[str] = []
 
     @tasks.task

@@ -38,7 +38,7 @@ async def grind(ctx: ms.Context) -> None:
         await conn.execute("insert into mark values (%s, %s, 'in', 0)", [ctx.job.id, at])
 
 
-@tasks.task(queue="press", retry=ms.fixed(seconds=0, attempts=20))
+@tasks.task(queue="press", retry=ms.fixed(0, attempts=20))
 async def press(ctx: ms.Context) -> None:
     """Stay a while, under the lock of one of the places: a place that is taken twice is an error that is seen."""
     async with await psycopg.AsyncConnection.connect(sys.argv[1], autocommit=True) as conn:
@@ -51,7 +51,7 @@ async def press(ctx: ms.Context) -> None:
         await asyncio.sleep(0.05)
 
 
-@tasks.task(queue="line", strand="s:{strand}", retry=ms.fixed(seconds=0.1, attempts=10))
+@tasks.task(queue="line", strand="s:{strand}", retry=ms.fixed(0.1, attempts=10))
 async def step(ctx: ms.Context, *, strand: int, n: int) -> None:
     """Every third one fails once."""
     await mark(ctx, f"in {strand}", n)

@@ -9,6 +9,8 @@ from tests.db.engine import Engine
 from tests.secured import Secured
 
 import mainspring as ms
+from mainspring.errors import NotPermitted
+from mainspring.limit import Fair, Limit
 from mainspring.worker import Worker
 
 
@@ -40,7 +42,7 @@ def test_a_worker_declares_what_its_application_says(secured: Secured) -> None:
 
     async def go() -> None:
         config = ms.WorkerConfig(wakeups=False)
-        limits: list[ms.Limit | ms.Fair] = [ms.rate("q:default", 5, per="1s"), ms.fair("q:default")]
+        limits: list[Limit | Fair] = [ms.rate("q:default", 5, per="1s"), ms.fair("q:default")]
         worker = Worker(secured.dsn("worker"), tasks, config=config, limits=limits)
         await worker.start()
         await worker.stop()
@@ -51,7 +53,7 @@ def test_a_worker_declares_what_its_application_says(secured: Secured) -> None:
 
 
 def test_an_application_sets_no_limits(secured: Secured) -> None:
-    with ms.Client(secured.dsn("api", "acme"), secured=True) as api, pytest.raises(ms.NotPermitted):
+    with ms.Client(secured.dsn("api", "acme"), secured=True) as api, pytest.raises(NotPermitted):
         api.limits.set(ms.rate("q:default", 5, per="1s"))
 
 

@@ -20,7 +20,7 @@ async def send(ctx: ms.Context, *, n: int) -> None:
     started.append((n, ctx.job.claimed_at))
 
 
-@tasks.task(strand="booking:{booking}", retry=ms.fixed(seconds=60, attempts=2))
+@tasks.task(strand="booking:{booking}", retry=ms.fixed(60, attempts=2))
 async def change(ctx: ms.Context, *, booking: int, n: int) -> None:
     """The first change fails once."""
     if n == 0 and ctx.attempt == 1:
@@ -32,7 +32,7 @@ async def change(ctx: ms.Context, *, booking: int, n: int) -> None:
 def mainspring_app() -> ms.App:
     started.clear()
     limits = [ms.rate("mail", 2, per="1m"), ms.in_order(task="change")]
-    return ms.App(None, tasks, limits=limits, maintenance=False)
+    return ms.App(tasks, limits=limits, maintenance=False)
 
 
 @pytest.mark.rule("ENG-25.01")

@@ -26,7 +26,7 @@ def shop(*limits: Any, name: str = "shop") -> ms.App:
     async def send() -> None:
         """Send."""
 
-    return ms.App(None, tasks, limits=limits, maintenance=False)
+    return ms.App(tasks, limits=limits, maintenance=False)
 
 
 def start(database: Database, app: ms.App) -> None:

@@ -7,7 +7,8 @@ import pytest
 from tests.worker.limits.windows import largest
 
 import mainspring as ms
-from mainspring.limit import check_declared, owner
+from mainspring.errors import DeclarationError
+from mainspring.limit import Limit, check_declared, owner
 
 
 def test_limits_have_stable_names_and_say_what_they_are() -> None:
@@ -39,7 +40,7 @@ def test_limits_have_stable_names_and_say_what_they_are() -> None:
         (ms.rate, {"queue": "q", "most": 5, "per": "99ms"}, "per"),
         (ms.rate, {"queue": "q", "most": 5, "per": "25h"}, "per"),
         (ms.rate, {"queue": "q", "most": 5, "per": "٣s"}, "per"),
-        (ms.rate, {"queue": "q", "most": 5, "per": 1}, "per"),
+        (ms.rate, {"queue": "q", "most": 5, "per": True}, "per"),
         (ms.rate, {"queue": "q", "most": 5, "per": None}, "per"),
         (ms.rate, {"queue": "q", "most": 0, "per": "1s"}, "most"),
         (ms.rate, {"queue": "q", "most": True, "per": "1s"}, "most"),
@@ -58,9 +59,9 @@ def test_limits_have_stable_names_and_say_what_they_are() -> None:
         (ms.concurrency, {"queue": "q", "most": "two"}, "most"),
         (ms.concurrency, {"queue": "q"}, "most"),
         (ms.in_order, {}, "queue"),
-        (ms.Limit, {"name": "n", "queue": "q", "concurrency": 2, "in_order": True, "by": "strand"}, "in_order"),
-        (ms.Limit, {"name": "n", "queue": "q", "concurrency": 2, "per": timedelta(1)}, "per"),
-        (ms.Limit, {"name": "n", "queue": "q", "rate": 2, "concurrency": 2}, "rate"),
+        (Limit, {"name": "n", "queue": "q", "concurrency": 2, "in_order": True, "by": "strand"}, "in_order"),
+        (Limit, {"name": "n", "queue": "q", "concurrency": 2, "per": timedelta(1)}, "per"),
+        (Limit, {"name": "n", "queue": "q", "rate": 2, "concurrency": 2}, "rate"),
         (ms.fair, {"queue": "q:deadletter"}, "queue"),
         (ms.fair, {"queue": "q", "weights": {"acme": 0}}, "weights"),
         (ms.fair, {"queue": "q", "weights": {"": 2}}, "weights"),
@@ -85,21 +86,21 @@ def test_wrong_limits_are_refused_by_the_field(make: Any, said: dict[str, Any], 
     ],
 )
 def test_an_application_names_what_it_has(limits: Any, problem: str) -> None:
-    with pytest.raises(ms.DeclarationError, match=problem):
+    with pytest.raises(DeclarationError, match=problem):
         check_declared(limits, ["send"], ["mail"])
 
 
 def test_a_worker_of_an_application_with_a_wrong_limit_is_not_made() -> None:
     tasks = ms.Registry("shop")
-    app = ms.App("postgresql://nowhere/x", tasks, limits=[ms.rate("mail", 5, per="1s")], maintenance=False)
-    with pytest.raises(ms.DeclarationError, match="no task runs on queue 'mail'"):
+    app = ms.App(tasks, dsn="postgresql://nowhere/x", limits=[ms.rate("mail", 5, per="1s")], maintenance=False)
+    with pytest.raises(DeclarationError, match="no task runs on queue 'mail'"):
         app.worker()
 
 
 def test_an_application_is_known_by_its_registries() -> None:
     first, second = ms.Registry("b"), ms.Registry("a")
-    assert owner(ms.App("", first, second).registry.origins()) == "a, b"
-    assert owner(ms.App("").registry.origins()) == "app"
+    assert owner(ms.App(first, second, dsn="").registry.origins()) == "a, b"
+    assert owner(ms.App(dsn="").registry.origins()) == "app"
 
 
 def test_the_checker_sees_twice_the_rate_at_the_border_of_fixed_windows() -> None:

@@ -10,12 +10,13 @@ import pytest
 from tests.worker.longjobs.handlers import declare, until
 from tests.worker.stage import Stage
 
-from mainspring import Context, LeaseLost, Registry, fixed
+from mainspring import Context, Registry, fixed
+from mainspring.errors import LeaseLost
 from mainspring.text.document import MAX_BYTES
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = fixed(seconds=0, attempts=3)
+AT_ONCE = fixed(0, attempts=3)
 
 
 @dataclass

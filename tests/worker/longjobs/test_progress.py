@@ -9,7 +9,8 @@ import pytest
 from tests.worker.longjobs.handlers import declare, until
 from tests.worker.stage import Stage
 
-from mainspring import Context, LeaseLost, Registry, ValidationError, fixed
+from mainspring import Context, Registry, ValidationError, fixed
+from mainspring.errors import LeaseLost
 from mainspring.job import Progress
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +58,7 @@ async def test_the_last_word_of_an_attempt_is_always_written(
             with ctx.complete():
                 await ctx.progress(101, 101)
 
-    job = await stage.enqueue(declare(tasks, colour, script, retry=fixed(seconds=0, attempts=1)).job())
+    job = await stage.enqueue(declare(tasks, colour, script, retry=fixed(0, attempts=1)).job())
     await stage.drain(tasks)
 
     assert said((await stage.job(job)).progress) == ((101, 101, None) if end == "transaction" else (100, 100, None))

@@ -13,13 +13,14 @@ from pydantic import BaseModel
 from tests.worker.longjobs.handlers import declare, until
 from tests.worker.stage import Stage
 
-from mainspring import Context, LeaseLost, MainspringError, Registry, Snooze, ValidationError, fixed
+from mainspring import Context, MainspringError, Registry, Snooze, ValidationError, fixed
 from mainspring.dedupe import replacing, reset_failed
+from mainspring.errors import LeaseLost
 from mainspring.text.document import MAX_BYTES
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = fixed(seconds=0, attempts=3)
+AT_ONCE = fixed(0, attempts=3)
 
 
 @dataclass
@@ -186,7 +187,7 @@ async def test_a_replay_goes_on_after_the_steps_that_are_done(stage: Stage, task
             raise RuntimeError("broken")
         await ctx.step("two", ran.doing("two"))
 
-    job = await stage.enqueue(declare(tasks, colour, script, retry=fixed(seconds=0, attempts=1)).job())
+    job = await stage.enqueue(declare(tasks, colour, script, retry=fixed(0, attempts=1)).job())
     await stage.drain(tasks)
     assert await stage.state(job) == "dead"
     broken = False
@@ -200,7 +201,7 @@ async def test_a_replay_goes_on_after_the_steps_that_are_done(stage: Stage, task
 async def test_a_reset_with_a_new_payload_begins_from_the_first_step(stage: Stage, tasks: Registry) -> None:
     ran = Journal()
 
-    @tasks.task(dedupe=reset_failed("{n}"), retry=fixed(seconds=0, attempts=1))
+    @tasks.task(dedupe=reset_failed("{n}"), retry=fixed(0, attempts=1))
     async def work(ctx: Context, *, n: int, good: bool) -> None:
         await ctx.step("one", ran.doing(f"one, good: {good}"))
         await ctx.checkpoint(1)

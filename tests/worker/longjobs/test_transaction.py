@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from tests.worker.stage import Stage
 
-from mainspring import Context, LeaseLost, MainspringError, Registry, SyncContext, fixed
+from mainspring import Context, MainspringError, Registry, SyncContext, fixed
+from mainspring.errors import LeaseLost
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = fixed(seconds=0, attempts=2)
+AT_ONCE = fixed(0, attempts=2)
 WRITE = "insert into ledger values (null, %s)"
 INSIDE = r"not inside the block of ctx\.transaction\(\)"
 

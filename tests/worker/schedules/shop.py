@@ -14,4 +14,4 @@ async def greet(*, name: str) -> None:
 
 tasks.schedule("hello", ms.daily("08:00"), greet, payload={"name": "world"})
 
-app = ms.App(None, tasks)
+app = ms.App(tasks)

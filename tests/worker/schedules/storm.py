@@ -24,10 +24,11 @@ from tests.worker.schedules import house
 import mainspring as ms
 from mainspring.embedded import VOLATILE, Cluster
 from mainspring.virtual.clock import Clock
+from mainspring.when.rule import Rule
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)  # clocks change in March and April, in London, New York and Sydney
 #: Instants a day: about 22 of every hour.
-RULES: tuple[ms.Rule, ...] = (
+RULES: tuple[Rule, ...] = (
     ms.cron("*/10 * * * *", zone="Europe/London"),
     ms.cron("30 * * * *", zone="Asia/Kolkata"),
     ms.cron("15,45 * * * *", zone="America/New_York"),
@@ -76,7 +77,7 @@ def run(dsn: str, *, ticks: int, schedulers: int, kills: int, seed: int) -> Resu
 
 
 def _drive(
-    conn: psycopg.Connection[Any], rules: dict[str, ms.Rule], processes: list[house.Process], dsn: str, ticks: int,
+    conn: psycopg.Connection[Any], rules: dict[str, Rule], processes: list[house.Process], dsn: str, ticks: int,
     kills: int, draw: random.Random,
 ) -> tuple[datetime, int]:  # fmt: skip
     """Move the clock step by step, each when the last is done, and kill now and then."""
@@ -98,9 +99,7 @@ def _drive(
     return now, killed
 
 
-def _checked(
-    conn: psycopg.Connection[Any], rules: dict[str, ms.Rule], end: datetime, killed: int, began: float
-) -> Result:
+def _checked(conn: psycopg.Connection[Any], rules: dict[str, Rule], end: datetime, killed: int, began: float) -> Result:
     expected = Counter((name, tick.at) for name, rule in rules.items() for tick in rule.ticks(BEGIN, end))
     query = """
         select f.schedule, f.instant from mainspring.job j

@@ -11,8 +11,8 @@ import pytest
 from tests.databases import Database
 
 import mainspring as ms
-from mainspring import Client, DeclarationError, Registry, ValidationError
-from mainspring.errors import ConfigurationError, UnknownOption, UnknownTask
+from mainspring import Client, Registry, ValidationError
+from mainspring.errors import ConfigurationError, DeclarationError, UnknownOption, UnknownTask
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"catch_up": "lates"}, "catch_up: is not one of skip, latest, all (did you mean 'latest'?)"),
@@ -95,15 +95,15 @@ def test_what_cannot_be_a_schedule_is_refused_when_declared(tasks: Registry) -> 
     with pytest.raises(UnknownTask, match=r"no task is called 'wrok' \(did you mean 'work'\?\)"):
         tasks.schedule("s", ms.daily("10:00"), "wrok")
     with pytest.raises(UnknownOption, match=r"unknown option 'catchup' \(did you mean 'catch_up'\?\)"):
-        tasks.schedule("s", ms.daily("10:00"), "work", catchup="all")  # type: ignore[call-arg]
+        tasks.schedule("s", ms.daily("10:00"), "work", catchup="all")  # type: ignore[call-overload]
     with pytest.raises(DeclarationError, match="task: at_once cannot be scheduled"):
         tasks.schedule("s", ms.daily("10:00"), "at_once")
     with pytest.raises(DeclarationError, match="booking: is missing"):
         tasks.schedule("s", ms.daily("10:00"), "needs")
     with pytest.raises(DeclarationError, match="rule: is not made by"):
-        tasks.schedule("s", "0 10 * * *", "work")  # type: ignore[arg-type]
+        tasks.schedule("s", "0 10 * * *", "work")  # type: ignore[call-overload]
     with pytest.raises(DeclarationError, match="task: is not a task"):
-        tasks.schedule("s", ms.daily("10:00"), print)  # type: ignore[arg-type]
+        tasks.schedule("s", ms.daily("10:00"), print)  # type: ignore[call-overload]
     with pytest.raises(DeclarationError, match="zones: need a rule of local times"):
         tasks.schedule("s", ms.every(hours=1), "work", zones="select 1")
     tasks.schedule("s", ms.daily("10:00"), "work")

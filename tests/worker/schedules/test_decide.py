@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from mainspring import Rule, cron, daily, every
+from mainspring import cron, daily, every
 from mainspring.when.fire import MOST_MISSED_COUNTED, FirePolicy, decide, jitter, spread
+from mainspring.when.rule import Rule
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 MINUTELY = cron("* * * * *")

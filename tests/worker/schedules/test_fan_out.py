@@ -219,7 +219,7 @@ def test_entity_that_is_refused_harms_no_other(
 
 
 def test_key_that_is_taken_harms_no_other(mainspring: Harness, tasks: Registry, town: Any) -> None:
-    @tasks.task(dedupe=ms.keep("{booking}"))
+    @tasks.task(dedupe=ms.dedupe.keep("{booking}"))
     async def once(*, booking: int, note: str = "") -> None: ...
 
     mainspring.client.enqueue(once.job(booking=3, note="other"))

@@ -12,12 +12,14 @@ import pytest
 from tests.databases import Database
 
 import mainspring as ms
-from mainspring import Client, Registry, ScheduleNotFound, ValidationError
+from mainspring import Client, Registry, ValidationError
 from mainspring.db.cipher import Keyring
 from mainspring.db.wire.connect import AsyncConnection, options
 from mainspring.db.wire.sql import Sql
+from mainspring.errors import ScheduleNotFound
 from mainspring.testing import Harness
 from mainspring.virtual.clock import Clock
+from mainspring.when.rule import Rule
 from mainspring.worker.schedules.firing import Firing
 
 MONDAY = datetime(2026, 6, 1, tzinfo=UTC)
@@ -126,7 +128,7 @@ def test_tick_is_skipped_and_logged_while_the_last_job_is_not_finished(
 
 
 def test_task_with_a_key_is_deduplicated_as_elsewhere(mainspring: Harness, tasks: Registry) -> None:
-    @tasks.task(dedupe=ms.keep("{note}"))
+    @tasks.task(dedupe=ms.dedupe.keep("{note}"))
     async def once(*, note: str) -> None: ...
 
     tasks.schedule("s", ms.every(minutes=1), once, payload={"note": "n"})
@@ -263,7 +265,7 @@ def test_when_a_pause_or_delete_has_returned_no_fire_commits(
 def test_pause_survives_a_start_and_a_new_rule_holds_from_now_on(
     mainspring: Harness, ran: list[dict[str, Any]]
 ) -> None:
-    def declared(rule: ms.Rule, **given: Any) -> Registry:
+    def declared(rule: Rule, **given: Any) -> Registry:
         tasks = Registry("test")
         tasks.task(_work)
         tasks.schedule("s", rule, "_work", **given)
@@ -353,7 +355,7 @@ def test_changed_zone_data_does_not_repeat_a_local_time(
 def test_definition_that_cannot_be_fired_is_put_off_and_stops_no_other(
     mainspring: Harness, tasks: Registry, ran: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    @tasks.task(dedupe=ms.keep("{key}"))
+    @tasks.task(dedupe=ms.dedupe.keep("{key}"))
     async def once(*, key: str, note: str = "") -> None: ...
 
     tasks.schedule("good", ms.every(minutes=1), "work")

@@ -9,7 +9,8 @@ from tests.secured import Secured
 from tests.worker.stage import SETTINGS
 
 import mainspring as ms
-from mainspring import Client, Registry, ScheduleNotFound, WorkerConfig
+from mainspring import Client, Registry, WorkerConfig
+from mainspring.errors import ScheduleNotFound
 from mainspring.virtual.clock import Clock
 from mainspring.worker import Worker
 

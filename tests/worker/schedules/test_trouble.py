@@ -320,7 +320,7 @@ async def test_each_page_is_of_one_version_of_the_code(database: Database) -> No
 async def test_jobs_of_schedules_are_encrypted_and_keys_still_match(database: Database) -> None:
     tasks, seen = Registry("test"), list[str]()
 
-    @tasks.task(dedupe=ms.keep("{name}"))
+    @tasks.task(dedupe=ms.dedupe.keep("{name}"))
     async def greet(*, name: str) -> None:
         seen.append(name)
 
@@ -329,7 +329,7 @@ async def test_jobs_of_schedules_are_encrypted_and_keys_still_match(database: Da
 
     tasks.schedule("one", ms.daily("10:00"), greet, payload={"name": "Ada"})
     tasks.schedule("many", ms.daily("10:00"), greet, entities=entities)
-    app = ms.App(database.dsn, tasks, cipher=ms.Cipher(b"m" * 32), maintenance=False)
+    app = ms.App(tasks, dsn=database.dsn, cipher=ms.Cipher(b"m" * 32), maintenance=False)
     with database.connect() as conn:
         clock = Clock(conn)
         for at in (MONDAY, TEN, TEN + timedelta(days=1)):  # the second day their keys are taken

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from uuid import UUID
 
-from mainspring.breaker import breaker
 from mainspring.category import CATEGORIES
+from mainspring.circuit import breaker
 from mainspring.client import AsyncClient, Client
 from mainspring.contrib.by import AsyncBy, By, SyncBy, seam_of
 from mainspring.contrib.notify import asking
@@ -31,7 +31,7 @@ from mainspring.retry import Retry
 
 if TYPE_CHECKING:
     from mainspring.app import App
-    from mainspring.breaker import Breaker
+    from mainspring.circuit import Breaker
 
 T = TypeVar("T")
 NOTIFY_TIMEOUT_S = 10.0  # seconds for one call of a provider (PLAN-3.12)
@@ -43,7 +43,7 @@ class Notify(Block):
     ::
 
         notify = Notify(senders=[Smtp(...)], templates=[Template("welcome", "Welcome", "Hello {{ name }}!")])
-        app = ms.App(None, tasks, blocks=[notify])
+        app = ms.App(tasks, blocks=[notify])
 
         notify.send("user-7", "welcome", {"name": "Ana"}, by=client, conn=conn)
     """

@@ -20,7 +20,7 @@ class RabbitMQ(Block):
 
     ::
 
-        app = ms.App(None, tasks, blocks=[RabbitMQ()])  # and MAINSPRING_QUEUE_ENABLED=true
+        app = ms.App(tasks, blocks=[RabbitMQ()])  # and MAINSPRING_QUEUE_ENABLED=true
 
     Without `enabled`, or a setting of the environment that says so, it does nothing and connects to nobody.
     """

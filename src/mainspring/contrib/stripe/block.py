@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
 
-from mainspring.breaker import Breaker, breaker
+from mainspring.circuit import Breaker, breaker
 from mainspring.contrib.by import AsyncHandlerSeam, SyncHandlerSeam
 from mainspring.contrib.stripe import reconcile, verbs
 from mainspring.contrib.stripe.api import API_VERSION, STRIPE_TIMEOUT_S, Api
@@ -78,7 +78,7 @@ class Stripe(Block):
     ::
 
         stripe = Stripe(os.environ["STRIPE_API_KEY"], webhook_secrets=[os.environ["STRIPE_WEBHOOK_SECRET"]])
-        app = ms.App(None, tasks, blocks=[stripe])
+        app = ms.App(tasks, blocks=[stripe])
 
 
         @tasks.task(needs=("stripe",))

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from psycopg.conninfo import conninfo_to_dict
 
-from mainspring.breaker import Breaker, breaker
+from mainspring.circuit import Breaker, breaker
 from mainspring.client import AsyncClient, Client
 from mainspring.client.colour import Work
 from mainspring.client.seam import Seam
@@ -64,7 +64,7 @@ class Webhooks(Block):
     ::
 
         webhooks = Webhooks(prefix="X-Shop")
-        app = ms.App(dsn, tasks, blocks=[webhooks])
+        app = ms.App(tasks, dsn=dsn, blocks=[webhooks])
 
         webhooks.endpoints(client).add("https://example.com/hooks", events=["order.*"])
         webhooks.publish("order.paid", {"total": 7}, ("Order", 1), by=client, conn=conn)  # in conn's transaction

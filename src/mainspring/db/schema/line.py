@@ -49,7 +49,7 @@ class Line:
     ::
 
         # shop/tables/0001_orders.sql, shop/verbs/views.sql
-        app = ms.App(None, tasks, migrations=[ms.Line.of("shop", "shop", edition=3)])
+        app = ms.App(tasks, migrations=[ms.Line.of("shop", "shop", edition=3)])
     """
 
     name: str

@@ -86,6 +86,12 @@ _KINDS = {
 }
 
 
+def is_async(conn: Any) -> bool:
+    """Whether a connection is one that `AsyncClient` joins."""
+    library, kind = origin(conn)
+    return library == "asyncpg" or kind.lower().startswith("async")
+
+
 def origin(conn: Any) -> tuple[str, str]:
     """The library that a connection comes from, and what it calls it there."""
     for base in type(conn).__mro__:

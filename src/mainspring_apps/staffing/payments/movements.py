@@ -137,7 +137,7 @@ def refund_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: 
     retry=RETRY,
     timeout=TIMEOUT,
     needs=("stripe",),
-    dedupe=ms.live("{kind}:{row_id}"),
+    dedupe=ms.dedupe.live("{kind}:{row_id}"),
     cancellable=False,
 )
 def reconcile_movement(desk: Desk, ctx: ms.SyncContext, *, kind: MovementKind, row_id: int) -> None:

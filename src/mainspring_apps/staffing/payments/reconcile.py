@@ -21,7 +21,7 @@ from mainspring_apps.staffing.store import Conn
     retry=settings.RETRY,
     timeout=settings.TIMEOUT,
     needs=("stripe",),
-    dedupe=ms.live("{payment_id}"),
+    dedupe=ms.dedupe.live("{payment_id}"),
     cancellable=False,
     subject="payment_id",
 )

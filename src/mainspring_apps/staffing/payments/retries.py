@@ -32,7 +32,7 @@ def after_resolution(desk: Desk, conn: Conn, booking_id: int, *, resolved_at: da
     retry=settings.RETRY_THREE,
     timeout=settings.TIMEOUT,
     needs=("stripe",),
-    dedupe=ms.replacing("{booking_id}"),
+    dedupe=ms.dedupe.replacing("{booking_id}"),
 )
 def retry_payment(
     desk: Desk, ctx: ms.SyncContext, *, booking_id: int, dispute_resolved_at: datetime, previous_status: str

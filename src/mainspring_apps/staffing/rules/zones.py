@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import mainspring as ms
+from mainspring.when.zones import check_zone
 from mainspring_apps.staffing.states import Refused
 
 
@@ -16,7 +17,7 @@ def problem(name: str) -> str | None:
     (None, "is not a time zone (did you mean 'Europe/London'?)")
     """
     try:
-        ms.check_zone(name)
+        check_zone(name)
     except ms.ValidationError as error:
         return str(error).removeprefix("zone: ")
     return None

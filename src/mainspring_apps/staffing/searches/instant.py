@@ -49,7 +49,7 @@ class Alert(Search, frozen=True, kw_only=True):
     alert_channels: list[str]
 
 
-@tasks.task(queue=INSTANT_QUEUE, retry=RETRY, timeout=TIMEOUT, dedupe=ms.keep("listed:{worker_id}:{listed_at}"))
+@tasks.task(queue=INSTANT_QUEUE, retry=RETRY, timeout=TIMEOUT, dedupe=ms.dedupe.keep("listed:{worker_id}:{listed_at}"))
 def announce(desk: Desk, ctx: ms.SyncContext, *, worker_id: int, listed_at: datetime) -> None:
     """Find the saved searches that a listed worker's profile meets, and have them matched, 50 at a time."""
     with ctx.complete() as conn:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mainspring.errors import ConfigurationError, DeclarationError
 from mainspring.outcome import Failed, Failure, Outcome
 from mainspring.text.raised import plain
-from mainspring.text.span import span
+from mainspring.text.span import Span, read_span, span
 from mainspring.text.texts import MAX_NAME, did_you_mean, text_problem
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ def breaker(
     failures: int | None = None,
     rate: float | None = None,
     calls: int | None = None,
-    within: timedelta = timedelta(seconds=30),
-    pause: timedelta = timedelta(seconds=60),
-    longest: timedelta | None = None,
+    within: Span = "30s",
+    pause: Span = "60s",
+    longest: Span | None = None,
     probes: int = 1,
 ) -> Breaker:
     """Declare a dependency whose failures stop the jobs that need it: after `failures`, or by their part of the calls.
 
-    >>> breaker("stripe", failures=5, within=timedelta(seconds=30), pause=timedelta(seconds=60)).probes
+    >>> breaker("stripe", failures=5, within="30s", pause="1m").probes
     1
     >>> breaker("sms", rate=0.5, calls=20).trips(10, 10)
     True
@@ -96,23 +96,25 @@ def breaker(
         failures = 5
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1):
         raise DeclarationError(f"breaker {name}: rate is not a part above 0 and up to 1")
-    for what, number, most in (
+    for what, number, top in (
         ("failures", failures, MOST_CALLS),
         ("calls", calls, MOST_CALLS),
         ("probes", probes, MOST_PROBES),
     ):
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most):
-            raise DeclarationError(f"breaker {name}: {what} is not a whole number from 1 to {most}")
-    for what, length in (("within", within), ("pause", pause), ("longest", longest)):
-        if (length is not None or what != "longest") and not (
-            isinstance(length, timedelta) and timedelta(milliseconds=1) <= length <= LONGEST_BREAKER_SPAN
-        ):
-            raise DeclarationError(f"breaker {name}: {what} is not a time span from 1 ms to a day")
-    if longest is not None and longest < pause:
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= top):
+            raise DeclarationError(f"breaker {name}: {what} is not a whole number from 1 to {top}")
+    window, stop = _breaker_span(name, "within", within), _breaker_span(name, "pause", pause)
+    most = stop if longest is None else _breaker_span(name, "longest", longest)
+    if most < stop:
         raise DeclarationError(f"breaker {name}: longest is shorter than pause")
-    return Breaker(
-        name, failures, None if rate is None else float(rate), calls, within, pause, longest or pause, probes
-    )
+    return Breaker(name, failures, None if rate is None else float(rate), calls, window, stop, most, probes)
+
+
+def _breaker_span(name: str, what: str, given: Span) -> timedelta:
+    found = read_span(given)
+    if found is None or not timedelta(milliseconds=1) <= found <= LONGEST_BREAKER_SPAN:
+        raise DeclarationError(f"breaker {name}: {what} is not a time span from 1 ms to a day")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
