@@ -25,7 +25,8 @@ from tests.declare.test_payload import (
     refusal,
 )
 
-from mainspring import Registry, keep
+from mainspring import Registry
+from mainspring.dedupe import keep
 from mainspring.errors import DeclarationError, ValidationError
 
 FLAT = '{"id":7,"lines":[],"amount":1.5}'

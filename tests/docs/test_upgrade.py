@@ -29,7 +29,7 @@ def test_jobs_of_the_release_before_run_by_the_code_of_the_page(database: Databa
         for payload in STORED:
             conn.execute("select * from mainspring.enqueue('issue_invoice', %s)", [json.dumps(payload)])
 
-    asyncio.run(ms.App(database.dsn, page["tasks"]).worker().drain())
+    asyncio.run(ms.App(page["tasks"], dsn=database.dsn).worker().drain())
 
     assert sorted(page["printed"]) == [
         "10: 5 EUR", "10: 5 EUR", "11: 5 EUR", "7: 1250 EUR", "8: 990 USD", "8: 990 USD", "9: 5 EUR",

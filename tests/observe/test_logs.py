@@ -68,7 +68,7 @@ async def test_every_line_of_a_run_is_one_object_with_the_events_name_and_the_id
 async def test_tasks_that_ask_for_it_get_the_ledgers_names_and_camel_case_beside_the_others(
     stage: Theatre, tasks: Registry, stream: io.StringIO
 ) -> None:
-    @tasks.task(subject="booking_id", camel_logs=True, retry=fixed(seconds=0, attempts=2))
+    @tasks.task(subject="booking_id", camel_logs=True, retry=fixed(0, attempts=2))
     async def book(*, booking_id: int) -> None:
         if booking_id == 8:
             raise ValueError("no")
