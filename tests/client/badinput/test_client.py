@@ -41,7 +41,7 @@ BAD_SPANS: dict[str, Any] = {
     "more than ten years": timedelta(days=3654),
     "the longest": timedelta.max,
     "the shortest": timedelta.min,
-    "a text": "1h",
+    "a text": "an hour",
 }
 
 
