@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import time
 
 import mainspring as ms
@@ -21,6 +22,12 @@ async def block(*, seconds: float) -> None:
 async def seize(*, seconds: int) -> None:
     """Hold the interpreter's lock, inside of C."""
     ctypes.PyDLL(None).sleep(seconds)
+
+
+@tasks.task(retry=ms.fixed(seconds=0, attempts=1))
+async def leave(*, code: int) -> None:
+    """End the process."""
+    os._exit(code)
 
 
 @tasks.task

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 from tests.cli.conftest import command
-from tests.cli.standstill import block, deadlock, seize, wait, work
+from tests.cli.standstill import block, deadlock, leave, seize, wait, work
 from tests.cli.test_worker import Start, alive, children_of, enqueue, pids, until
 from tests.databases import Database
 
@@ -86,6 +86,22 @@ def test_the_job_that_stops_loops_ends_dead_and_the_others_run(start: Start, cli
     _, err = supervisor.communicate(timeout=20)
     assert supervisor.returncode == 0
     assert f"worker process {first} ended with exit code 70, starting another in 0.2 s" in err
+
+
+def test_a_job_that_ends_its_process_like_a_wrong_option_does_not_end_the_supervisor(
+    start: Start, client: Client
+) -> None:
+    supervisor = start()
+    first = one_worker(client)
+    enqueue(client, leave.job(code=2))
+    until(lambda: not alive(first))
+    (other,) = enqueue(client, wait.job(seconds=0))
+    client.result(other, timeout=10)
+
+    supervisor.send_signal(signal.SIGTERM)
+    _, err = supervisor.communicate(timeout=20)
+    assert supervisor.returncode == 0
+    assert f"worker process {first} ended with exit code 2, starting another in 0.2 s" in err
 
 
 @pytest.mark.parametrize("supervised", ["--supervise", "--no-supervise"])

@@ -23,6 +23,7 @@ class PulsePipe:
     def __init__(self) -> None:
         self._ear, self.mouth = os.pipe()
         os.set_blocking(self._ear, False)
+        self.spoke = False  # it has begun to work
         self._heard, self._lease = time.monotonic(), float("inf")  # until it speaks for the first time
         asyncio.get_running_loop().add_reader(self._ear, self._listen)
 
@@ -31,7 +32,8 @@ class PulsePipe:
         os.close(self.mouth)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Listen no more; what it said last is heard."""
+        self._listen()
         asyncio.get_running_loop().remove_reader(self._ear)
         os.close(self._ear)
 
@@ -58,7 +60,7 @@ class PulsePipe:
             if not said:  # it has closed its end
                 asyncio.get_running_loop().remove_reader(self._ear)
                 return
-            self._heard, self._lease = time.monotonic(), float(said[-1])
+            self._heard, self._lease, self.spoke = time.monotonic(), float(said[-1]), True
 
 
 def speaker(mouth: int) -> Callable[[float], None]:

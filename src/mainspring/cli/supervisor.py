@@ -102,7 +102,7 @@ class Supervisor:
             del self._processes[process.pid]
             if self._stopping.is_set():
                 return 0 if code == -signal.SIGTERM else code  # it had not yet begun to listen
-            if code in HOPELESS:
+            if code in HOPELESS and not pulse.spoke:  # else it did work, and a job has ended it with such a code
                 self.stop()
                 return code
             failures = 1 if time.monotonic() - began > STEADY else failures + 1
