@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import sys
 import time
 
 import mainspring as ms
@@ -28,6 +29,28 @@ async def seize(*, seconds: int) -> None:
 async def leave(*, code: int) -> None:
     """End the process."""
     os._exit(code)
+
+
+@tasks.task(retry=ms.fixed(seconds=0, attempts=1))
+async def escape(*, how: str) -> None:
+    """End the event loop, from a task of its own."""
+
+    async def part() -> None:
+        if how == "exit":
+            sys.exit(2)
+        elif how == "stop":
+            asyncio.get_running_loop().stop()
+        else:
+            for task in asyncio.all_tasks():
+                task.cancel()
+
+    await asyncio.gather(part(), asyncio.sleep(60))
+
+
+@tasks.task
+async def linger(*, seconds: float) -> None:
+    """Wait for a thread of the event loop's own."""
+    await asyncio.to_thread(time.sleep, seconds)
 
 
 @tasks.task

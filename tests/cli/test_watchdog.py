@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 from tests.cli.conftest import command
-from tests.cli.standstill import block, deadlock, leave, seize, wait, work
+from tests.cli.standstill import block, deadlock, escape, leave, linger, seize, wait, work
 from tests.cli.test_worker import Start, alive, children_of, enqueue, pids, until
 from tests.databases import Database
 
@@ -102,6 +102,30 @@ def test_a_job_that_ends_its_process_like_a_wrong_option_does_not_end_the_superv
     _, err = supervisor.communicate(timeout=20)
     assert supervisor.returncode == 0
     assert f"worker process {first} ended with exit code 2, starting another in 0.2 s" in err
+
+
+@pytest.mark.parametrize(
+    ("how", "raised"), [("exit", "SystemExit"), ("stop", "RuntimeError"), ("cancel", "CancelledError")]
+)
+def test_a_process_whose_event_loop_a_job_has_ended_ends_and_hands_over(
+    start: Start, client: Client, how: str, raised: str
+) -> None:
+    worker = start("--no-supervise", MAINSPRING_LEASE_SECONDS="60", MAINSPRING_LEASE_RENEW_SECONDS="20")
+    one_worker(client)
+    (other,) = enqueue(client, linger.job(seconds=60))
+    until(lambda: client.get(other).state == "running")
+    (culprit,) = enqueue(client, escape.job(how=how))
+    _, err = worker.communicate(timeout=15)
+
+    assert worker.returncode == 70
+    assert f"{raised} has ended the event loop" in err
+    assert "worker:stuck worker=" in err
+    if how == "exit":  # of the others nobody can tell who did it
+        assert f"and job {culprit} of escape has done it" in err
+        assert "in part" in err
+        found = client.get(other)
+        assert (found.state, found.attempt, found.crashes) == ("ready", 0, 0)
+        assert client.get(culprit).state == "running"  # until its lease ends: a crash
 
 
 @pytest.mark.parametrize("supervised", ["--supervise", "--no-supervise"])

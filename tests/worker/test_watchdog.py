@@ -21,6 +21,7 @@ from mainspring.config import WorkerConfig
 from mainspring.db.wire.sql import Sql
 from mainspring.events import Bus, Event, WorkerStuck
 from mainspring.worker import Worker, watchdog
+from mainspring.worker.ending import Ending
 from mainspring.worker.handover import Handover
 from mainspring.worker.outbox import Outbox
 from mainspring.worker.watchdog import Watchdog
@@ -82,12 +83,12 @@ async def test_a_loop_that_runs_is_not_told_of_nor_one_that_is_not_running(stage
 
 
 def test_a_loop_that_nobody_runs_does_not_stand_still() -> None:
-    counts: Any = {"stuck": 0}
+    counts: Counter[str] = Counter()
     loop = asyncio.new_event_loop()
     made: list[Watchdog] = []
 
     async def make() -> None:
-        made.append(Watchdog("w", WorkerConfig(**SHORT), {}, counts, bus=None))  # type: ignore[arg-type]  # never told
+        made.append(Watchdog(WorkerConfig(**SHORT), {}, Ending("w", counts, Bus())))
         made[0].start()
 
     loop.run_until_complete(make())
@@ -212,7 +213,7 @@ async def test_only_time_in_which_the_process_itself_could_run_counts(
     script: Any = Scripted(*naps)
     monkeypatch.setattr(watchdog, "time", script)
     counts: Counter[str] = Counter()
-    dog = Watchdog("w", WorkerConfig(), {}, counts, Bus())
+    dog = Watchdog(WorkerConfig(), {}, Ending("w", counts, Bus()))
     dog._over = script
     dog._watch()  # the loop does not tick meanwhile: we are on it
 

@@ -35,6 +35,7 @@ from mainspring.limit import DeclaredLimit, check_declared, owner
 from mainspring.text.sanitize import sanitize
 from mainspring.worker import aside
 from mainspring.worker.attempt import LiveAttempt, Trace
+from mainspring.worker.ending import Ending
 from mainspring.worker.executor import Authorize
 from mainspring.worker.handover import Handover
 from mainspring.worker.leases import Renewer
@@ -165,6 +166,11 @@ class Worker:
         if self._stopping and self._parts.cell is not None:
             self._parts.cell.terminate()
 
+    def escaped(self, error: BaseException) -> None:
+        """What has left the event loop, otherwise than by the end of `run`: where the process is ours, it ends."""
+        if self.own_process and self._watchdog is not None:
+            self._watchdog.escaped(error)
+
     def _signalled(self, *_: object) -> None:
         if self._watchdog is not None:
             self._watchdog.asked()
@@ -256,7 +262,7 @@ class Worker:
         if self.own_process:
             outbox = self._parts.state.outbox
             handover = Handover(self._dsn, Sql(self._schema), self.id, config, attempts, outbox)
-        return Watchdog(self.id, config, attempts, self.counts, self._bus, handover, self.pulse)
+        return Watchdog(config, attempts, Ending(self.id, self.counts, self._bus, handover), self.pulse)
 
     def _queues(self) -> dict[str, int]:
         """The queues to serve: those configured, or the stock ones and those of the tasks."""
