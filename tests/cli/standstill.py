@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import signal
 import sys
 import time
 
@@ -45,6 +46,12 @@ async def escape(*, how: str) -> None:
                 task.cancel()
 
     await asyncio.gather(part(), asyncio.sleep(60))
+
+
+@tasks.task
+async def deafen() -> None:
+    """Ignore requests to stop from now on."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 @tasks.task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -9,15 +10,17 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 from tests.cli.conftest import command
-from tests.cli.standstill import block, deadlock, escape, leave, linger, seize, wait, work
+from tests.cli.standstill import block, deadlock, deafen, escape, leave, linger, seize, wait, work
 from tests.cli.test_worker import Start, alive, children_of, enqueue, pids, until
 from tests.databases import Database
 
 from mainspring import Client, NewJob
+from mainspring.cli import supervisor as supervising
 
 APP = "tests.cli.standstill:app"
 LEASE = {"MAINSPRING_LEASE_SECONDS": "1.5", "MAINSPRING_LEASE_RENEW_SECONDS": "0.5", "MAINSPRING_RESCUE_SECONDS": "0.3"}
@@ -158,6 +161,29 @@ def test_a_call_that_holds_the_interpreters_lock_is_ended_from_outside(start: St
     assert "Fatal Python error: Aborted" in err
     assert "in seize" in err
     assert f"worker process {child} was killed by SIGABRT" in err
+
+
+@pytest.mark.usefixtures("start")  # which ends what is left
+def test_a_process_that_does_not_hear_a_stop_is_killed_after_its_grace_and_says_where_it_stood(
+    client: Client, database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in {"MAINSPRING_APP": APP, "MAINSPRING_GRACE_SECONDS": "0.5"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(supervising, "STOP_MARGIN_S", 0.5)
+    job, said = enqueue(client, deafen.job())[0], tmp_path / "said"
+
+    async def stop() -> tuple[int, float]:
+        supervisor = supervising.Supervisor(["worker", "run", "--dsn", database.dsn], 1, log_file=said)
+        running = asyncio.create_task(supervisor.run())
+        await asyncio.to_thread(client.result, job, timeout=20)
+        supervisor.stop()
+        asked = time.monotonic()
+        return await asyncio.wait_for(running, 20), time.monotonic() - asked
+
+    code, took = asyncio.run(stop())
+    assert code == -signal.SIGABRT
+    assert 1 <= took < 5
+    assert "Fatal Python error: Aborted" in said.read_text()
 
 
 def test_a_process_that_was_stopped_for_longer_than_its_lease_goes_on(start: Start, client: Client) -> None:

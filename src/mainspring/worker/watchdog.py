@@ -35,7 +35,7 @@ class Watchdog:
         config: WorkerConfig,
         attempts: Mapping[int, LiveAttempt],
         ending: Ending,
-        pulse: Callable[[float], None] | None = None,
+        pulse: Callable[[float, float], None] | None = None,
     ) -> None:
         self._attempts, self._ending, self._pulse = attempts, ending, pulse
         self._lease, self._grace = config.lease.total_seconds(), config.grace.total_seconds()
@@ -117,7 +117,7 @@ class Watchdog:
 
     def _live(self) -> None:
         if self._pulse is not None:
-            self._pulse(self._lease)
+            self._pulse(self._lease, self._grace)
 
     def _found(self, still: float) -> None:
         culprit, suspects = self._on_loop()

@@ -58,7 +58,7 @@ class Worker:
 
     housekeeping = True  # fires the engine's own schedules, too
     own_process = False  # which ends if the event loop stands still
-    pulse: Callable[[float], None] | None = None  # told that it lives
+    pulse: Callable[[float, float], None] | None = None  # told that it lives: its lease and its grace, in seconds
 
     def __init__(
         self,
