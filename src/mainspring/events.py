@@ -177,9 +177,10 @@ class WorkerStopped(Event, frozen=True, gc=False, tag="worker.stopped"):
 class WorkerStuck(Event, frozen=True, gc=False, tag="worker.stuck"):
     """A worker cannot go on; told by another thread. `ends` says whether its process ends now, and gives back its jobs.
 
-    `reason` is `still`: its event loop has stood still for longer than its lease; or `left`: a job has ended the event
-    loop, such as by `sys.exit` in a task that it began. `stack` is where it stands, or what ended it; `job_id` and
-    `task` are the job to blame, where that is known.
+    `reason` is `still`: its event loop has stood still for longer than its lease; `left`: a job has ended the event
+    loop, such as by `sys.exit` in a task that it began; or `slots`: all slots of a kind are held by handlers that have
+    outlived their time limit. `stack` is where it stands, or what ended it; `job_id` and `task` are the job to blame,
+    where that is known.
     """
 
     worker: str

@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
+from datetime import timedelta
 
 import mainspring as ms
 
@@ -72,6 +74,24 @@ async def deadlock() -> None:
 async def wait(*, seconds: float) -> None:
     """Wait as one should."""
     await asyncio.sleep(seconds)
+
+
+ONCE = ms.fixed(seconds=0, attempts=1)
+SOON = timedelta(seconds=0.2)
+
+
+@tasks.task(retry=ONCE, timeout=SOON)
+def overstay() -> None:
+    """Work in a thread for longer than allowed."""
+    time.sleep(60)
+
+
+@tasks.task(retry=ONCE, timeout=SOON)
+async def swallow() -> None:
+    """Go on after being cancelled."""
+    while True:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
 
 
 @tasks.task

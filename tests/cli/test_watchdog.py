@@ -15,7 +15,7 @@ from uuid import UUID
 
 import pytest
 from tests.cli.conftest import command
-from tests.cli.standstill import block, deadlock, deafen, escape, leave, linger, seize, wait, work
+from tests.cli.standstill import block, deadlock, deafen, escape, leave, linger, overstay, seize, swallow, wait, work
 from tests.cli.test_worker import Start, alive, children_of, enqueue, pids, until
 from tests.databases import Database
 
@@ -161,6 +161,31 @@ def test_a_call_that_holds_the_interpreters_lock_is_ended_from_outside(start: St
     assert "Fatal Python error: Aborted" in err
     assert "in seize" in err
     assert f"worker process {child} was killed by SIGABRT" in err
+
+
+@pytest.mark.parametrize(
+    ("culprit", "other", "kind"),
+    [(overstay.job(), work.job(seconds=0), "plain functions"), (swallow.job(), wait.job(seconds=0), "async handlers")],
+    ids=["thread", "async"],
+)
+def test_a_process_whose_slots_are_all_held_by_handlers_that_outlived_their_time_limit_ends(
+    start: Start, client: Client, culprit: NewJob, other: NewJob, kind: str
+) -> None:
+    worker = start("--no-supervise", "--threads", "1", "--concurrency", "1")
+    one_worker(client)
+    (first,) = enqueue(client, culprit)
+    until(lambda: client.get(first).state != "ready")
+    (second,) = enqueue(client, other)
+    _, err = worker.communicate(timeout=15)
+
+    assert worker.returncode == 70
+    assert f"all 1 slots for {kind} are held by handlers that have outlived their time limit, 1 of" in err
+    assert "standstill.py" in err
+    assert "reason=slots" in err
+    ended, waits = client.get(first), client.get(second)
+    assert ended.error is not None
+    assert (ended.state, ended.error["code"]) == ("dead", "TIMEOUT")
+    assert (waits.state, waits.attempt, waits.crashes) == ("ready", 0, 0)
 
 
 @pytest.mark.usefixtures("start")  # which ends what is left
