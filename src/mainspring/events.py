@@ -175,10 +175,12 @@ class WorkerStopped(Event, frozen=True, gc=False, tag="worker.stopped"):
 
 
 class WorkerStuck(Event, frozen=True, gc=False, tag="worker.stuck"):
-    """A worker's event loop has stood still for longer than its lease; told by another thread.
+    """A worker cannot go on; told by another thread. `ends` says whether its process ends now, and gives back its jobs.
 
-    `stack` is where it stands, `job_id` and `task` the job that it runs, where that is known. `ends` says whether the
-    process ends now; then its other jobs are given back.
+    `reason` is `still`: its event loop has stood still for longer than its lease; `left`: a job has ended the event
+    loop, such as by `sys.exit` in a task that it began; or `slots`: all slots of a kind are held by handlers that have
+    outlived their time limit. `stack` is where it stands, or what ended it; `job_id` and `task` are the job to blame,
+    where that is known.
     """
 
     worker: str
@@ -187,6 +189,7 @@ class WorkerStuck(Event, frozen=True, gc=False, tag="worker.stuck"):
     task: str | None
     stack: str
     ends: bool
+    reason: str = "still"
 
 
 class WakeupsLost(Event, frozen=True, gc=False, tag="wakeups.lost"):

@@ -301,3 +301,15 @@ def test_database_that_is_away_is_a_finding(cli: Cli) -> None:
 
 def test_oldest_server_is_examined_as_well(cli: Cli, database15: Database) -> None:
     assert look(cli, "--dsn", database15.dsn)["version"].level == "ok"
+
+
+def test_doctor_waits_for_an_answer_as_long_as_every_command(
+    cli: Cli, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAINSPRING_ANSWERED_WITHIN_SECONDS", "0.5")
+    with database.connect() as conn, conn.transaction():
+        conn.execute("lock table mainspring.worker")
+        answer = cli("doctor")
+
+    assert answer.code == 5
+    assert "has not answered within 0.5 s" in answer.err

@@ -400,3 +400,13 @@ def test_explanation_is_fast_among_many_jobs(engine: Engine, database: Database)
         (turn,) = [check for check in client.explain(job).checks if check.name == "turn"]
     assert "1000+ ready jobs of q:default ahead of it" in turn.detail
     engine.conn.execute("delete from mainspring.waiting where id <> %s", [job])
+
+
+def test_a_job_that_is_due_for_long_points_to_the_slots_of_its_workers(engine: Engine, cli: Cli) -> None:
+    join(engine, "w1")
+    job = wait(engine, due_at="mainspring.now() - interval '2 minutes'")
+    found = cli("job", "explain", str(job), "--json").json
+
+    assert found["claimable"]
+    assert "It has been due for 2 min" in found["verdict"]
+    assert "have outlived their time limit" in found["verdict"]

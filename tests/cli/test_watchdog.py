@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -9,15 +10,17 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 from tests.cli.conftest import command
-from tests.cli.standstill import block, deadlock, seize, wait, work
+from tests.cli.standstill import block, deadlock, deafen, escape, leave, linger, overstay, seize, swallow, wait, work
 from tests.cli.test_worker import Start, alive, children_of, enqueue, pids, until
 from tests.databases import Database
 
 from mainspring import Client, NewJob
+from mainspring.cli import supervisor as supervising
 
 APP = "tests.cli.standstill:app"
 LEASE = {"MAINSPRING_LEASE_SECONDS": "1.5", "MAINSPRING_LEASE_RENEW_SECONDS": "0.5", "MAINSPRING_RESCUE_SECONDS": "0.3"}
@@ -88,6 +91,46 @@ def test_the_job_that_stops_loops_ends_dead_and_the_others_run(start: Start, cli
     assert f"worker process {first} ended with exit code 70, starting another in 0.2 s" in err
 
 
+def test_a_job_that_ends_its_process_like_a_wrong_option_does_not_end_the_supervisor(
+    start: Start, client: Client
+) -> None:
+    supervisor = start()
+    first = one_worker(client)
+    enqueue(client, leave.job(code=2))
+    until(lambda: not alive(first))
+    (other,) = enqueue(client, wait.job(seconds=0))
+    client.result(other, timeout=10)
+
+    supervisor.send_signal(signal.SIGTERM)
+    _, err = supervisor.communicate(timeout=20)
+    assert supervisor.returncode == 0
+    assert f"worker process {first} ended with exit code 2, starting another in 0.2 s" in err
+
+
+@pytest.mark.parametrize(
+    ("how", "raised"), [("exit", "SystemExit"), ("stop", "RuntimeError"), ("cancel", "CancelledError")]
+)
+def test_a_process_whose_event_loop_a_job_has_ended_ends_and_hands_over(
+    start: Start, client: Client, how: str, raised: str
+) -> None:
+    worker = start("--no-supervise", MAINSPRING_LEASE_SECONDS="60", MAINSPRING_LEASE_RENEW_SECONDS="20")
+    one_worker(client)
+    (other,) = enqueue(client, linger.job(seconds=60))
+    until(lambda: client.get(other).state == "running")
+    (culprit,) = enqueue(client, escape.job(how=how))
+    _, err = worker.communicate(timeout=15)
+
+    assert worker.returncode == 70
+    assert f"{raised} has ended the event loop" in err
+    assert "worker:stuck worker=" in err
+    if how == "exit":  # of the others nobody can tell who did it
+        assert f"and job {culprit} of escape has done it" in err
+        assert "in part" in err
+        found = client.get(other)
+        assert (found.state, found.attempt, found.crashes) == ("ready", 0, 0)
+        assert client.get(culprit).state == "running"  # until its lease ends: a crash
+
+
 @pytest.mark.parametrize("supervised", ["--supervise", "--no-supervise"])
 def test_a_second_signal_ends_a_process_whose_loop_stands_still(start: Start, client: Client, supervised: str) -> None:
     worker = start(supervised, MAINSPRING_LEASE_SECONDS="60", MAINSPRING_LEASE_RENEW_SECONDS="20")
@@ -118,6 +161,54 @@ def test_a_call_that_holds_the_interpreters_lock_is_ended_from_outside(start: St
     assert "Fatal Python error: Aborted" in err
     assert "in seize" in err
     assert f"worker process {child} was killed by SIGABRT" in err
+
+
+@pytest.mark.parametrize(
+    ("culprit", "other", "kind"),
+    [(overstay.job(), work.job(seconds=0), "plain functions"), (swallow.job(), wait.job(seconds=0), "async handlers")],
+    ids=["thread", "async"],
+)
+def test_a_process_whose_slots_are_all_held_by_handlers_that_outlived_their_time_limit_ends(
+    start: Start, client: Client, culprit: NewJob, other: NewJob, kind: str
+) -> None:
+    worker = start("--no-supervise", "--threads", "1", "--concurrency", "1")
+    one_worker(client)
+    (first,) = enqueue(client, culprit)
+    until(lambda: client.get(first).state != "ready")
+    (second,) = enqueue(client, other)
+    _, err = worker.communicate(timeout=15)
+
+    assert worker.returncode == 70
+    assert f"all 1 slots for {kind} are held by handlers that have outlived their time limit, 1 of" in err
+    assert "standstill.py" in err
+    assert "reason=slots" in err
+    ended, waits = client.get(first), client.get(second)
+    assert ended.error is not None
+    assert (ended.state, ended.error["code"]) == ("dead", "TIMEOUT")
+    assert (waits.state, waits.attempt, waits.crashes) == ("ready", 0, 0)
+
+
+@pytest.mark.usefixtures("start")  # which ends what is left
+def test_a_process_that_does_not_hear_a_stop_is_killed_after_its_grace_and_says_where_it_stood(
+    client: Client, database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in {"MAINSPRING_APP": APP, "MAINSPRING_GRACE_SECONDS": "0.5"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(supervising, "STOP_MARGIN_S", 0.5)
+    job, said = enqueue(client, deafen.job())[0], tmp_path / "said"
+
+    async def stop() -> tuple[int, float]:
+        supervisor = supervising.Supervisor(["worker", "run", "--dsn", database.dsn], 1, log_file=said)
+        running = asyncio.create_task(supervisor.run())
+        await asyncio.to_thread(client.result, job, timeout=20)
+        supervisor.stop()
+        asked = time.monotonic()
+        return await asyncio.wait_for(running, 20), time.monotonic() - asked
+
+    code, took = asyncio.run(stop())
+    assert code == -signal.SIGABRT
+    assert 1 <= took < 5
+    assert "Fatal Python error: Aborted" in said.read_text()
 
 
 def test_a_process_that_was_stopped_for_longer_than_its_lease_goes_on(start: Start, client: Client) -> None:

@@ -31,19 +31,38 @@ class Cut(SharedConnection):
         return await super().use(do)
 
 
+def claim_as(stage: Stage, worker: str) -> None:
+    """A job that a process for jobs that run alone has claimed."""
+    sql, low = Sql("mainspring"), ["-infinity"]
+    about = {"id": worker, "host": "h", "pid": 1, "version": "1", "queues": [], "tasks": [], "concurrency": 1}
+    stage.conn.execute(sql["beat"], about | {"running": 1, "stopping": False, "watched": True})
+    stage.conn.execute("select mainspring.enqueue('t')")
+    stage.conn.execute(
+        sql["claim"],
+        [worker, timedelta(minutes=1), 1, ["q:default"], [1], low, low, low, low, ["t"], False, 0, False, None],
+    )
+    stage.conn.commit()
+
+
+@pytest.mark.rule("ENG-3.08")
+async def test_a_job_that_ends_its_process_with_code_0_has_crashed_it_all_the_same(stage: Stage) -> None:
+    claim_as(stage, "w:1")
+    connection, died = SharedConnection(stage.dsn, "test", prepare=False), list[str]()
+    cell = Cell(["--help"], "w", connection, Sql("mainspring"), 1.0, lambda: died.append("w:1"))  # which ends with 0
+    cell.want()
+    await cell.tick()
+    await connection.close()
+
+    assert died == ["w:1"]
+    ended = stage.conn.execute("select lease_expires_at < mainspring.now() from mainspring.running").fetchall()
+    assert ended == [(True,)]
+
+
 @pytest.mark.rule("ENG-3.08")
 async def test_a_death_that_was_seen_while_the_database_was_away_is_told_when_it_is_back(stage: Stage) -> None:
     """Else it would look like a death that nobody saw, and a killer would be let in once more."""
     sql, died = Sql("mainspring"), list[str]()
-    about = {"id": "w:1", "host": "h", "pid": 1, "version": "1", "queues": [], "tasks": [], "concurrency": 1}
-    stage.conn.execute(sql["beat"], about | {"running": 1, "stopping": False, "watched": True})
-    stage.conn.execute("select mainspring.enqueue('t')")
-    low = ["-infinity"]
-    stage.conn.execute(
-        sql["claim"],
-        ["w:1", timedelta(minutes=1), 1, ["q:default"], [1], low, low, low, low, ["t"], False, 0, False, None],
-    )
-    stage.conn.commit()
+    claim_as(stage, "w:1")
     connection = Cut(stage.dsn, "test", prepare=False)
     cell = Cell(["no-such-command"], "w", connection, sql, 1.0, lambda: died.append("w:1"))
     cell.want()

@@ -16,11 +16,12 @@ import psycopg
 import pytest
 from tests.worker.stage import SETTINGS, Stage
 
-from mainspring import Registry
+from mainspring import Registry, fixed
 from mainspring.config import WorkerConfig
 from mainspring.db.wire.sql import Sql
 from mainspring.events import Bus, Event, WorkerStuck
 from mainspring.worker import Worker, watchdog
+from mainspring.worker.ending import Ending
 from mainspring.worker.handover import Handover
 from mainspring.worker.outbox import Outbox
 from mainspring.worker.watchdog import Watchdog
@@ -81,13 +82,51 @@ async def test_a_loop_that_runs_is_not_told_of_nor_one_that_is_not_running(stage
     await stage.until(lambda: not any(t.name == "mainspring watchdog" for t in threading.enumerate()))
 
 
+async def test_slots_that_never_come_back_in_another_program_are_told_once_and_only_if_a_job_waits(
+    stage: Stage, tasks: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[Event] = []
+    go_on = threading.Event()
+
+    @tasks.task(timeout=timedelta(seconds=0.2), retry=fixed(seconds=0, attempts=1))
+    def overstay() -> None:
+        go_on.wait(30)
+
+    @tasks.task
+    def work() -> None: ...
+
+    worker = watching(stage, tasks, seen, threads=1)
+    first = await stage.enqueue(overstay.job())
+    await worker.start()
+    crew, slots = worker._parts.crews["thread"], worker._parts.slots
+    await stage.until(lambda: slots._outlived(crew))
+    await slots.tick()
+    assert not seen, "nobody waits"
+
+    second = await stage.enqueue(work.job())
+    await stage.until(lambda: seen)
+    await slots.tick()
+    await slots.tick()
+    go_on.set()
+    await stage.until(lambda: worker.counts["succeeded"])
+    await worker.stop()
+
+    (event,) = seen
+    assert isinstance(event, WorkerStuck)
+    assert (event.reason, event.job_id, event.task, event.ends) == ("slots", first, "overstay", False)
+    assert "go_on.wait(30)" in event.stack
+    assert "1 of overstay" in caplog.text
+    assert await stage.state(second) == "succeeded"
+    assert not crew.left
+
+
 def test_a_loop_that_nobody_runs_does_not_stand_still() -> None:
-    counts: Any = {"stuck": 0}
+    counts: Counter[str] = Counter()
     loop = asyncio.new_event_loop()
     made: list[Watchdog] = []
 
     async def make() -> None:
-        made.append(Watchdog("w", WorkerConfig(**SHORT), {}, counts, bus=None))  # type: ignore[arg-type]  # never told
+        made.append(Watchdog(WorkerConfig(**SHORT), {}, Ending("w", counts, Bus())))
         made[0].start()
 
     loop.run_until_complete(make())
@@ -212,7 +251,7 @@ async def test_only_time_in_which_the_process_itself_could_run_counts(
     script: Any = Scripted(*naps)
     monkeypatch.setattr(watchdog, "time", script)
     counts: Counter[str] = Counter()
-    dog = Watchdog("w", WorkerConfig(), {}, counts, Bus())
+    dog = Watchdog(WorkerConfig(), {}, Ending("w", counts, Bus()))
     dog._over = script
     dog._watch()  # the loop does not tick meanwhile: we are on it
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -42,7 +42,7 @@ def doctor(
 def _findings(connection: ConnectionOptions, deep: bool) -> list[Finding]:
     import psycopg
 
-    from mainspring.config import worker_config
+    from mainspring.config import answered_within, worker_config
     from mainspring.db.doctor import examine
     from mainspring.db.queues import GONE_AFTER
     from mainspring.errors import ConfigurationError
@@ -50,8 +50,10 @@ def _findings(connection: ConnectionOptions, deep: bool) -> list[Finding]:
 
     app = connection.application()
     dsn, listen = connection.address(app), worker_config(app.config if app else None).listen_dsn
+    limit = answered_within(app.answered_within if app else None)
+    about: dict[str, Any] = {"deep": deep, "listen_dsn": listen or None, "answered_within": limit}
     try:
-        return findings(examine(dsn, connection.schema_of(app), GONE_AFTER, deep=deep, listen_dsn=listen or None))
+        return findings(examine(dsn, connection.schema_of(app), GONE_AFTER, **about))
     except psycopg.ProgrammingError as error:
         if error.sqlstate is not None:  # the server said it, of a statement
             raise

@@ -49,7 +49,7 @@ EXITS: tuple[tuple[type[MainspringError], int], ...] = (
     (MainspringError, 1),
 )
 
-#: A worker that ends so would end so again: nobody starts it anew.
+#: A worker that ends so before it works would end so again: nobody starts it anew.
 HOPELESS = frozenset({2, 3, 6})
 
 

@@ -15,14 +15,17 @@ from pathlib import Path
 PULSE_LOOK_S = 1.0  # seconds
 PULSE_MARGIN_S = 2.0  # seconds beyond its lease that a process may be silent
 LAST_WORDS = 5.0  # seconds to write down where it stands
+UNTOLD_GRACE_S = 30.0  # seconds, of a process that has not said yet how long its grace period is
 
 
 class PulsePipe:
-    """A pipe into which a process writes, every second or so, for how long it may be silent next."""
+    """A pipe into which a process writes, every second or so, for how long it may be silent next, and its grace."""
 
     def __init__(self) -> None:
         self._ear, self.mouth = os.pipe()
         os.set_blocking(self._ear, False)
+        self.spoke = False  # it has begun to work
+        self.grace = UNTOLD_GRACE_S
         self._heard, self._lease = time.monotonic(), float("inf")  # until it speaks for the first time
         asyncio.get_running_loop().add_reader(self._ear, self._listen)
 
@@ -31,7 +34,8 @@ class PulsePipe:
         os.close(self.mouth)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Listen no more; what it said last is heard."""
+        self._listen()
         asyncio.get_running_loop().remove_reader(self._ear)
         os.close(self._ear)
 
@@ -46,34 +50,39 @@ class PulsePipe:
             looked = now
             if now - self._heard > self._lease + PULSE_MARGIN_S:
                 told(now - self._heard)
-                with suppress(ProcessLookupError):
-                    process.send_signal(signal.SIGABRT)  # which makes it say where it stands
-                    await asyncio.sleep(LAST_WORDS)
-                    process.kill()
-                return
+                return await abort(process)
 
     def _listen(self) -> None:
         with suppress(OSError, ValueError):
-            said = os.read(self._ear, 65536).split()
+            said = os.read(self._ear, 65536).splitlines()
             if not said:  # it has closed its end
                 asyncio.get_running_loop().remove_reader(self._ear)
                 return
-            self._heard, self._lease = time.monotonic(), float(said[-1])
+            self._lease, self.grace = map(float, said[-1].split())
+            self._heard, self.spoke = time.monotonic(), True
 
 
-def speaker(mouth: int) -> Callable[[float], None]:
-    """For the process itself: says that it lives, and for how long it may be silent."""
+async def abort(process: Process) -> None:
+    """End it, however deaf it is; it says where it stands if it can."""
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGABRT)  # which `faulthandler` hears also while something holds the lock
+        await asyncio.sleep(LAST_WORDS)
+        process.kill()
+
+
+def speaker(mouth: int) -> Callable[[float, float], None]:
+    """For the process itself: says that it lives, for how long it may be silent, and how long it may take to stop."""
     os.set_inheritable(mouth, False)
     os.set_blocking(mouth, False)
 
-    def speak(lease: float) -> None:
+    def speak(lease: float, grace: float) -> None:
         with suppress(OSError):  # nobody listens any more, or not now
-            os.write(mouth, f"{lease:g}\n".encode())
+            os.write(mouth, f"{lease:g} {grace:g}\n".encode())
 
     return speak
 
 
-def fuse(lease: float) -> None:
+def fuse(lease: float, _grace: float) -> None:
     """For a process that must end without help: it says where it stands and does, unless it says in time that it lives.
 
     By a thread in C, which runs also while something holds the interpreter's lock. Whoever was stopped for so long

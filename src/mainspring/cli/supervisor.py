@@ -15,11 +15,12 @@ from functools import partial
 from pathlib import Path
 
 from mainspring.cli.exits import HOPELESS
-from mainspring.cli.pulse import PulsePipe
+from mainspring.cli.pulse import PulsePipe, abort
 
 log = logging.getLogger("mainspring.supervisor")
 
 SHORTEST_RESTART_S, LONGEST_RESTART_S = 0.2, 30.0  # seconds between an unexpected end and the next start, doubling
+STOP_MARGIN_S = 8.0  # seconds beyond its grace for a process to stop; its own, for jobs that run alone, has 5
 STEADY = 10.0  # a process that lived so long did not fail at its start
 
 
@@ -31,6 +32,10 @@ def _silent(pid: int, seconds: float) -> None:
     log.error(
         "worker process %d: nothing in it has run for %.0f s, so something holds its interpreter's lock", pid, seconds
     )
+
+
+def _deaf(pid: int) -> None:
+    log.error("worker process %d has not stopped in time, and is killed", pid)
 
 
 def _ended(pid: int, how: str, pause: float) -> None:
@@ -60,7 +65,7 @@ class Supervisor:
         self._each = each  # what else the n-th process is told
         self._started, self._silent, self._ended = started, silent, ended
         self._processes: dict[int, Process] = {}
-        self._stopping = asyncio.Event()
+        self._stopping, self._hurrying = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> int:
         """Keep the processes running until all have stopped; the exit code is the first that is not 0."""
@@ -68,8 +73,8 @@ class Supervisor:
         return next((code for code in codes if code), 0)
 
     def stop(self) -> None:
-        """Ask the processes to stop; asked again, they end their grace period."""
-        self._stopping.set()
+        """Ask the processes to stop; asked again, they end their grace period. One that does not hear it is killed."""
+        (self._hurrying if self._stopping.is_set() else self._stopping).set()
         for process in self._processes.values():
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
@@ -95,14 +100,19 @@ class Supervisor:
             self._started(process.pid)
             if self._stopping.is_set():  # it was asked for while the process was made
                 process.terminate()
-            watching = asyncio.create_task(pulse.end_if_silent(process, partial(self._silent, process.pid)))
+            watches = (
+                pulse.end_if_silent(process, partial(self._silent, process.pid)),
+                self._end_if_deaf(process, pulse),
+            )
+            watching = [asyncio.create_task(watch) for watch in watches]
             code = await process.wait()
-            watching.cancel()
+            for watch in watching:
+                watch.cancel()
             pulse.close()
             del self._processes[process.pid]
             if self._stopping.is_set():
                 return 0 if code == -signal.SIGTERM else code  # it had not yet begun to listen
-            if code in HOPELESS:
+            if code in HOPELESS and not pulse.spoke:  # else it did work, and a job has ended it with such a code
                 self.stop()
                 return code
             failures = 1 if time.monotonic() - began > STEADY else failures + 1
@@ -111,6 +121,15 @@ class Supervisor:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
         return 0
+
+    async def _end_if_deaf(self, process: Process, pulse: PulsePipe) -> None:
+        """End one that was asked to stop, and ignores signals or cannot hear them."""
+        await self._stopping.wait()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._hurrying.wait(), pulse.grace)
+        await asyncio.sleep(STOP_MARGIN_S)
+        _deaf(process.pid)
+        await abort(process)
 
 
 def _how(code: int) -> str:

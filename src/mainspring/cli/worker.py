@@ -115,7 +115,7 @@ def run(
     worker.own_process = True
     worker.pulse = fuse if alone is not None else None if pulse is None else speaker(pulse)
     log_to_stderr(json=connection.json)
-    return _looping(_work(worker, observers, parent, alone is not None, metrics_host, port))
+    return _looping(_work(worker, observers, parent, alone is not None, metrics_host, port), worker.escaped)
 
 
 def _worker(connection: ConnectionOptions, alone: str | None) -> tuple[Worker, Observers]:
@@ -205,10 +205,14 @@ async def _supervise(processes: int, connection: ConnectionOptions, host: str, p
     return await supervisor.run()
 
 
-def _looping(work: Coroutine[Any, Any, int]) -> int:
-    """Run on uvloop where it is installed."""
+def _looping(work: Coroutine[Any, Any, int], escaped: Callable[[BaseException], None] = lambda _: None) -> int:
+    """Run on uvloop where it is installed; `escaped` is told what leaves the loop before it is closed."""
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with suppress(ImportError):
         from uvloop import new_event_loop as loop_factory
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        return runner.run(work)
+        try:
+            return runner.run(work)
+        except BaseException as error:
+            escaped(error)
+            raise

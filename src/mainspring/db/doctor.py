@@ -10,6 +10,7 @@ import msgspec
 import psycopg
 from psycopg.sql import SQL, Identifier
 
+from mainspring.config import ANSWERED_WITHIN
 from mainspring.db.schema.status import Status, check, status
 from mainspring.db.wire.answer import Answered
 from mainspring.db.wire.connect import options
@@ -31,13 +32,20 @@ class _Told(ServerFacts, frozen=True, kw_only=True):
 
 
 def examine(
-    dsn: str, schema: str, gone_after: timedelta, *, deep: bool = False, listen_dsn: str | None = None
+    dsn: str,
+    schema: str,
+    gone_after: timedelta,
+    *,
+    deep: bool = False,
+    listen_dsn: str | None = None,
+    answered_within: float = ANSWERED_WITHIN,
 ) -> Facts:
     """Look at a database as a worker would meet it; it is only read, but for one notification on a channel of its own.
 
     Plain connections: what a worker would refuse, such as a standby, is looked at as well.
     """
-    sql, given = Sql(schema), options(dsn, "mainspring doctor") | {"prepare_threshold": None}
+    about = {"prepare_threshold": None, "answered_within": answered_within}
+    sql, given = Sql(schema), options(dsn, "mainspring doctor") | about
     given.pop("target_session_attrs", None)
     with Answered.connect(dsn, **given) as conn, Answered.connect(dsn, **given) as second:
         round_trip, (server, skew) = _round_trip(conn), _server(conn, sql)

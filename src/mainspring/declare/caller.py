@@ -6,9 +6,10 @@ client, and at last from the engine: organisation `default`, actor `system`/`SYS
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from time import monotonic
@@ -57,9 +58,18 @@ def current_job() -> Claim | None:
 
 def job_of(task: asyncio.Task[Any]) -> Claim | None:
     """The job that a task belongs to, in any thread: its handler's own, or one that the handler began."""
-    context = getattr(task, "get_context", None)  # from Python 3.12 on
-    caller = None if context is None else context().get(_current)
-    return caller if isinstance(caller, Claim) else None
+    known = getattr(task, "get_context", None)  # from Python 3.12 on; before, only the collector sees it
+    contexts = gc.get_referents(task) if known is None else [known()]
+    callers = [context.get(_current) for context in contexts if isinstance(context, Context)]
+    return next((caller for caller in callers if isinstance(caller, Claim)), None)
+
+
+def task_of(error: BaseException) -> asyncio.Task[Any] | None:
+    """The task that has ended with this error, if somebody still has it. Slow: only the collector knows all tasks."""
+    from asyncio import Task
+
+    ended = (task for task in gc.get_objects() if issubclass(type(task), Task) and task.done() and not task.cancelled())
+    return next((task for task in ended if task.exception() is error), None)
 
 
 def time_of(job: Claim) -> datetime:

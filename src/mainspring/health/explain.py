@@ -6,7 +6,7 @@ answer is "claimable" if and only if a claim takes the job.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
@@ -15,6 +15,8 @@ from mainspring.health.claim_check import ClaimCheck, claim_checks, error_words,
 from mainspring.health.situation import Lease, Situation
 from mainspring.job import Job
 from mainspring.text.span import ago, instant, span
+
+OVERDUE = timedelta(minutes=1)  # longer than a poll, and than the end of a worker whose slots are all held
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,10 +61,18 @@ def _waits(s: Situation, blocked: list[ClaimCheck]) -> str:
     if reasons:
         return _sentence("; ".join(reasons))
     if s.ahead:
-        return f"Nothing holds it: it is claimed after the {ready_jobs(s.ahead)} ahead of it."
+        return f"Nothing holds it: it is claimed after the {ready_jobs(s.ahead)} ahead of it.{_overdue(s)}"
     if s.ticket is not None and s.ticket.crashes > 1:
         return "Nothing holds it: it runs alone, as soon as a worker has a process for it or holds nothing else."
-    return "Nothing holds it: the next claim of a worker with a free slot takes it."
+    return f"Nothing holds it: the next claim of a worker with a free slot takes it.{_overdue(s)}"
+
+
+def _overdue(s: Situation) -> str:
+    """What to look at when it should have been claimed long ago."""
+    if s.ticket is None or s.now - s.ticket.due_at < OVERDUE:
+        return ""
+    since = f"It has been due for {span(s.now - s.ticket.due_at)}, so no slot has become free for it"
+    return f" {since}: handlers take long, or have outlived their time limit (`worker:stuck` in the workers' logs)."
 
 
 def _runs(s: Situation, lease: Lease) -> str:

@@ -98,7 +98,7 @@ RULES: tuple[AlertRule, ...] = (
         "mainspring_breaker_open == 1", wait="10m", check=_broken,
     ),
     AlertRule(
-        "loop-stuck", "critical", "the event loop of a worker stands still, and all its jobs with it",
+        "loop-stuck", "critical", "a worker cannot go on: its loop stands still or was ended, or its slots are held",
         "mainspring_loop_still_seconds > 30 or increase(mainspring_loop_stuck_total[10m]) > 0", wait="0m",
     ),
     AlertRule(

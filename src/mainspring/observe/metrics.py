@@ -55,7 +55,7 @@ WORKER_GAUGES = {
     "mainspring_worker_running": "Jobs that this worker holds",
     "mainspring_worker_outbox": "Outcomes that this worker has not written yet",
     "mainspring_loop_still_seconds": "For how long this worker's event loop has stood still",
-    "mainspring_loop_stuck_total": "How often it has stood still for longer than a lease",
+    "mainspring_loop_stuck_total": "How often it could not go on: a loop that stood still or was ended, lost slots",
     "mainspring_errors_unread_total": "Exceptions whose text could not be read within a second",
     "mainspring_hints_heard_total": "Hints that this worker heard",
     "mainspring_limits_late_total": "Jobs that a rate let in and that went back, because they could not start in time",

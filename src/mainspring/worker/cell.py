@@ -77,10 +77,11 @@ class Cell(Service):
         code = await process.wait()
         if code != 0:
             log.warning("process %d for jobs that run alone ended with exit code %d", process.pid, code)
-            self._dead = name
-            self._blameless = 0 if await self._bury() else self._blameless + 1
-            if self._blameless and not self._stopping:
-                await asyncio.sleep(backoff(self._blameless))
+        self._dead = name  # whatever its code: a job may end it with 0, and one that stopped has no lease left
+        ended = await self._bury()
+        self._blameless = self._blameless + 1 if code != 0 and not ended else 0
+        if self._blameless and not self._stopping:
+            await asyncio.sleep(backoff(self._blameless))
 
     async def _bury(self) -> int:
         """End the leases of a process that is gone; how many it had. A service that fails is tried again."""
@@ -94,7 +95,8 @@ class Cell(Service):
 
         ended = await self._connection.use(end)
         self._dead = None
-        self._died()
+        if ended:
+            self._died()
         return ended
 
     def terminate(self) -> None:

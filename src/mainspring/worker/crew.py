@@ -47,6 +47,7 @@ class Crew:
         self.suspects = Suspects()
         self.wants_more = True  # there may be more where its last claim came from
         self.running = 0
+        self.left: set[LiveAttempt] = set()  # attempts that are over, while their handlers go on and keep their slots
         self.claims = 0
         self.open = True  # closed while the database is away: nothing starts that could not be recorded
         self._ready: deque[LiveAttempt] = deque()

@@ -221,15 +221,28 @@ class Executor:
             attempt.span = None
         if claim.gates is not None:  # its place may be what another job waits for, of whatever kind
             self._signal.freed = True
+        if crew.left:
+            crew.left.discard(attempt)
         thread, attempt.thread = attempt.thread, None
         attempt.handle = None  # what waits to be written holds no task: it would outlive many collections
         if thread is not None and not thread.done():  # it goes on, and so it keeps its slot
             thread.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it
-            thread.add_done_callback(lambda _: crew.ended(self._loop.time() - attempt.began))
+            thread.add_done_callback(lambda _: self._left_at_last(attempt))
+            crew.left.add(attempt)
         else:
             crew.ended(attempt.ended - attempt.began)
         if claim.crashes or attempt.alone:
             crew.suspect_ended(attempt, succeeded=attempt.failed is False)
+
+    def _left_at_last(self, attempt: LiveAttempt) -> None:
+        attempt.crew.left.discard(attempt)
+        attempt.crew.ended(self._loop.time() - attempt.began)
+
+    def time_out(self, attempt: LiveAttempt) -> None:
+        """Record that its time is over, though its handler goes on: for a process that ends."""
+        if not attempt.settled and not attempt.committing:
+            attempt.why = "timeout"
+            self._end(attempt, _interrupted(attempt))
 
     def give_back(self, attempt: LiveAttempt) -> None:
         """Return a job that has not started, or that a stop interrupts, without burning its attempt."""

@@ -29,9 +29,11 @@ from mainspring.worker.breakers import BreakerService
 from mainspring.worker.cell import Cell
 from mainspring.worker.connection import SharedConnection
 from mainspring.worker.crew import Crew
+from mainspring.worker.ending import Ending
 from mainspring.worker.exchange import Exchange
 from mainspring.worker.executor import Authorize, Executor
 from mainspring.worker.handlers import Handlers
+from mainspring.worker.handover import Handover
 from mainspring.worker.leases import Canceller, LeaseWatch, Renewer
 from mainspring.worker.outbox import Outbox
 from mainspring.worker.pace import Pace
@@ -46,6 +48,7 @@ from mainspring.worker.schedules.scheduler import Scheduler
 from mainspring.worker.sealer import Sealer
 from mainspring.worker.service import Service
 from mainspring.worker.signal import Signal
+from mainspring.worker.slots import THREADS, SlotWatch
 from mainspring.worker.solitude import Solitude
 from mainspring.worker.state import WorkerState
 from mainspring.worker.statements import ExchangeStatements
@@ -76,6 +79,7 @@ class WorkerSettings:
     housekeeping: bool  # fire the engine's own schedules, too
     alone: bool  # run only what must run alone
     cell: Sequence[str] | None  # the command line of a worker that does
+    own_process: bool  # which ends if it cannot go on
 
     @property
     def name(self) -> str:
@@ -100,6 +104,7 @@ class Parts:
         rates = Rates(config.speed, known=settings.limited, wake=signal.set)
         announcer = Announcer(bus, settings.id) if bus else None
         self.state = WorkerState(settings.id, config, signal, Outbox(signal.set), rates, announcer, counts, attempts)
+        self.ending = self._ending()
         self.connection = self._connection(config.lease.total_seconds() / 4)
         self.transactions = Transactions(settings.dsn, settings.name, size=config.transactions, prepare=config.prepare)
         self.pool = self._pool()
@@ -124,6 +129,10 @@ class Parts:
             self.connection, self._sql, self.state, self.exchange, self._solitude.probed, renew, rescue
         )
         self.heartbeat = self._heartbeat()
+        self.slots = SlotWatch(
+            self.connection, self._sql, list(settings.queues), self.crews, attempts, self.executor, self.ending,
+            config.lease.total_seconds(), self._solitude.only,
+        )  # fmt: skip
         self.services = [renewer, canceller, *self._other_services()]
 
     def _other_services(self) -> list[Service]:
@@ -131,10 +140,17 @@ class Parts:
         triggers = [TriggerListener(trigger, self.state.signal.hint) for trigger in settings.triggers]
         optional = self.scheduler, self.listener, *triggers, self.cell  # last, as its end may take long
         return [
-            self.watch, Reporter(connection, sql, settings.id, self._reports), self.rescuer,
+            self.watch, self.slots, Reporter(connection, sql, settings.id, self._reports), self.rescuer,
             Sealer(connection, sql, settings.config), self.heartbeat, self.breakers,
             *(service for service in optional if service is not None),
         ]  # fmt: skip
+
+    def _ending(self) -> Ending:
+        settings, state, handover = self._settings, self.state, None
+        if settings.own_process:
+            about = settings.id, settings.config, state.attempts, state.outbox
+            handover = Handover(settings.dsn, self._sql, *about)
+        return Ending(settings.id, state.counts, self._bus, handover)
 
     def _pool(self) -> ConnectionPool[Connection[Any]]:
         """For plain functions in threads."""
@@ -154,7 +170,7 @@ class Parts:
         resources = Resources(
             self._sql, self._settings.id, self.transactions, self.pool, self.breakers, self._ring, self._reports
         )
-        threads = ThreadPoolExecutor(self._settings.config.threads, thread_name_prefix="mainspring")
+        threads = ThreadPoolExecutor(self._settings.config.threads, thread_name_prefix=THREADS)
         return Handlers(resources, threads, Children(), self.state.rates)
 
     def _connection(self, patience: float) -> SharedConnection:

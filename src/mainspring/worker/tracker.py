@@ -144,7 +144,9 @@ class Tracker:
         if (attempt.claim.crashes or attempt.alone) and not started and not attempt.settled:
             attempt.crew.suspect_ended(attempt)
         attempt.settled = True
-        if not started:
+        if started:
+            attempt.crew.left.add(attempt)  # until its handler heeds it
+        else:
             self._rates.give_back(attempt)
         attempt.interrupt("lost")
         self._attempts.pop(attempt.claim.epoch, None)

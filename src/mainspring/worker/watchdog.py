@@ -1,4 +1,4 @@
-"""The watchdog: sees from outside of the event loop that it stands still, says where, and ends the process.
+"""The watchdog: sees from outside of the event loop that it stands still or was left, says where, and ends the process.
 
 The loop ticks, and a thread looks how long ago. A process whose loop stands still for longer than its lease has lost
 its jobs anyway. Where the process is ours it ends, after it has given back the jobs that are not to blame; inside of
@@ -9,48 +9,35 @@ started the process to see, by its pulse.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
 import sys
 import threading
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import Final
+from typing import Any, Final, NoReturn
 
 from mainspring.config import WorkerConfig
-from mainspring.declare.caller import job_of
-from mainspring.events import Bus, WorkerStuck
-from mainspring.text.sanitize import sanitize
+from mainspring.declare.caller import job_of, task_of
+from mainspring.text.raised import name_of
 from mainspring.worker.attempt import LiveAttempt
+from mainspring.worker.ending import REPORTING, Ending, quietly, within
 from mainspring.worker.handover import Handover
-from mainspring.worker.service import log
 
-EXIT: Final = 70  # what the process ends with
 LONGEST_BEAT: Final = 1.0  # seconds
-REPORTING: Final = 3.0  # seconds that the log and the observers may take: perhaps it is they who stand still
-HANDING_OVER: Final = 10.0  # and the database
 FRAMES: Final = 30
-WATCHDOG_STACK: Final = 6000  # bytes
 
 
 class Watchdog:
-    """Watches the event loop that it is made in. With a handover it ends the process, else it only reports."""
+    """Watches the event loop that it is made in."""
 
     def __init__(
         self,
-        worker: str,
         config: WorkerConfig,
         attempts: Mapping[int, LiveAttempt],
-        counts: Counter[str],
-        bus: Bus,
-        handover: Handover | None = None,
-        pulse: Callable[[float], None] | None = None,
+        ending: Ending,
+        pulse: Callable[[float, float], None] | None = None,
     ) -> None:
-        self._worker, self._attempts, self._counts, self._bus = worker, attempts, counts, bus
-        self._handover, self._pulse = handover, pulse
+        self._attempts, self._ending, self._pulse = attempts, ending, pulse
         self._lease, self._grace = config.lease.total_seconds(), config.grace.total_seconds()
         self._beat = min(LONGEST_BEAT, self._lease / 10)
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
@@ -77,6 +64,19 @@ class Watchdog:
     def asked(self) -> None:
         """Somebody wants the process to stop: a loop that stands still has less time, and none if asked again."""
         self._asked += 1
+
+    def escaped(self, error: BaseException) -> NoReturn:
+        """The event loop was left: by what a task raised (`sys.exit`), by `stop`, or because its worker was cancelled.
+
+        Whoever closed it now would wait for all its tasks and threads, while no lease is renewed any more.
+        """
+        self._live()
+        culprit, suspects = self._blamed(task_of(error))
+        whose = "no job is known to have done it" if culprit is None else _whose(culprit, "has done it")
+        stack = within(REPORTING, lambda: "".join(traceback.format_exception(error, limit=-FRAMES)))
+        words = f"{name_of(error)} has ended the event loop, and {whose}"
+        self._ending.report("left", words, str(stack or ""), culprit)
+        self._ending.end(suspects)
 
     def _tick(self) -> None:
         self._ticked = time.monotonic()
@@ -112,31 +112,27 @@ class Watchdog:
                     told = True
                     self._found(self.still)
                     looked, busy = time.monotonic(), time.process_time()  # what that took was no pause
-            elif self._handover is not None:
-                self._keep(self._handover)
+            elif self._ending.handover is not None:
+                self._keep(self._ending.handover)
 
     def _live(self) -> None:
         if self._pulse is not None:
-            self._pulse(self._lease)
+            self._pulse(self._lease, self._grace)
 
     def _found(self, still: float) -> None:
-        self._counts["stuck"] += 1
         culprit, suspects = self._on_loop()
-        stack = self._stack()
-        within(REPORTING, lambda: self._report(still, culprit, stack))
-        if self._handover is None or self.still < still:  # it goes on
-            return
-        given = within(HANDING_OVER, lambda: self._give_back(suspects)) or "its jobs wait for their leases to end"
-        within(REPORTING, lambda: log.critical("worker %s ends: %s", self._worker, given))
-        for child in multiprocessing.active_children():
-            child.kill()
-        with suppress(Exception):
-            within(REPORTING, sys.stderr.flush)
-        os._exit(EXIT)
+        whose = "no job is known to be on it" if culprit is None else _whose(culprit, "is on it")
+        words = f"the event loop has stood still for {still:.1f} s, and {whose}"
+        self._ending.report("still", words, self._stack(), culprit, still)
+        if self._ending.handover is not None and self.still >= still:  # else it goes on
+            self._ending.end(suspects)
 
     def _on_loop(self) -> tuple[LiveAttempt | None, list[LiveAttempt]]:
         """The job that runs on the loop just now, if that is known, and all that may be to blame."""
-        task, attempts = asyncio.current_task(self._loop), list(self._attempts.values())
+        return self._blamed(asyncio.current_task(self._loop))
+
+    def _blamed(self, task: asyncio.Task[Any] | None) -> tuple[LiveAttempt | None, list[LiveAttempt]]:
+        attempts = list(self._attempts.values())
         epoch = None if task is None else getattr(job_of(task), "epoch", None)
         for attempt in attempts:
             if task is not None and (attempt.handle is task or attempt.claim.epoch == epoch):
@@ -145,21 +141,7 @@ class Watchdog:
 
     def _stack(self) -> str:
         frame = sys._current_frames().get(self._thread)  # the only way to another thread's
-        return sanitize("".join(traceback.format_stack(frame, FRAMES)), WATCHDOG_STACK) if frame is not None else ""
-
-    def _report(self, still: float, culprit: LiveAttempt | None, stack: str) -> None:
-        job = None if culprit is None else culprit.claim
-        what = "no job is known to be on it" if job is None else f"job {job.id} of {job.task} is on it"
-        log.critical(
-            "worker %s: the event loop has stood still for %.1f s, and %s:\n%s", self._worker, still, what, stack
-        )
-        job_id, task = (None, None) if job is None else (job.id, job.task)
-        self._bus.tell_now([WorkerStuck(self._worker, still, job_id, task, stack, self._handover is not None)])
-
-    def _give_back(self, suspects: list[LiveAttempt]) -> str:
-        assert self._handover is not None
-        count = self._handover.give_back(suspects)
-        return f"{count} other jobs are given back"
+        return "".join(traceback.format_stack(frame, FRAMES)) if frame is not None else ""
 
     def _keep(self, handover: Handover) -> None:
         """Renew the leases of those that are not to blame, before they end; in another thread, for it may take long."""
@@ -169,21 +151,9 @@ class Watchdog:
         ]
         soon = any(attempt.trusted_until - time.monotonic() < self._lease / 2 for attempt in others)
         if soon and (self._keeper is None or not self._keeper.is_alive()):
-            self._keeper = threading.Thread(target=_quietly, args=(lambda: handover.keep(others),), daemon=True)
+            self._keeper = threading.Thread(target=quietly, args=(lambda: handover.keep(others),), daemon=True)
             self._keeper.start()
 
 
-def within(seconds: float, act: Callable[[], object]) -> object:
-    """What it answers, if it does so in time; who stands still must not make us stand still."""
-    found: list[object] = []
-    thread = threading.Thread(target=_quietly, args=(lambda: found.append(act()),), daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return found[0] if found else None
-
-
-def _quietly(act: Callable[[], object]) -> None:
-    try:
-        act()
-    except Exception as error:
-        log.error("the watchdog could not do all: %s", sanitize(str(error), 1000))
+def _whose(attempt: LiveAttempt, does: str) -> str:
+    return f"job {attempt.claim.id} of {attempt.claim.task} {does}"

@@ -36,7 +36,6 @@ from mainspring.text.sanitize import sanitize
 from mainspring.worker import aside
 from mainspring.worker.attempt import LiveAttempt, Trace
 from mainspring.worker.executor import Authorize
-from mainspring.worker.handover import Handover
 from mainspring.worker.leases import Renewer
 from mainspring.worker.parts import Parts, WorkerSettings
 from mainspring.worker.rescuer import Heartbeat
@@ -57,7 +56,7 @@ class Worker:
 
     housekeeping = True  # fires the engine's own schedules, too
     own_process = False  # which ends if the event loop stands still
-    pulse: Callable[[float], None] | None = None  # told that it lives
+    pulse: Callable[[float, float], None] | None = None  # told that it lives: its lease and its grace, in seconds
 
     def __init__(
         self,
@@ -165,6 +164,11 @@ class Worker:
         if self._stopping and self._parts.cell is not None:
             self._parts.cell.terminate()
 
+    def escaped(self, error: BaseException) -> None:
+        """What has left the event loop, otherwise than by the end of `run`: where the process is ours, it ends."""
+        if self.own_process and self._watchdog is not None:
+            self._watchdog.escaped(error)
+
     def _signalled(self, *_: object) -> None:
         if self._watchdog is not None:
             self._watchdog.asked()
@@ -175,7 +179,7 @@ class Worker:
         parts = self._started = Parts(self._settings(), self._bus, self.counts, self._attempts, self._reachable)
         await parts.breakers.first()
         await self._opening()
-        self._watchdog = self._watching()
+        self._watchdog = Watchdog(self._config, self._attempts, parts.ending, self.pulse)
         self._watchdog.start()
         for service in parts.services:
             service.start()
@@ -192,6 +196,7 @@ class Worker:
         parts.heartbeat.stopping = True
         parts.heartbeat.wake()
         parts.exchange.stop_claiming()
+        await parts.slots.stop()  # who stops needs no free slot
         if parts.cell is not None:
             parts.cell.terminate()
         parts.tracker.stop()
@@ -248,15 +253,8 @@ class Worker:
             id=self.id, dsn=self._dsn, listen_dsn=self._listen_dsn, schema=self._schema, registry=self._registry,
             config=self._config, queues=self._queues(), breakers=self._breakers, limited=bool(self._limits),
             authorize=self._authorize, cipher=self._cipher, trace=self._trace, triggers=self._triggers,
-            housekeeping=self.housekeeping, alone=self._alone, cell=self._cell,
+            housekeeping=self.housekeeping, alone=self._alone, cell=self._cell, own_process=self.own_process,
         )  # fmt: skip
-
-    def _watching(self) -> Watchdog:
-        config, attempts, handover = self._config, self._attempts, None
-        if self.own_process:
-            outbox = self._parts.state.outbox
-            handover = Handover(self._dsn, Sql(self._schema), self.id, config, attempts, outbox)
-        return Watchdog(self.id, config, attempts, self.counts, self._bus, handover, self.pulse)
 
     def _queues(self) -> dict[str, int]:
         """The queues to serve: those configured, or the stock ones and those of the tasks."""

@@ -71,6 +71,17 @@ select {schema}.end_quarantine(%s, 'system', %s, 'a probe succeeded')
 -- With each poll: whether a job waits that must run alone. Index: waiting_rescued, nearly always empty.
 select {schema}.next_alone(%s, array_fill(1, array[cardinality(%s::text[])]), %s) is not null
 
+-- name: slot_wanted
+-- A worker all of whose slots of a kind are held by handlers that have outlived their time limit, every second: is a job
+-- due that could have one? Index: waiting_claim.
+select exists (
+  select from unnest(%s::text[]) q(name) cross join generate_series(0, 3) p(priority)
+  cross join lateral (
+    select from {schema}.waiting w
+    where w.queue = q.name and w.priority = p.priority and w.due_at <= {schema}.now() and w.task = any(%s::text[]) limit 1) due
+  where not exists (
+    select from {schema}.queue k where k.org_id = 'SYSTEM' and k.name = q.name and k.paused_at is not null))
+
 -- name: release_held
 select {schema}.release_held()
 
