@@ -28,13 +28,13 @@ async def seize(*, seconds: int) -> None:
     ctypes.PyDLL(None).sleep(seconds)
 
 
-@tasks.task(retry=ms.fixed(seconds=0, attempts=1))
+@tasks.task(retry=ms.fixed(0, attempts=1))
 async def leave(*, code: int) -> None:
     """End the process."""
     os._exit(code)
 
 
-@tasks.task(retry=ms.fixed(seconds=0, attempts=1))
+@tasks.task(retry=ms.fixed(0, attempts=1))
 async def escape(*, how: str) -> None:
     """End the event loop, from a task of its own."""
 
@@ -76,7 +76,7 @@ async def wait(*, seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-ONCE = ms.fixed(seconds=0, attempts=1)
+ONCE = ms.fixed(0, attempts=1)
 SOON = timedelta(seconds=0.2)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -77,3 +78,22 @@ async def test_a_death_that_was_seen_while_the_database_was_away_is_told_when_it
     assert stage.conn.execute("select count(*) from mainspring.worker").fetchall() == [(0,)]
     ended = stage.conn.execute("select lease_expires_at < mainspring.now() from mainspring.running").fetchall()
     assert ended == [(True,)]
+
+
+@pytest.mark.rule("ENG-3.08")
+async def test_a_job_whose_process_was_stopped_before_it_could_be_given_back_has_crashed_nothing(stage: Stage) -> None:
+    """The database was away while the worker stopped: the lease ends by itself, as after a death that nobody saw."""
+    claim_as(stage, "w:1")
+    stage.rows("update mainspring.running set crashes = 2")
+    connection, died = SharedConnection(stage.dsn, "test", prepare=False), list[str]()
+    cell = Cell(["no-such-command"], "w", connection, Sql("mainspring"), 1.0, lambda: died.append("w:1"))
+    cell.want()
+    running = asyncio.create_task(cell.tick())
+    await asyncio.sleep(0)
+    cell.terminate()
+    await running
+    await connection.close()
+
+    stage.clock.advance(minutes=2)
+    stage.rows("select mainspring.rescue(10, 3)")
+    assert (died, stage.rows("select crashes, attempt from mainspring.waiting")) == ([], [(2, 0)])

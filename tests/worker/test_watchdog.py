@@ -88,7 +88,7 @@ async def test_slots_that_never_come_back_in_another_program_are_told_once_and_o
     seen: list[Event] = []
     go_on = threading.Event()
 
-    @tasks.task(timeout=timedelta(seconds=0.2), retry=fixed(seconds=0, attempts=1))
+    @tasks.task(timeout=timedelta(seconds=0.2), retry=fixed(0, attempts=1))
     def overstay() -> None:
         go_on.wait(30)
 

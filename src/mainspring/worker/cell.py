@@ -77,10 +77,12 @@ class Cell(Service):
         code = await process.wait()
         if code != 0:
             log.warning("process %d for jobs that run alone ended with exit code %d", process.pid, code)
-        self._dead = name  # whatever its code: a job may end it with 0, and one that stopped has no lease left
+        if self._stopping:  # by us: if the database was away it could not give its job back, which is nobody's crash
+            return
+        self._dead = name  # whatever its code: a job may end it with 0
         ended = await self._bury()
         self._blameless = self._blameless + 1 if code != 0 and not ended else 0
-        if self._blameless and not self._stopping:
+        if self._blameless:
             await asyncio.sleep(backoff(self._blameless))
 
     async def _bury(self) -> int:
