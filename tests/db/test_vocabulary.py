@@ -17,7 +17,7 @@ FILES = sorted((Path(mainspring.db.__file__).parent).rglob("*.sql"))
 OUTCOMES = {WORDS[verb] for verb in LEAVES_ATTEMPT}
 #: What stands on the trail of a job although it moves no job, by whoever writes it.
 BESIDES = {
-    "job.cancel_too_late", "job.crash_taken_back", "job.discarded", "job.fixed_forward",
+    "job.cancel_too_late", "job.crash_taken_back", "job.discarded", "job.failed_late", "job.fixed_forward",
     "job.prioritized", "job.replaced", "job.split",
 }  # fmt: skip
 
