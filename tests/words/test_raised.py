@@ -15,7 +15,7 @@ from mainspring.db.wire.translate import first_words, is_refusal, is_transient, 
 from mainspring.observe import JsonFormatter
 from mainspring.outcome import Failed, Failure, Permanent, RetryAfter, Snooze
 from mainspring.text.raised import connected, links, plain, quiet, tame
-from mainspring.worker.classify import classify
+from mainspring.worker.classify import classify, unreadable
 
 T = TypeVar("T")
 
@@ -114,6 +114,41 @@ class Loud(str):
 
     def encode(self, *arguments: Any) -> bytes:
         raise Refusal
+
+
+class Key:
+    """Has the hash of a name, and is asked whether it is that name; the interpreter asks while it makes a class."""
+
+    def __init__(self, name: str) -> None:
+        self._hash = hash(name)
+        self.asked: Callable[[], bool] = lambda: False
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self.asked()
+
+
+def refuse() -> bool:
+    raise Refusal
+
+
+def keyed_class(name: str, *names: str) -> type[Exception]:
+    keys = [Key(each) for each in names]
+    made = type(name, (Exception,), dict.fromkeys(keys))  # type: ignore[arg-type]  # that is the point
+    for key in keys:
+        key.asked = refuse
+    return made
+
+
+class OddHash(type):
+    def __hash__(cls) -> int:
+        raise Refusal
+
+
+class BadHash(Exception, metaclass=OddHash):
+    pass
 
 
 class BadState(Exception):
@@ -273,10 +308,43 @@ def odd_exceptions() -> Iterator[BaseException]:
     yield caused
     forged = type("UniqueViolation", (Exception,), {"__module__": "psycopg.errors", "__str__": Worded.__str__})
     yield forged()
+    numbered = OSError(2, "no")
+    numbered.errno = Raises()  # type: ignore[assignment]  # that is the point
+    yield numbered
+    undecoded = UnicodeDecodeError("utf8", b"x", 0, 1, "no")
+    undecoded.reason = Raises()  # type: ignore[assignment]  # that is the point
+    yield undecoded
+    undecoded = UnicodeDecodeError("utf8", b"x", 0, 1, "no")
+    undecoded.encoding = Loud("utf8")
+    yield undecoded
+    group = ExceptionGroup(Loud("several"), [ValueError()])
+    group.args = ()
+    yield group
+    keyed = Plain("no")
+    keyed.__dict__[Key("sqlstate")] = 7  # type: ignore[index]  # that is the point
+    yield keyed
+    yield keyed_class("Keyed", "__str__")("no")
+    yield keyed_class("Keyed", "__module__")("no")
+    yield BadHash("no")
+    crowded = Plain("no")
+    crowded.__dict__.update(dict.fromkeys(map(str, range(10_000))))
+    yield crowded
 
 
 def test_what_would_run_code_of_its_own_or_take_long_is_known_before_it_is_read() -> None:
-    assert [tame(error) for error in odd_exceptions()] == [False] * 8
+    assert [error for error in odd_exceptions() if tame(error)] == []
+
+
+def test_keys_and_names_of_a_kind_of_their_own_are_not_asked_what_they_are() -> None:
+    error = keyed_class(Loud("Keyed"), "sqlstate", "__module__", "counts")("no")
+    key = Key("sqlstate")
+    error.__dict__[key] = 7  # type: ignore[index]  # that is the point
+    key.asked = refuse
+
+    assert [plain(error, name) for name in ("sqlstate", "counts")] == [None, None]
+    outcome = unreadable(error)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message == "Keyed: its text could not be read in time"
 
 
 def test_a_line_of_the_log_shows_no_chain_without_an_end() -> None:

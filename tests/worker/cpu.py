@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
 import time
 from datetime import timedelta
+from typing import Any
 
 from mainspring import Permanent, Registry, Snooze
 
@@ -26,7 +28,7 @@ def where() -> dict[str, int]:
 @tasks.task(cpu=True)
 def fail(*, how: str) -> None:
     if how == "permanent":
-        raise Permanent("not in this world", code="RULE_TYPE_ERROR")
+        raise Permanent("not in this world", code="RULE_TYPE_ERROR", counts=True)
     if how == "snooze":
         raise Snooze(30)
     if how == "odd":
@@ -34,7 +36,30 @@ def fail(*, how: str) -> None:
         class Local(Exception): ...
 
         raise Local("cannot be pickled")
+    if how == "foreign":
+        raise Foreign("the words")
+    if how == "endless":
+        raise Endless
     raise ValueError(how)
+
+
+class Foreign(Exception):
+    """Made anew in another process, it runs code there."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return made_anew, ()
+
+
+class Endless(Exception):
+    def __str__(self) -> str:
+        while True:
+            pass
+
+
+def made_anew() -> Foreign:
+    if multiprocessing.parent_process() is None:
+        raise AssertionError("it ran in the worker")
+    return Foreign()
 
 
 @tasks.task(cpu=True)

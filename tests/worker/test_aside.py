@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
+import types
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -15,6 +19,7 @@ from tests.worker.stage import Stage
 from mainspring import Permanent, Registry, RetryAfter, Snooze, fixed
 from mainspring.outcome import Failed, Failure, Snoozed
 from mainspring.text.sanitize import sanitize
+from mainspring.text.stack import stack_of
 from mainspring.worker import aside, classify
 
 pytestmark = pytest.mark.anyio
@@ -246,6 +251,7 @@ def unique() -> Exception:
 
 
 async def test_what_needs_no_code_of_an_exception_is_known_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    await aside.judge(raised(ValueError()))  # so that this file is known
     monkeypatch.setattr(aside, "MOST_HANGING_THREADS", 0)  # as if so many hung
     before = aside.counts["unread"]
 
@@ -272,6 +278,92 @@ async def test_what_needs_no_code_of_an_exception_is_known_without_its_text(monk
         assert (outcome.error.code, outcome.error.error_class, outcome.error.message) == expected
         assert "raise error" in (outcome.error.stack or "")
     assert aside.counts["unread"] == before + 9
+
+
+def raised(error: Exception, path: str | None = None, **names: object) -> Exception:
+    """The same, raised here or in the code of such a file."""
+    try:
+        if path is None:
+            raise error
+        exec(compile("raise error", path, "exec"), {"error": error, **names})
+    except Exception as caught:
+        return caught
+    raise AssertionError("it was raised")
+
+
+@pytest.mark.rule("ENG-16.05")
+async def test_sources_are_read_beside_the_event_loop_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_in: list[str] = []
+
+    class Loader:
+        def get_source(self, name: str) -> str:
+            read_in.append(threading.current_thread().name)
+            return "from an archive"
+
+    path = str(tmp_path / "archive.zip" / "module.py")
+    for _ in range(2):
+        outcome = await aside.judge(raised(ValueError(), path, __name__="module", __loader__=Loader()))
+        assert isinstance(outcome, Failed)
+        assert str(outcome.error.stack).endswith(f'  File "{path}", line 1, in <module>\n    from an archive\n')
+    assert read_in == ["mainspring aside"]
+
+
+async def test_a_source_that_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    path = str(tmp_path / "pipe.py")
+    os.mkfifo(path)
+    before = aside.counts["unread"]
+
+    outcome = await aside.judge(raised(ValueError("the words"), path))
+
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message == "ValueError: the words"
+    assert f'File "{path}", line 1' in str(outcome.error.stack)
+    assert aside.counts["unread"] == before
+
+
+async def test_a_source_that_never_comes_hangs_one_thread_and_leaves_the_text(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aside, "ASIDE_PATIENCE_S", 0.1)
+    over = threading.Event()
+
+    class Loader:
+        def get_source(self, name: str) -> str:
+            over.wait(30)
+            return ""
+
+    path = str(tmp_path / "nowhere.py")
+    for _ in range(3):
+        outcome = await aside.judge(raised(ValueError("the words"), path, __name__="module", __loader__=Loader()))
+        assert isinstance(outcome, Failed)
+        assert outcome.error.message == "ValueError: the words"
+    assert sum(_aside()) == 1
+    over.set()
+    await stage.until(lambda: not any(_aside()))
+
+
+async def test_of_a_traceback_without_an_end_only_so_many_frames_are_looked_at() -> None:
+    error = raised(ValueError())
+    await aside.judge(error)
+    frame = error.__traceback__
+    assert frame is not None
+    for _ in range(1_000_000):
+        frame = types.TracebackType(frame, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    steps = 0
+
+    def count(*what: object) -> Any:
+        nonlocal steps
+        steps += 1
+        return count
+
+    sys.settrace(count)
+    try:
+        stack = stack_of(error.with_traceback(frame), reading=False)
+    finally:
+        sys.settrace(None)
+
+    assert stack.count("raise error") == 12
+    assert steps < 100_000
 
 
 async def test_a_huge_text_is_masked_beside_the_event_loop(

@@ -10,8 +10,10 @@ from tests.worker import cpu
 from tests.worker.stage import Stage
 
 from mainspring import Registry
+from mainspring.breaker import counts
 from mainspring.declare.task import Task
-from mainspring.worker.processes import Children, Late
+from mainspring.outcome import Failed
+from mainspring.worker.processes import Children, Late, RaisedInChild
 
 pytestmark = pytest.mark.anyio
 
@@ -66,6 +68,41 @@ async def test_what_a_process_raises_or_how_it_dies_decides_as_in_any_handler(st
 
     found = [await stage.job(job.id) for job in jobs]
     assert [(job.state, job.error and job.error["code"]) for job in found] == [end for _, end in wanted]
+
+
+@pytest.mark.rule("ENG-16.05")
+async def test_an_exception_of_a_process_runs_no_code_in_the_worker_and_says_where_it_was_raised(
+    stage: Stage, tasks: Registry
+) -> None:
+    job = await stage.enqueue(cpu.fail.job(how="foreign"))
+    await stage.drain(tasks)
+
+    error = (await stage.job(job)).error
+    assert error is not None
+    assert error["message"] == "Foreign: the words"
+    assert 'raise Foreign("the words")' in error["stack"]
+
+
+@pytest.mark.rule("ENG-16.05")
+async def test_a_process_whose_exception_cannot_be_read_in_time_says_what_can_be_seen_of_it() -> None:
+    children = Children()
+    with pytest.raises(RaisedInChild) as told:
+        await children.call(cpu.fail, '{"how": "endless"}')
+    assert isinstance(told.value.outcome, Failed)
+    assert told.value.outcome.error.message == "Endless: its text could not be read in time"
+    assert await children.call(cpu.double, '{"n": 2}') == 4
+    children.close()
+
+
+async def test_a_failure_of_a_process_says_whether_breakers_count_it() -> None:
+    children = Children()
+    with pytest.raises(RaisedInChild) as told:
+        await children.call(cpu.fail, '{"how": "permanent"}')
+    assert counts(told.value.outcome, told.value) is True
+    with pytest.raises(RaisedInChild) as told:
+        await children.call(cpu.fail, '{"how": "plain"}')
+    assert counts(told.value.outcome, told.value) is True
+    children.close()
 
 
 @pytest.mark.rule("ENG-6.13")

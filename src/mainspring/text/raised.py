@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import sys
 import threading
-import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
-from types import MemberDescriptorType
+from types import MemberDescriptorType, TracebackType
 from typing import Any, Final, Protocol
 from uuid import UUID
 
 LINKS: Final = 16  # of a chain of causes that are looked at
 SHORT: Final = 2048  # characters; masking more takes its time
+MOST_NAMES: Final = 1000  # that an exception or its class may have
 #: What can be looked at without running anybody's code.
 PLAIN: Final = frozenset({str, int, float, bool, bytes, type(None), timedelta, UUID})
 #: Whose code is quick: the interpreter's, the driver's and ours.
@@ -30,7 +30,8 @@ READ: Final = (
     "code", "error_class", "after", "longest", "need", "gate", "counts", "sent",
 )  # fmt: skip
 #: What the text of a built-in exception is made of, beside its arguments.
-EXCEPTION_STATE: Final = ("filename", "filename2", "strerror", "msg")
+EXCEPTION_STATE: Final = ("errno", "strerror", "filename", "filename2", "msg", "encoding", "reason", "message")
+STATEFUL: Final = (OSError, SyntaxError, ImportError, UnicodeError, BaseExceptionGroup)
 UNSAID_TEXT: Final = "its text could not be read in time"
 
 _name = type.__dict__["__name__"].__get__  # whatever a metaclass says
@@ -42,6 +43,7 @@ cause_of = BaseException.__dict__["__cause__"].__get__
 _context = BaseException.__dict__["__context__"].__get__
 _exceptions = BaseExceptionGroup.__dict__["exceptions"].__get__
 _traceback = BaseException.__dict__["__traceback__"].__get__
+_missing: Final = object()
 
 
 class Enough(BaseException):
@@ -57,22 +59,23 @@ class Ask(Protocol):
 
 def name_of(error: BaseException) -> str:
     """The name of its class."""
-    return str(_name(type(error)))
+    return text(_name(type(error))) or ""
 
 
 def names_of(error: BaseException) -> set[str]:
     """The names of its class and of those above it."""
-    return set(map(_name, _mro(type(error))))
+    return {text(_name(kind)) or "" for kind in _mro(type(error))}
 
 
 def module_of(error: BaseException) -> str:
     """The module of its class."""
-    return text(_space(type(error)).get("__module__")) or ""
+    return text(_look_up(_space(type(error)), "__module__")) or ""
 
 
-def stack_of(error: BaseException, most: int) -> str:
-    """Where it was raised: the last frames, without values."""
-    return "".join(traceback.format_tb(_traceback(error), limit=-most))
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Its traceback, whatever it says itself."""
+    found: TracebackType | None = _traceback(error)
+    return found
 
 
 def read(thing: object, name: str, default: object = None) -> Any:
@@ -106,15 +109,26 @@ def text(value: object) -> str | None:
 
 def plain(error: BaseException, name: str) -> Any:
     """A value or exception that somebody set, on the exception or on its class; code there is not run, and is None."""
-    own = _own(error)
-    if dict.__contains__(own, name):
-        found = dict.__getitem__(own, name)
-    else:
-        found = next((space[name] for space in map(_space, _mro(type(error))) if name in space), None)
+    spaces = (_own(error), *map(_space, _mro(type(error))))
+    found = next((one for space in spaces if (one := _look_up(space, name)) is not _missing), None)
     if type(found) is MemberDescriptorType:  # as psycopg2 keeps its state
         with suppress(AttributeError, TypeError):
             found = found.__get__(error)
     return found if type(found) in PLAIN or issubclass(type(found), BaseException) else None
+
+
+def _look_up(space: Any, name: str) -> Any:
+    """What a namespace has under this name; one with keys of a kind of their own would be asked whether they are it."""
+    if not _named(space):
+        return _missing
+    return dict.get(space, name, _missing) if issubclass(type(space), dict) else space.get(name, _missing)
+
+
+def _named(space: Any) -> bool:
+    """Whether its keys are names, and not too many to see that; a class's space is no dict."""
+    own = issubclass(type(space), dict)
+    count, keys = (dict.__len__(space), dict.__iter__(space)) if own else (len(space), iter(space))
+    return count <= MOST_NAMES and all(type(key) is str for key in keys)
 
 
 def said(error: BaseException, ask: Ask = read) -> str:
@@ -161,13 +175,12 @@ def tame(error: BaseException) -> bool:
 
 def _tame(error: BaseException) -> bool:
     kind: type = type(error)
-    if not _known(kind):
+    if type(kind) is not type or not _known(kind):  # a class of classes might have a hash of its own
         return False
-    own: dict[str, Any] = error.__dict__
-    if own and any(type(dict.get(own, name)) not in PLAIN and name != "orig" for name in READ):
+    own: dict[str, Any] = _own(error)
+    if own and not (_named(own) and all(type(dict.get(own, name)) in PLAIN or name == "orig" for name in READ)):
         return False
-    stateful = issubclass(type(error), OSError | SyntaxError | ImportError)
-    if stateful and any(type(getattr(error, name, None)) not in PLAIN for name in EXCEPTION_STATE):
+    if issubclass(kind, STATEFUL) and any(type(getattr(error, name, None)) not in PLAIN for name in EXCEPTION_STATE):
         return False
     return _short(_args(error))
 
@@ -190,15 +203,15 @@ def _short(value: object) -> bool:
 @lru_cache(maxsize=1024)
 def _known(kind: type) -> bool:
     """Whether nothing that is read of such an exception is code of somebody else's."""
-    return type(kind) is type and all(_trusted(base) or _bare(base) for base in kind.__mro__)
+    return all(_named(_space(base)) and (_trusted(base) or _bare(base)) for base in kind.__mro__)
 
 
 def _trusted(kind: type) -> bool:
     module = kind.__dict__.get("__module__", "builtins") if kind.__flags__ & 1 << 9 else "builtins"
     if type(module) is not str or module.partition(".")[0] not in TRUSTED:
         return False
-    return getattr(sys.modules.get(module), _name(kind), None) is kind  # and not by its own account
+    return getattr(sys.modules.get(module), text(_name(kind)) or "", None) is kind  # and not by its own account
 
 
 def _bare(kind: type) -> bool:
-    return type(kind) is type and all(type(kind.__dict__.get(name)) in PLAIN for name in READ)
+    return all(type(kind.__dict__.get(name)) in PLAIN for name in READ)

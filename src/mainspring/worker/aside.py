@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from mainspring.outcome import Outcome
 from mainspring.text.raised import Enough, name_of, tame
+from mainspring.text.stack import sources_known
 from mainspring.worker.classify import classify, unreadable
 from mainspring.worker.service import log
 
@@ -30,7 +31,7 @@ _hanging: set[threading.Thread] = set()
 
 async def judge(error: BaseException) -> Outcome:
     """The outcome of an attempt that raised, as `classify` says it, however long the exception takes to be read."""
-    if tame(error):
+    if tame(error) and sources_known(error):
         return classify(error)
     turn = _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(1))
     with suppress(TimeoutError, asyncio.CancelledError):  # the attempt has ended, whoever stops it now

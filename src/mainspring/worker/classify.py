@@ -24,8 +24,9 @@ from mainspring.outcome import (
     Withheld,
 )
 from mainspring.retry import LONGEST_HINT
-from mainspring.text.raised import UNSAID_TEXT, Ask, Enough, name_of, quiet, read, stack_of, text
+from mainspring.text.raised import UNSAID_TEXT, Ask, Enough, name_of, quiet, read, text
 from mainspring.text.sanitize import sanitize
+from mainspring.text.stack import stack_of
 
 MESSAGE = 2048
 ERROR_STACK = 6000  # with the message, an error stays within 8 KiB
@@ -93,7 +94,7 @@ def _class(error: BaseException, ask: Ask) -> ErrorClass:
 
 
 def _describe(error: BaseException, code: str, error_class: ErrorClass, ask: Ask) -> Error:
-    stack = stack_of(error, 12)
+    stack = stack_of(error, reading=ask is read)
     words = first_words(error, ask)  # rows and parameters are nothing for whoever may read the error
     words = f"{name_of(error)}: {words}" if code == "INTERNAL_ERROR" or words == UNSAID_TEXT else words
     return Error(sanitize(code, 100), error_class, sanitize(words, MESSAGE), sanitize(stack, ERROR_STACK) or None)

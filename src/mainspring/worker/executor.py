@@ -22,7 +22,7 @@ from mainspring.worker.attempt import LiveAttempt, Trace
 from mainspring.worker.base_context import encode_result
 from mainspring.worker.halving import CRASHED, halve
 from mainspring.worker.handlers import Handlers
-from mainspring.worker.processes import Late
+from mainspring.worker.processes import Late, RaisedInChild
 from mainspring.worker.service import job_log, log
 from mainspring.worker.state import WorkerState
 
@@ -168,7 +168,7 @@ class Executor:
         return outcome
 
     async def _classified(self, attempt: LiveAttempt, error: BaseException) -> Outcome:
-        outcome = await judge(error)
+        outcome = error.outcome if type(error) is RaisedInChild else await judge(error)
         if attempt.seal is not None and isinstance(outcome, Failed):
             return Failed(hidden(outcome.error, attempt.seal), outcome.after, outcome.longest)
         return outcome

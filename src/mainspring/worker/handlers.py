@@ -33,7 +33,7 @@ class Handlers:
             arguments = task.codec.decode(attempt.claim.payload)
             if attempt.passing:
                 attempt.entered = True
-                self._loop.call_soon(self._rates.entered, attempt)  # when its first lines are done: never too early
+                self._rates.enters(attempt)
             return self._with_context(attempt, arguments) if task.wants_ctx else task.fn(**arguments)
         attempt.entered = True
         if task.runs == "thread":

@@ -14,11 +14,14 @@ from typing import Any
 import msgspec
 
 from mainspring.declare.task import Task
-from mainspring.outcome import Failure
-from mainspring.text.raised import name_of, said
+from mainspring.outcome import Deferred, Error, Failed, Failure, Outcome, Snoozed, Stopped
+from mainspring.text.raised import name_of, plain
+from mainspring.worker.aside import judge
 from mainspring.worker.service import log
 
 _spawn = multiprocessing.get_context("spawn")
+#: What a handler's exception may come to.
+_OUTCOMES: dict[str, type[Outcome]] = {kind.__name__: kind for kind in (Failed, Snoozed, Stopped, Deferred)}
 
 
 class Died(Failure):
@@ -27,6 +30,14 @@ class Died(Failure):
 
 class Late(Exception):
     """The share of a rate ran out before the handler was entered: the job goes back, nothing happened."""
+
+
+class RaisedInChild(Failure):
+    """What a process says about the exception of its handler: it is read there, and does not come here itself."""
+
+    def __init__(self, outcome: Outcome, counts: bool | None) -> None:
+        super().__init__("", counts=counts)
+        self.outcome = outcome
 
 
 class Child:
@@ -41,7 +52,10 @@ class Child:
     async def call(
         self, task: Task[Any, Any], payload: str, start_by: float, entered: Callable[[], None] = lambda: None
     ) -> Any:
-        """Run a handler and return its result, or raise what it raised, or Late: a process takes a while to start."""
+        """Run a handler and return its result, or raise what is told of its exception.
+
+        Late: a process takes a while to start.
+        """
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
         loop.add_reader(self._conn.fileno(), answered.set)
@@ -62,7 +76,8 @@ class Child:
         finally:
             loop.remove_reader(self._conn.fileno())
         if kind == "error":
-            raise value
+            name, outcome, counts = value
+            raise RaisedInChild(msgspec.json.decode(outcome, type=_OUTCOMES[name]), counts)
         if kind == "late":
             raise Late
         if kind == "unwritable":  # the work is done: running it again would be worse than losing a value
@@ -140,7 +155,7 @@ def _serve(conn: Connection) -> None:
                     conn.send(("entered", None))
                 answer = _written(task.fn(**arguments))
         except Exception as error:
-            answer = ("error", _portable(error))
+            answer = ("error", _told(error))
         conn.send(answer)
 
 
@@ -151,12 +166,13 @@ def _written(result: Any) -> tuple[str, Any]:
         return "unwritable", str(error)
 
 
-def _portable(error: Exception) -> Exception:
-    """The error as it can cross to the parent: as it is if it pickles, else its text."""
-    import pickle
-
+def _told(error: Exception) -> tuple[str, bytes, bool | None]:
+    """What an exception comes to, as plain values: made anew elsewhere, it might run any code there."""
+    outcome = asyncio.run(judge(error))
+    counts = plain(error, "counts") if issubclass(type(error), Failure) else None
     try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
-    except Exception:
-        return RuntimeError(f"{name_of(error)}: {said(error)}")
-    return error
+        said = msgspec.json.encode(outcome)
+    except (TypeError, ValueError, OverflowError):  # a delay of a kind of its own
+        outcome = Failed(Error("INTERNAL_ERROR", "retryable", f"{name_of(error)}: it cannot be told."))
+        said = msgspec.json.encode(outcome)
+    return type(outcome).__name__, said, counts if type(counts) is bool else None

@@ -49,6 +49,7 @@ class Rates:
         self._wake = wake  # told when there is something to report
         self._shares: dict[str, Share] = {}
         self._changed: dict[str, Share] = {}
+        self._entering: list[LiveAttempt] = []  # in this turn of the loop
         self._heap: list[tuple[float, str]] = []
         self._turn = 0.0  # how long a turn with the database takes, smoothed
         self._loop = loop or asyncio.get_running_loop()
@@ -85,6 +86,18 @@ class Rates:
             share.taken += 1
         attempt.passing, attempt.start_by = True, start_by
         return None
+
+    def enters(self, attempt: LiveAttempt) -> None:
+        """Its handler's first lines run now: it is counted when they are done, never too early."""
+        if not self._entering:
+            self._loop.call_soon(self._all_entered)
+        self._entering.append(attempt)
+
+    def _all_entered(self) -> None:
+        entering, self._entering = self._entering, []
+        for attempt in entering:
+            if attempt.passing:  # else it has ended already
+                self.entered(attempt)
 
     def entered(self, attempt: LiveAttempt) -> None:
         """Its handler's first line was reached, at the latest now."""

@@ -147,6 +147,33 @@ class World:
         self.clock.now += seconds
         self.engine.clock.set(NOON + timedelta(seconds=self.clock.now))
 
+    def play(self, hands: list[Hand], seconds: float, away: float, apart: float = 0.0, first: int = 100) -> None:
+        """Workers that come one after the other, so far from the database each way, ask when they have a reason to.
+
+        `first` is how many jobs each asks for at first.
+        """
+        flying: list[tuple[float, Hand, bool, tuple[Any, ...]]] = []
+        begun = self.clock.now
+        step = min(self.per / 20, 0.01)
+        while self.clock.now < begun + seconds:
+            self.pass_by(step)
+            now = self.clock.now
+            for flight in [f for f in flying if f[0] <= now]:
+                flying.remove(flight)
+                _, hand, asks, said = flight
+                if asks:
+                    flying.append((now + away, hand, False, hand.serve(said)))
+                else:
+                    hand.hear(said)
+            for nth, hand in enumerate(hands):
+                if now < begun + nth * apart:
+                    continue
+                if hand.talking < 2 and (not hand.rates._shares or hand.rates.due(now) <= now):
+                    flying.append((now + away, hand, True, hand.ask(100 if hand.entered else first)))
+                hand.enter()
+        for _, hand, asks, said in flying:
+            hand.hear(hand.serve(said) if asks else said)
+
 
 def shares(engine: Engine) -> dict[str, int]:
     return dict(engine.rows("select worker, n from mainspring.share where until > mainspring.now() order by 1"))
@@ -216,22 +243,38 @@ def test_one_worker_alone_reaches_the_rate_though_each_answer_takes_three_window
 ) -> None:
     world = World(engine, client, 10, timedelta(milliseconds=100), 400)
     hand = world.hand()
-    flying: list[tuple[float, bool, tuple[Any, ...]]] = []
-    for _ in range(600):
-        world.pass_by(0.005)
-        now = world.clock.now
-        for flight in [f for f in flying if f[0] <= now]:
-            flying.remove(flight)
-            if flight[1]:
-                flying.append((now + 0.15, False, hand.serve(flight[2])))
-            else:
-                hand.hear(flight[2])
-        if hand.talking < 2 and (not hand.rates._shares or hand.rates.due(now) <= now):
-            flying.append((now + 0.15, True, hand.ask()))
-        hand.enter()
+    world.play([hand], 3.0, away=0.15)
     since = [at for at in hand.entered if at > 1.5]
     assert largest(hand.entered, 0.1) <= 10
     assert len(since) >= 0.9 * 10 * 15  # of what 1.5 s allow
+
+
+@pytest.mark.parametrize(
+    ("most", "many", "away", "apart"), [(20, 2, 0.1, 0.35), (20, 3, 0.05, 0.0), (7, 4, 0.05, 0.1), (3, 4, 0.05, 0.1)]
+)
+def test_workers_that_fetch_the_next_window_ahead_leave_the_others_their_part(
+    engine: Engine, client: ms.Client, most: int, many: int, away: float, apart: float
+) -> None:
+    """One asks just before another in each window, and all that it entered in the last one counts still."""
+    world = World(engine, client, most, timedelta(seconds=1), 8 * most)
+    hands = [world.hand() for _ in range(many)]
+    world.play(hands, 6.0, away, apart, first=max(1, most // 4))
+    entered = [at for hand in hands for at in hand.entered]
+    assert largest(entered, 1.0) == most
+    assert sum(3 < at <= 6 for at in entered) >= 0.98 * 3 * most
+    parts = sorted(hand.n for hand in hands)
+    assert sum(parts) == most
+    assert parts[-1] - parts[0] <= 1
+
+
+def test_a_rate_that_was_raised_is_shared_alike(engine: Engine, client: ms.Client) -> None:
+    world = World(engine, client, 4, timedelta(seconds=1), 300)
+    hands = [world.hand(), world.hand()]
+    world.play(hands, 3.0, away=0.05, apart=0.1)
+    client.limits.set(ms.rate(QUEUE, 20, per="1s"))
+    world.play(hands, 3.0, away=0.05)
+    assert shares(engine) == {"w1": 10, "w2": 10}
+    assert largest([at for hand in hands for at in hand.entered], 1.0) == 20
 
 
 def test_a_second_worker_is_given_half_and_what_the_first_let_go_when_its_entries_are_over(

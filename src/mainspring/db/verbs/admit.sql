@@ -19,18 +19,21 @@ declare
   refused uuid[] := '{}';
   closed integer[] := '{}';  -- the gate that refused them
   ordered boolean;
+  capped boolean;
   t timestamptz;
   j record;
   l {schema}.limit;
   shut integer;
 begin
   select array_agg(y.gate order by y.whole, y.rated, y.gate), array_agg(y.name order by y.whole, y.rated, y.gate),
-         array_agg(y.n order by y.whole, y.rated, y.gate), bool_or(y.in_order)
-  into gates, names, counts, ordered
+         array_agg(y.n order by y.whole, y.rated, y.gate), bool_or(y.in_order), bool_or(not y.rated)
+  into gates, names, counts, ordered, capped
   from (
     select {schema}.gate_of(x, f.org_id, f.strand) as gate, x.name, x.in_order, x.rate is not null as rated,
-           x.queue is not null and x.by = 'all' as whole, count(*)::integer as n
-    from {schema}.limit x join unnest(p_found) f on f.task = x.task or f.queue = x.queue
+           x.queue is not null and x.by = 'all' as whole, sum(f.n)::integer as n
+    from {schema}.limit x
+    join (select w.task, w.queue, w.org_id, w.strand, count(*) as n from unnest(p_found) w group by 1, 2, 3, 4) f
+      on f.task = x.task or f.queue = x.queue
     where {schema}.gate_of(x, f.org_id, f.strand) is not null
     group by 1, 2, 3, 4, 5) y;
   let_in := array(select f.id from unnest(p_found) f);
@@ -49,11 +52,12 @@ begin
     return;
   end if;
   -- What holds a place is not fetched ahead: others wait for it.
-  placed := array(
+  placed := case when capped then array(
     select {schema}.gate_of(x, f.org_id, f.strand)
     from {schema}.limit c join unnest(p_found) f on f.task = c.task or f.queue = c.queue
     join {schema}.limit x on f.task = x.task or f.queue = x.queue
-    where c.concurrency is not null and x.rate is not null and {schema}.gate_of(c, f.org_id, f.strand) is not null);
+    where c.concurrency is not null and x.rate is not null and {schema}.gate_of(c, f.org_id, f.strand) is not null)
+    else '{}' end;
   rooms := array(
     select coalesce({schema}.room(x, z.gate, t, case when p_told is not null then p_worker end, null, z.gate = any(placed)),
                     1000000)  -- null: it was dropped meanwhile
@@ -98,11 +102,13 @@ begin
     end loop;
     let_in := array(select f.id from unnest(p_found) f where f.id <> all(refused));
   end if;
-  insert into {schema}.slot (gate, job_id, in_order)
-  select {schema}.gate_of(x, f.org_id, f.strand), f.id, x.in_order
-  from {schema}.limit x join unnest(p_found) f on f.task = x.task or f.queue = x.queue
-  where x.concurrency is not null and {schema}.gate_of(x, f.org_id, f.strand) is not null and f.id = any(let_in)
-  on conflict do nothing;
+  if capped then
+    insert into {schema}.slot (gate, job_id, in_order)
+    select {schema}.gate_of(x, f.org_id, f.strand), f.id, x.in_order
+    from {schema}.limit x join unnest(p_found) f on f.task = x.task or f.queue = x.queue
+    where x.concurrency is not null and {schema}.gate_of(x, f.org_id, f.strand) is not null and f.id = any(let_in)
+    on conflict do nothing;
+  end if;
   for i in 1 .. cardinality(gates) loop
     select * into l from {schema}.limit x where x.org_id = 'SYSTEM' and x.name = names[i];
     continue when l.rate is null;

@@ -79,8 +79,10 @@ begin
   if p_short or s.n = 0 or s.until <= p_at then
     free := {schema}.left_of(l, p_gate, p_worker, p_at);
     if {schema}.is_short(p_gate, p_worker, l.per, p_at) then
+      -- What it fetches ahead belongs to the next window: it says nothing about how many it enters in one.
       free := least(free, greatest({schema}.part_of(l, p_gate, p_worker, p_at, p_short),
-                                   {schema}.used(s, l.per, p_at) + {schema}.pending(s) + p_count));
+                                   case when s.n = 0 or s.until <= p_at
+                                        then {schema}.used(s, l.per, p_at) + {schema}.pending(s) + p_count end));
     end if;
   end if;
   if s.n = 0 or s.until <= p_at then
