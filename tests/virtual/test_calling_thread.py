@@ -68,3 +68,22 @@ def test_other_errors_of_a_handler_are_the_handlers() -> None:
         return "went on"
 
     assert run_from_thread(main) == "went on"
+
+
+def test_ctrl_c_is_said_again_until_it_is_heard() -> None:
+    swallowed: list[str] = []
+
+    async def main(threads: Executor) -> None:
+        asyncio.get_running_loop().run_in_executor(threads, interrupt)
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            swallowed.append("once")
+        await asyncio.sleep(60)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_from_thread(main)
+    assert swallowed == ["once"]

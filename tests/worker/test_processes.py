@@ -10,7 +10,7 @@ from tests.worker import cpu
 from tests.worker.stage import Stage
 
 from mainspring import Registry
-from mainspring.breaker import counts
+from mainspring.circuit import counts
 from mainspring.declare.task import Task
 from mainspring.outcome import Failed
 from mainspring.worker.processes import Children, Late, RaisedInChild

@@ -10,10 +10,12 @@ import asyncio
 import contextvars
 import sys
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
+
+CANCEL_AGAIN_S = 0.5
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,9 +84,12 @@ def run_from_thread(main: Callable[[Executor], Coroutine[Any, Any, T]]) -> T:
         done = thread.submit(contextvars.copy_context().run, asyncio.run, wrapped())
         try:
             caller.serve(until=done)
-        except BaseException:  # Ctrl-C
-            caller.desert()
-            if loop is not None and task is not None:
-                loop.call_soon_threadsafe(task.cancel)
+        except BaseException:  # Ctrl-C, said again until it is heard: a cancellation may be lost on its way
+            while not done.done():
+                caller.desert()
+                if loop is not None and task is not None:
+                    with suppress(RuntimeError):  # it is closed already
+                        loop.call_soon_threadsafe(task.cancel)
+                wait([done], CANCEL_AGAIN_S)
             raise
         return done.result()
