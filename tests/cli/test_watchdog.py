@@ -122,7 +122,7 @@ def test_a_process_whose_event_loop_a_job_has_ended_ends_and_hands_over(
 
     assert worker.returncode == 70
     assert f"{raised} has ended the event loop" in err
-    assert "worker:stuck worker=" in err
+    assert "worker.stuck worker=" in err
     if how == "exit":  # of the others nobody can tell who did it
         assert f"and job {culprit} of escape has done it" in err
         assert "in part" in err

@@ -77,12 +77,10 @@ class Cell(Service):
         code = await process.wait()
         if code != 0:
             log.warning("process %d for jobs that run alone ended with exit code %d", process.pid, code)
-        if self._stopping:  # by us: if the database was away it could not give its job back, which is nobody's crash
-            return
         self._dead = name  # whatever its code: a job may end it with 0
         ended = await self._bury()
         self._blameless = self._blameless + 1 if code != 0 and not ended else 0
-        if self._blameless:
+        if self._blameless and not self._stopping:
             await asyncio.sleep(backoff(self._blameless))
 
     async def _bury(self) -> int:
@@ -92,7 +90,8 @@ class Cell(Service):
 
         async def end(conn: psycopg.AsyncConnection[Any]) -> int:
             async with conn.transaction():
-                await conn.execute(self._sql["farewell"], {"id": name})
+                if not self._stopping:  # else it ended for us, perhaps while the database was away: nobody's crash
+                    await conn.execute(self._sql["farewell"], {"id": name})
                 return (await conn.execute(self._sql["end_leases"], [name])).rowcount
 
         ended = await self._connection.use(end)

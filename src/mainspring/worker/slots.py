@@ -26,8 +26,8 @@ from mainspring.worker.service import Service
 
 OUTLIVED_PATIENCE_S: Final = 10.0  # seconds beyond its time limit in which a handler may still end, at most a lease
 THREADS: Final = "mainspring"  # as the threads of plain functions are called, before their number
-FRAMES: Final = 12  # of each stack
-WORDS: Final = {"async": "async handlers", "thread": "plain functions", "process": "CPU-bound functions"}
+SLOT_FRAMES: Final = 12  # of each stack
+SLOT_WORDS: Final = {"async": "async handlers", "thread": "plain functions", "process": "CPU-bound functions"}
 
 
 class SlotWatch(Service):
@@ -83,7 +83,7 @@ class SlotWatch(Service):
         counts = Counter(attempt.claim.task for attempt in over)
         whose = ", ".join(f"{count} of {task}" for task, count in counts.items())
         seconds = asyncio.get_running_loop().time() - over[0].deadline
-        words = f"all {crew.size} slots for {WORDS[kind]} are held by handlers that have outlived their time limit"
+        words = f"all {crew.size} slots for {SLOT_WORDS[kind]} are held by handlers that have outlived their time limit"
         stacks = _of_threads() if kind == "thread" else _of_tasks(over)
         self._ending.report("slots", f"{words}, {whose}", stacks, over[0], seconds)
         if self._ending.handover is not None:
@@ -97,7 +97,7 @@ def _of_threads() -> str:
     found = [thread for thread in threading.enumerate() if thread.name.startswith(f"{THREADS}_")]
     stacks = ((thread, frames.get(thread.ident or 0)) for thread in found)
     return "".join(
-        f"thread {thread.name}:\n{''.join(traceback.format_stack(frame)[-FRAMES:])}"
+        f"thread {thread.name}:\n{''.join(traceback.format_stack(frame)[-SLOT_FRAMES:])}"
         for thread, frame in stacks
         if frame
     )
@@ -105,7 +105,7 @@ def _of_threads() -> str:
 
 def _of_tasks(attempts: Sequence[LiveAttempt]) -> str:
     found = [(attempt.claim.id, _awaited(attempt.handle.get_coro())) for attempt in attempts if attempt.handle]
-    return "".join(f"job {job}:\n{''.join(traceback.format_list(frames)[-FRAMES:])}" for job, frames in found)
+    return "".join(f"job {job}:\n{''.join(traceback.format_list(frames)[-SLOT_FRAMES:])}" for job, frames in found)
 
 
 def _awaited(coroutine: Any) -> traceback.StackSummary:
