@@ -46,7 +46,9 @@ def claim_as(stage: Stage, worker: str) -> None:
 
 
 @pytest.mark.rule("ENG-3.08")
-async def test_a_job_that_ends_its_process_with_code_0_has_crashed_it_all_the_same(stage: Stage) -> None:
+async def test_a_lease_that_a_process_leaves_behind_ends_at_once_and_is_no_crash_if_it_ended_in_good_order(
+    stage: Stage,
+) -> None:
     claim_as(stage, "w:1")
     connection, died = SharedConnection(stage.dsn, "test", prepare=False), list[str]()
     cell = Cell(["--help"], "w", connection, Sql("mainspring"), 1.0, lambda: died.append("w:1"))  # which ends with 0
@@ -57,6 +59,9 @@ async def test_a_job_that_ends_its_process_with_code_0_has_crashed_it_all_the_sa
     assert died == ["w:1"]
     ended = stage.conn.execute("select lease_expires_at < mainspring.now() from mainspring.running").fetchall()
     assert ended == [(True,)]
+    stage.rows("update mainspring.running set crashes = 2")
+    stage.rows("select mainspring.rescue(10, 3)")
+    assert stage.rows("select crashes from mainspring.waiting") == [(2,)]
 
 
 @pytest.mark.rule("ENG-3.08")

@@ -42,6 +42,7 @@ class Cell(Service):
         self._count = 0
         self._blameless = 0  # ends in a row without a job that could be blamed
         self._dead: str | None = None  # a process that is gone, as the database is still to hear
+        self._crashed = False  # by its job, as far as its end tells
         self._wanted = self._stopping = False
         self._process: Process | None = None
         self._over = asyncio.Event()  # no process runs, and the last one is buried
@@ -77,7 +78,7 @@ class Cell(Service):
         code = await process.wait()
         if code != 0:
             log.warning("process %d for jobs that run alone ended with exit code %d", process.pid, code)
-        self._dead = name  # whatever its code: a job may end it with 0
+        self._dead, self._crashed = name, code != 0 and not self._stopping
         ended = await self._bury()
         self._blameless = self._blameless + 1 if code != 0 and not ended else 0
         if self._blameless and not self._stopping:
@@ -90,7 +91,9 @@ class Cell(Service):
 
         async def end(conn: psycopg.AsyncConnection[Any]) -> int:
             async with conn.transaction():
-                if not self._stopping:  # else it ended for us, perhaps while the database was away: nobody's crash
+                # One that ended in good order, or for us, may have a lease left because the database was away. It ends at
+                # once and is nobody's crash; a job that ends its process with 0 is found out by its many rescues.
+                if self._crashed:
                     await conn.execute(self._sql["farewell"], {"id": name})
                 return (await conn.execute(self._sql["end_leases"], [name])).rowcount
 
