@@ -91,8 +91,8 @@ class Cell(Service):
 
         async def end(conn: psycopg.AsyncConnection[Any]) -> int:
             async with conn.transaction():
-                # One that ended in good order, or for us, may have a lease left because the database was away. It ends at
-                # once and is nobody's crash; a job that ends its process with 0 is found out by its many rescues.
+                # One that ended in good order, or for us, may have a lease left because the database was away. It ends
+                # at once and is nobody's crash; a job that ends its process with 0 is found out by its many rescues.
                 if self._crashed:
                     await conn.execute(self._sql["farewell"], {"id": name})
                 return (await conn.execute(self._sql["end_leases"], [name])).rowcount
