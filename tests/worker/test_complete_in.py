@@ -18,6 +18,7 @@ from tests.worker.stage import Stage
 
 from mainspring import Context, Registry, SyncContext, fixed
 from mainspring.embedded import Cluster
+from mainspring.errors import AfterCompletion
 
 pytestmark = pytest.mark.anyio
 
@@ -334,3 +335,33 @@ async def test_inside_the_contexts_own_blocks_it_is_refused(stage: Stage, tasks:
     await stage.drain(tasks)
 
     assert (await stage.job(job)).error is None
+
+
+async def test_what_follows_it_is_refused_and_not_lost_without_a_word(stage: Stage, tasks: Registry) -> None:
+    refused_with: list[str] = []
+
+    @tasks.task
+    def follow() -> None: ...
+
+    @tasks.task
+    def work(ctx: SyncContext) -> None:
+        with psycopg.connect(stage.dsn) as conn:
+            ctx.complete_in(conn)
+            for act in (
+                lambda: ctx.enqueue(follow.job()),
+                lambda: ctx.audit("shop.late"),
+                lambda: ctx.client.enqueue(follow.job()),  # it would wait for the lock that its own handler holds
+                lambda: ctx.checkpoint(1),
+                lambda: ctx.complete_in(conn),
+                lambda: ctx.complete().__enter__(),
+            ):
+                with pytest.raises(AfterCompletion) as caught:
+                    act()
+                refused_with.append(str(caught.value))
+
+    job = await stage.enqueue(work.job())
+    await stage.drain(tasks)
+
+    assert len(refused_with) == 6
+    assert all("ctx.complete_in()" in text for text in refused_with)
+    assert (await stage.state(job), stage.one("select count(*) from mainspring.job")) == ("succeeded", 1)

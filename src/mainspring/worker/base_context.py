@@ -224,8 +224,6 @@ class BaseContext:
         refuse_inside_step("ctx.complete_in()")
         if self._completing or is_inside_transaction():
             raise MainspringError("ctx.complete_in() comes outside of the context's own blocks")
-        if self._elsewhere is not None:
-            raise AfterCompletion("ctx.complete_in() was called already: a job is completed once", job_id=self.job.id)
         if self.job.org_id == SYSTEM:
             raise MainspringError("a job of the organisation SYSTEM is completed by ctx.complete()")
         self.result = self.result if result is None else result
@@ -241,7 +239,7 @@ class BaseContext:
             raise ConfigurationError("conn: leads to another database than the worker's") from None
         except BaseException:
             if self._elsewhere == "asked":
-                self._elsewhere = None
+                self._elsewhere, self._attempt.committing = None, False
             raise
 
     def _complete_elsewhere(self, own: Place) -> Dialogue[None]:
@@ -288,14 +286,14 @@ class BaseContext:
             raise LeaseLost(job_id=self.job.id)
         if self._attempt.settled:
             raise AfterCompletion("the job is completed: nothing can be written for it any more", job_id=self.job.id)
+        if self._elsewhere is not None:  # what came now would miss that transaction, or wait for its lock
+            raise AfterCompletion("the job is completed by ctx.complete_in(): put this in front", job_id=self.job.id)
 
     def _begin_complete(self) -> None:
         """Whether the job may be completed now."""
         self._refuse_if_settled()
         refuse_inside_step("ctx.complete()")
         refuse_inside_transaction("ctx.complete()")
-        if self._elsewhere is not None:
-            raise AfterCompletion("ctx.complete_in() was called already: a job is completed once", job_id=self.job.id)
 
     def _begin(self, what: str) -> None:
         """Whether something may begin that is kept: not without the lease, nor where it would not count."""
