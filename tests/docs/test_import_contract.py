@@ -30,10 +30,12 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.rule("ENG-18.06")
 def test_contract_holds(copy: Path) -> None:
     assert lint(copy) == "kept"
 
 
+@pytest.mark.rule("ENG-18.06")
 @pytest.mark.parametrize(
     ("module", "line", "named"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -57,27 +58,14 @@ def audits(ctx: Any) -> None:
     ctx.audit("shop.late")
 
 
-def opens_a_block(ctx: Any) -> Any:
+def opens(ctx: Any, block: str) -> Any:
     if isinstance(ctx, SyncContext):
-        with ctx.transaction() as conn:
+        with getattr(ctx, block)() as conn:
             conn.execute(WRITE, ["after"])
         return None
 
     async def open_it() -> None:
-        async with ctx.transaction() as conn:
-            await conn.execute(WRITE, ["after"])
-
-    return open_it()
-
-
-def completes_again(ctx: Any) -> Any:
-    if isinstance(ctx, SyncContext):
-        with ctx.complete() as conn:
-            conn.execute(WRITE, ["after"])
-        return None
-
-    async def open_it() -> None:
-        async with ctx.complete() as conn:
+        async with getattr(ctx, block)() as conn:
             await conn.execute(WRITE, ["after"])
 
     return open_it()
@@ -90,8 +78,8 @@ def completes_again(ctx: Any) -> Any:
         (returns, "AFTER_COMPLETION", "give it to ctx.complete(result="),
         (snoozes, "AFTER_COMPLETION", "asked to be put off after"),
         (audits, "AFTER_COMPLETION", "the job is completed"),
-        (opens_a_block, "AFTER_COMPLETION", "the job is completed"),
-        (completes_again, "AFTER_COMPLETION", "the job is completed"),
+        (partial(opens, block="transaction"), "AFTER_COMPLETION", "the job is completed"),
+        (partial(opens, block="complete"), "AFTER_COMPLETION", "the job is completed"),
     ],
 )
 async def test_what_a_handler_does_after_its_completion_is_recorded_told_and_alerted(
