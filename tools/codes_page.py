@@ -17,7 +17,7 @@ and in the view `mainspring.attempts`. Printed from the code by `python -m tools
 | `ms.Permanent("…")` | `BUSINESS_RULE` |
 | `ms.RetryAfter(60)` | `RATE_LIMITED` |
 | `ms.Failure("…", code="…")` | the one that it names; `Permanent` and `RetryAfter` take `code=` as well |
-| `ms.ValidationError`, `ms.KeyReused` and other errors of Mainspring | their own |
+| `ValidationError`, `KeyReused` and other errors of `mainspring.errors` | their own |
 | `TimeoutError`, or its task's `timeout` was over | `TIMEOUT` |
 | an error of the database connection | `DB_UNAVAILABLE` |
 | anything else | `INTERNAL_ERROR` |

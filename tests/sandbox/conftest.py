@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.sandbox.till import Clock, Receiver, Till, receiver, till
 
-from mainspring.sandbox import Sandbox
+from mainspring_sandbox import Sandbox
 
 
 @pytest.fixture

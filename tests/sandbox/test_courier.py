@@ -9,9 +9,9 @@ import pytest
 from tests.sandbox.kiosk import TABLES, Kiosk, heard
 
 import mainspring as ms
-from mainspring.sandbox import Courier, Fault, Sandbox
-from mainspring.sandbox.stripe import Manner
 from mainspring.testing import Harness
+from mainspring_sandbox import Courier, Fault, Sandbox
+from mainspring_sandbox.stripe import Manner
 
 HOUR, LATE = timedelta(hours=1), timedelta(seconds=2)
 CHARGE, INTENT = "charge.succeeded", "payment_intent.succeeded"

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 from tests.sandbox.till import ask, ask_stripe
 
-from mainspring.sandbox import Sandbox
-from mainspring.sandbox.faults import Fault, Faults
+from mainspring_sandbox import Sandbox
+from mainspring_sandbox.faults import Fault, Faults
 
 
 def test_a_fault_strikes_only_what_it_is_meant_for() -> None:

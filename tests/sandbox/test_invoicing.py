@@ -9,8 +9,8 @@ import httpx2
 import pytest
 from tests.contrib.senders.kit import NOBODY
 
-from mainspring.sandbox import Sandbox
-from mainspring.sandbox.faults import Fault
+from mainspring_sandbox import Sandbox
+from mainspring_sandbox.faults import Fault
 
 DOCUMENT = {
     "type": "FR",

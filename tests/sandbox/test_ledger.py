@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.sandbox.ledger import Ledger
+from mainspring_sandbox.ledger import Ledger
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from tests.contrib.senders.kit import NOBODY
 
-from mainspring.sandbox import Sandbox
+from mainspring_sandbox import Sandbox
 
 NOTE = {"to": "device-1", "title": "Hi", "text": "x"}
 

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from tests.contrib.senders.kit import NOBODY
 
-from mainspring.sandbox import Sandbox
+from mainspring_sandbox import Sandbox
 
 MAIL = {"from": "shop@example.com", "to": ["jo@example.com"], "subject": "Hi", "text": "x", "html": "<p>x</p>"}
 

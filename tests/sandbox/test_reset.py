@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import pytest
 from tests.sandbox.till import Clock, Receiver, Till, until
 
-from mainspring.sandbox import Fault, Sandbox
-from mainspring.sandbox.server import _listening
-from mainspring.sandbox.stripe import Manner, StripeSettings
+from mainspring_sandbox import Fault, Sandbox
+from mainspring_sandbox.server import _listening
+from mainspring_sandbox.stripe import Manner, StripeSettings
 
 
 def test_a_reset_forgets_everything_but_the_addresses(sandbox: Sandbox, shop: Till, hook: Receiver) -> None:

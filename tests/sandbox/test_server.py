@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from tests.sandbox.till import Till, ask
 
-from mainspring.sandbox import Sandbox
-from mainspring.sandbox.providers import PROVIDERS
+from mainspring_sandbox import Sandbox
+from mainspring_sandbox.providers import PROVIDERS
 
 
 def test_it_listens_on_loopback_alone(sandbox: Sandbox) -> None:
@@ -31,6 +31,29 @@ def test_a_foreign_name_for_its_address_is_refused(sandbox: Sandbox) -> None:
     for host, status in (("evil.example", 400), ("localhost", 200)):
         answer = httpx2.get(f"{sandbox.url}/sandbox/outbox", headers={"Host": host}, trust_env=False, verify=False)
         assert answer.status_code == status
+
+
+def test_a_page_of_another_origin_neither_pays_nor_breaks_anything(sandbox: Sandbox, shop: Till) -> None:
+    for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+        for method, path in (
+            ("POST", "/stripe/v1/customers"),
+            ("POST", "/sandbox/faults"),
+            ("DELETE", "/sandbox/outbox"),
+        ):
+            answer = httpx2.request(method, sandbox.url + path, headers=headers, trust_env=False)
+            assert (answer.status_code, answer.json()["code"]) == (403, "CROSS_ORIGIN")
+
+    assert sandbox.ledger.find("stripe.customer") == []
+    assert shop.pay("k1").status == "succeeded"  # the provider's own library posts a form, and has no origin
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded"])
+def test_the_desk_takes_json_and_nothing_that_a_form_can_send(sandbox: Sandbox, kind: str) -> None:
+    body, headers = b'{"provider": "stripe", "kind": "error"}', {"Content-Type": kind}
+    answer = httpx2.post(f"{sandbox.url}/sandbox/faults", content=body, headers=headers, trust_env=False)
+
+    assert (answer.status_code, answer.json()["code"]) == (415, "UNSUPPORTED_MEDIA_TYPE")
+    assert ask(sandbox, "GET", "/sandbox/faults").json() == []
 
 
 def test_it_stops_with_callers_on_the_line() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mainspring.sandbox import Sandbox
-from mainspring.sandbox.faults import Fault
+from mainspring_sandbox import Sandbox
+from mainspring_sandbox.faults import Fault
 
 
 @pytest.fixture

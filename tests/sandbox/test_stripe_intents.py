@@ -9,7 +9,7 @@ import pytest
 import stripe
 from tests.sandbox.till import Till, ask, ask_stripe, async_client, paying
 
-from mainspring.sandbox import Sandbox
+from mainspring_sandbox import Sandbox
 
 
 def test_a_saved_card_is_charged_without_its_owner(sandbox: Sandbox, shop: Till) -> None:

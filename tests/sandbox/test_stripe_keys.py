@@ -10,8 +10,8 @@ import pytest
 import stripe
 from tests.sandbox.till import Clock, Till, ask, ask_stripe, async_client, paying, till
 
-from mainspring.sandbox import Sandbox
-from mainspring.sandbox.faults import Fault
+from mainspring_sandbox import Sandbox
+from mainspring_sandbox.faults import Fault
 
 
 def charges(sandbox: Sandbox) -> list[int]:

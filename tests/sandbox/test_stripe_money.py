@@ -6,7 +6,7 @@ import pytest
 import stripe
 from tests.sandbox.till import Clock, Till, ask
 
-from mainspring.sandbox import Sandbox
+from mainspring_sandbox import Sandbox
 
 
 def amounts(sandbox: Sandbox, kind: str) -> list[int]:

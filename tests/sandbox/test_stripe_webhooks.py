@@ -10,9 +10,9 @@ import pytest
 import stripe
 from tests.sandbox.till import Clock, Receiver, Till, ask, paying, till, until
 
-from mainspring.sandbox import Sandbox
-from mainspring.sandbox.stripe import Manner, StripeSettings
-from mainspring.sandbox.stripe.endpoints import local
+from mainspring_sandbox import Sandbox
+from mainspring_sandbox.stripe import Manner, StripeSettings
+from mainspring_sandbox.stripe.endpoints import local
 
 
 def types(hook: Receiver, secret: str) -> list[str]:

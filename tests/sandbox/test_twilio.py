@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from tests.contrib.senders.kit import NOBODY
 
-from mainspring.sandbox import Sandbox
+from mainspring_sandbox import Sandbox
 
 SMS = {"To": "+4930901820", "From": "+4930901821", "Body": "Hi"}
 PATH = "/Messages.json"

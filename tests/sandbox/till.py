@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import stripe
 
-from mainspring.sandbox import Sandbox
+from mainspring_sandbox import Sandbox
 
 
 class Clock:

@@ -23,7 +23,7 @@ import pytest
 from tests.proofs.chaos.journal import say
 
 ROOT = Path(__file__).resolve().parents[3]
-PACKAGE = ROOT / "src" / "mainspring_apps"
+PACKAGE = ROOT / "apps" / "mainspring_apps"
 #: What the plugin below prints for each failed test that is marked with rules.
 RED = re.compile(r"^RED (\S+) (.+)$", re.MULTILINE)
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from tests.apps.staffing.town import Town
 
-from mainspring.sandbox import Sandbox
 from mainspring.testing import Harness
 from mainspring_apps.staffing.market import Market
+from mainspring_sandbox import Sandbox
 
 
 @pytest.fixture(scope="session")

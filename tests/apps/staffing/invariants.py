@@ -13,7 +13,7 @@ from typing import Any, Final
 import psycopg
 from tests.apps.staffing.town import Town
 
-from mainspring.sandbox.ledger import Ledger
+from mainspring_sandbox.ledger import Ledger
 
 #: A movement that nobody settles is asked for within 20 minutes (STAFF-19.08); a provider that is away gets more.
 PATIENCE: Final = timedelta(minutes=35)

@@ -7,12 +7,17 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+TOKEN = "a token of the tests"
+TOKENS = {"STAFFING_TOKEN": TOKEN}
+
 
 def ask(url: str, path: str, body: Any = None, *, method: str | None = None, **headers: str) -> tuple[int, Any]:
-    """Status and JSON of an answer; a body that is no text or bytes is sent as JSON."""
+    """Status and JSON of an answer, with the token unless headers are given; a body is said to be JSON."""
+    headers = headers or {"Authorization": f"Bearer {TOKEN}"}
     data = body.encode() if isinstance(body, str) else body
     if data is not None and not isinstance(data, bytes):
         data = json.dumps(data).encode()
+    headers = {"Content-Type": "application/json"} | headers
     request = Request(f"{url}/staffing{path}", data, headers, method=method)
     try:
         with urlopen(request, timeout=30) as answer:

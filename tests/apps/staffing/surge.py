@@ -13,6 +13,7 @@ import asyncio
 import json
 import logging
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -33,9 +34,6 @@ from tests.worker.limits.windows import largest
 import mainspring as ms
 from mainspring.db.schema.migrate import migrate_all
 from mainspring.embedded import Cluster
-from mainspring.sandbox import Sandbox
-from mainspring.sandbox.environment import WEBHOOK_SECRET, environment
-from mainspring.sandbox.ledger import Ledger
 from mainspring.web import Server
 from mainspring.web.backend import SIZE
 from mainspring.worker import Worker
@@ -43,6 +41,9 @@ from mainspring_apps.staffing.market import MIGRATIONS, Market
 from mainspring_apps.staffing.payments import settle
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.settings import CHARGES_PER_SECOND
+from mainspring_sandbox import Sandbox
+from mainspring_sandbox.environment import WEBHOOK_SECRET, environment
+from mainspring_sandbox.ledger import Ledger
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 ZONE: Final = "America/New_York"
@@ -142,7 +143,7 @@ def sandbox_process(books: str) -> None:
 
 def server_process(_: str) -> None:
     """Takes the provider's webhooks."""
-    server = Server(Market(maintenance=False), port=0)
+    server = Server(Market(maintenance=False), port=0, tokens={"STAFFING_TOKEN": secrets.token_hex()})
     _say({"url": server.listen()})
     asyncio.run(server.run())
 

@@ -9,7 +9,6 @@ from tests.apps.staffing.sheets import at, begun, leap, live, refusing, submitte
 from tests.apps.staffing.town import MONDAY, Booking, Town
 
 import mainspring as ms
-from mainspring.sandbox import Fault
 from mainspring_apps.staffing import settings, shifts
 from mainspring_apps.staffing import timers as keys
 from mainspring_apps.staffing.conflicts.disputes import file_dispute
@@ -20,6 +19,7 @@ from mainspring_apps.staffing.rules.release import release
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.timesheets import approval
 from mainspring_apps.staffing.timesheets.approval import auto_approve, release_shift
+from mainspring_sandbox import Fault
 
 DEADLINE = at("21:00")
 RELEASED = at("21:00:01")

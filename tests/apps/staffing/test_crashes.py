@@ -28,15 +28,15 @@ from tests.apps.staffing.flows import FLOWS, INSTANT, Flow, end_of, left, wrong
 from tests.apps.staffing.town import Town
 from tests.databases import check_tickets
 
-from mainspring.sandbox import Courier, Sandbox
-from mainspring.sandbox.ledger import real_time
 from mainspring.testing import Harness
 from mainspring.virtual.databases import DatabaseServer
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.settings import Settings
+from mainspring_sandbox import Courier, Sandbox
+from mainspring_sandbox.ledger import real_time
 
 ALL = os.environ.get("STAFFING_CRASHES") == "all"
-SAMPLE = 4
+SAMPLE = 3
 LEASE = timedelta(seconds=61)
 ROUNDS = 20
 Fresh = Callable[[], AbstractContextManager[Town]]
@@ -157,6 +157,7 @@ def in_flight(steps: list[str]) -> bool:
 @pytest.mark.long
 @pytest.mark.rule("STAFF-19.15", "STAFF-19.02", "STAFF-1.28", "STAFF-13.08")
 @pytest.mark.timeout(600)  # each step costs a database, a fork and a second worker
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", FLOWS)
 def test_killed_at_any_step_the_flow_ends_as_if_nothing_had_happened(
     name: str, fresh: Fresh, fork: Nursery, mainspring_app: Market, monkeypatch: pytest.MonkeyPatch

@@ -11,13 +11,13 @@ from tests.apps.staffing.town import MONDAY, NEXT_MONDAY, NEXT_WEEK, NY, T00, W1
 from tests.apps.staffing.wednesday import MINUTE, SECOND, at, charged, deliver, pending, tried
 
 import mainspring as ms
-from mainspring.sandbox import Fault
 from mainspring_apps.staffing import bookings, shifts
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.payments import cutoff, reconcile
 from mainspring_apps.staffing.rules import cutoff as rules
 from mainspring_apps.staffing.rules import weeks
+from mainspring_sandbox import Fault
 
 REASON = "Weekly Payment Hard Cutoff - Worker Released"
 SUNDAY = date(2026, 6, 7)

@@ -21,13 +21,13 @@ from tests.apps.staffing.quarrels import (
 from tests.apps.staffing.sheets import refusing
 from tests.apps.staffing.town import MONDAY, NEXT_MONDAY, W10, Booking, Town
 
-from mainspring.sandbox import Fault
 from mainspring_apps.staffing import shifts
 from mainspring_apps.staffing.conflicts import timeouts
 from mainspring_apps.staffing.conflicts.disputes import Ending
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import dispute as rules
 from mainspring_apps.staffing.rules import pay
+from mainspring_sandbox import Fault
 
 TEXT = "Dispute unresolved after 3 hours. All future shifts cancelled until dispute is resolved."
 

@@ -10,8 +10,8 @@ import pytest
 from tests.apps.staffing.test_weekly_payments import near
 from tests.apps.staffing.town import MONDAY, W10, Town
 
-from mainspring.sandbox import Fault
 from mainspring_apps.staffing import settings, tokens
+from mainspring_sandbox import Fault
 
 SECOND = timedelta(seconds=1)
 #: The sections that say 3: payment after a resolution, and the queries of saved searches (STAFF-11.17, 7.02).

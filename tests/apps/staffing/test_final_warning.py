@@ -8,10 +8,10 @@ import pytest
 from tests.apps.staffing.town import NEXT_WEEK, NY, T00, W14, Town
 from tests.apps.staffing.wednesday import MINUTE, SECOND, at, deliver, pending
 
-from mainspring.sandbox import Fault
 from mainspring_apps.staffing.payments import warning
 from mainspring_apps.staffing.rules import cutoff as rules
 from mainspring_apps.staffing.rules import weeks
+from mainspring_sandbox import Fault
 
 
 def warned(town: Town) -> list[int]:

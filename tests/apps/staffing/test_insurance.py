@@ -8,7 +8,6 @@ import pytest
 from tests.apps.staffing.town import MONDAY, NEXT_WEEK, T00, W10, Booking, Town
 from tests.apps.staffing.wednesday import MINUTE, SECOND, at, deliver, tried
 
-from mainspring.sandbox import Fault
 from mainspring_apps.staffing import insurance, shifts, store
 from mainspring_apps.staffing.conflicts import disputes
 from mainspring_apps.staffing.payments import cutoff
@@ -16,6 +15,7 @@ from mainspring_apps.staffing.registry import INSURANCE_HARD_STOP, tasks
 from mainspring_apps.staffing.rules import insurance as rules
 from mainspring_apps.staffing.settings import SCAN
 from mainspring_apps.staffing.states import Refused
+from mainspring_sandbox import Fault
 
 DAY = timedelta(days=1)
 JUNE = date(2026, 6, 1)

@@ -16,12 +16,12 @@ from tests.apps.staffing.town import NEXT_WEEK, Town
 import mainspring as ms
 from mainspring.db.gauges import Reader
 from mainspring.observe import Metrics
-from mainspring.sandbox import Fault, Sandbox
 from mainspring.worker import Worker
 from mainspring_apps.staffing import insurance, tokens
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.rules import watching as rules
 from mainspring_apps.staffing.watching import MEASURES, watches
+from mainspring_sandbox import Fault, Sandbox
 
 HERE = Path(__file__).parent
 #: Of each alert that the sections name: the watch, or the name that is opened where it is found.

@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 from tests.apps.staffing.town import MONDAY, Booking, Town
 
-from mainspring.sandbox import Fault
-from mainspring.sandbox.stripe import Manner
 from mainspring.testing import Crash
 from mainspring_apps.staffing.payments import escrow, movements
 from mainspring_apps.staffing.payments.movements import ToMake, carry_out
+from mainspring_sandbox import Fault
+from mainspring_sandbox.stripe import Manner
 
 
 def verified(town: Town, **values: object) -> Booking:

@@ -11,11 +11,11 @@ from tests.apps.staffing.sheets import at, submitted, told
 from tests.apps.staffing.town import T00, Town
 from tests.apps.staffing.wednesday import tried
 
-from mainspring.sandbox import Fault
 from mainspring_apps.staffing import insurance, shifts
 from mainspring_apps.staffing.conflicts import disputes
 from mainspring_apps.staffing.payments import cutoff
 from mainspring_apps.staffing.texts import TEMPLATES
+from mainspring_sandbox import Fault
 
 HOUR = timedelta(hours=1)
 THREE = datetime(2026, 6, 2, 7, tzinfo=UTC)  # 03:00 in New York

@@ -12,11 +12,11 @@ import pytest
 from tests.apps.staffing.test_weekly_payments import SECOND, dispute, intents, near, payments
 from tests.apps.staffing.town import NEXT_MONDAY, NEXT_WEEK, W10, Booking, Town
 
-from mainspring.sandbox import Fault
 from mainspring_apps.staffing.conflicts import disputes, incidents
 from mainspring_apps.staffing.payments import retries
 from mainspring_apps.staffing.registry import LIMITS, PAYMENT_RETRY
 from mainspring_apps.staffing.rules import charge
+from mainspring_sandbox import Fault
 
 THURSDAY = datetime(2026, 6, 4, 19, tzinfo=UTC)  # 15:00 in New York
 TUESDAY = datetime(2026, 6, 9, 19, tzinfo=UTC)

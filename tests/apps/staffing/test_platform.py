@@ -16,10 +16,10 @@ from tests.apps.staffing.town import NEXT_WEEK, W10, Town
 
 from mainspring.declare.block import SignatureRefused
 from mainspring.limit import Limit
-from mainspring.sandbox.environment import WEBHOOK_SECRET
-from mainspring.sandbox.stripe.post import Manner, signature
 from mainspring_apps.staffing import registry
 from mainspring_apps.staffing.market import Market
+from mainspring_sandbox.environment import WEBHOOK_SECRET
+from mainspring_sandbox.stripe.post import Manner, signature
 
 TESTS = Path(__file__).parents[2]
 SECOND = timedelta(seconds=1)

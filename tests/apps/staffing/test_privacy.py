@@ -20,9 +20,9 @@ from mainspring import WorkerConfig
 from mainspring.db.gauges import Reader
 from mainspring.events import Observer
 from mainspring.observe import JsonFormatter, Log, Metrics
-from mainspring.sandbox import Fault
 from mainspring.worker import Worker
 from mainspring_apps.staffing import insurance, shifts
+from mainspring_sandbox import Fault
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 #: What people are told by, and what pays: in the town's own form, wherever it may stand.

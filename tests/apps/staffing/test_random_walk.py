@@ -9,9 +9,9 @@ from tests.apps.staffing.invariants import RULES, Violation, broken
 from tests.apps.staffing.town import Town
 from tests.apps.staffing.walk import Walk
 
-from mainspring.sandbox import Sandbox
 from mainspring.testing import Harness
 from mainspring_apps.staffing.market import Market
+from mainspring_sandbox import Sandbox
 
 
 @pytest.mark.rule("STAFF-19.16", "STAFF-19.09", "STAFF-19.15")

@@ -7,12 +7,12 @@ import pytest
 from tests.apps.staffing.sheets import at, begun, booked, leap, live, payload, refusing, timers, told
 from tests.apps.staffing.town import MONDAY, Town
 
-from mainspring.sandbox import Fault
 from mainspring_apps.staffing import shifts
 from mainspring_apps.staffing import timers as keys
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import reminders as rules
 from mainspring_apps.staffing.states import Refused
+from mainspring_sandbox import Fault
 
 FIVE = datetime(2026, 6, 1, 21, tzinfo=UTC)
 

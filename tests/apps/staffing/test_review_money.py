@@ -19,13 +19,13 @@ from tests.apps.staffing.wednesday import tried
 
 from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import Charge, Refund
-from mainspring.sandbox import Fault
 from mainspring_apps.staffing import bookings, insurance
 from mainspring_apps.staffing.conflicts import disputes
 from mainspring_apps.staffing.payments import accounts, movements, settle, weekly
 from mainspring_apps.staffing.rules import charge, planning
 from mainspring_apps.staffing.searches import listings, search
 from mainspring_apps.staffing.states import Refused
+from mainspring_sandbox import Fault
 
 SECOND, MINUTE, HOUR, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 WEEK_AFTER = (datetime(2026, 6, 15, 4, tzinfo=UTC), datetime(2026, 6, 22, 4, tzinfo=UTC))

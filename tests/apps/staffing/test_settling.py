@@ -13,12 +13,12 @@ from tests.apps.staffing.town import T00, W10, Booking, Town
 
 from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import Charge
-from mainspring.sandbox import Fault
-from mainspring.sandbox.stripe.post import Manner
 from mainspring_apps.staffing import bookings
 from mainspring_apps.staffing.payments import accounts, escrow, reconcile, settle, weekly
 from mainspring_apps.staffing.rules import charge, weeks
 from mainspring_apps.staffing.states import Refused
+from mainspring_sandbox import Fault
+from mainspring_sandbox.stripe.post import Manner
 
 SECOND = timedelta(seconds=1)
 FUNDED = datetime(2026, 6, 15, 4, tzinfo=UTC)

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import pytest
-from tests.apps.staffing.serving import ask
+from tests.apps.staffing.serving import TOKENS, ask
 from tests.apps.staffing.town import T00, W10, W14, Booking, Town
 from tests.web.visit import served
 
@@ -147,7 +147,7 @@ def test_the_command_prints_the_story_and_machines_get_the_same_from_both_doors(
     told: Any = json.loads(say("show", str(booking.id), "--json")[1])
     listed = json.loads(say("list", "--json")[1])
     assert "not yet" in say("list")[1]
-    with served(mainspring_app) as url:
+    with served(mainspring_app, tokens=TOKENS) as url:
         assert ask(url, f"/bookings/{booking.id}") == (200, told)
         assert ask(url, "/bookings") == (200, listed)
 

@@ -13,7 +13,6 @@ from tests.apps.staffing.surge import CONNECTIONS, PROGRESS, ZONE, seed
 from tests.worker.limits.windows import largest
 
 import mainspring as ms
-from mainspring.sandbox import Sandbox
 from mainspring.testing import Harness
 from mainspring.testing.working import Working
 from mainspring.virtual.tasks import DeclaredTasks
@@ -22,6 +21,7 @@ from mainspring_apps.staffing.payments import weekly
 from mainspring_apps.staffing.registry import WEEKLY_PAYMENTS
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.settings import CHARGES_PER_SECOND
+from mainspring_sandbox import Sandbox
 
 BOOKINGS = 130
 POOL = {"threads": 4, "transactions": 2, "exchanges": 1, "scheduler": False}

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 from tests.apps.staffing.town import MONDAY, Town
 
-from mainspring.sandbox import Sandbox
 from mainspring.testing import DatabaseServer, Harness
 from mainspring_apps.staffing import shifts
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.settings import Settings
+from mainspring_sandbox import Sandbox
 
 THERE = "https://there.example.com"
 

@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.apps.staffing.serving import TOKEN, TOKENS
 from tests.web.visit import served
 
-from mainspring.sandbox import Sandbox
-from mainspring.sandbox.environment import WEBHOOK_SECRET
+from mainspring.cli.demo_token import write_for_curl
 from mainspring.testing import Harness
 from mainspring_apps.staffing.demo.seed import seed
 from mainspring_apps.staffing.market import Market
+from mainspring_sandbox import Sandbox
+from mainspring_sandbox.environment import WEBHOOK_SECRET
 
 PAGE = Path(__file__).parents[3] / "docs" / "apps" / "staffing.md"
 ADDRESS = "S=http://127.0.0.1:8080/staffing"
@@ -30,18 +32,20 @@ def url(mainspring: Harness, mainspring_sandbox_server: Sandbox, mainspring_app:
     with sandbox.standing_in():
         with mainspring.conn.transaction():
             seed(mainspring_app.desk, mainspring.conn)
-        with served(mainspring_app) as address, mainspring.working():
+        with served(mainspring_app, tokens=TOKENS) as address, mainspring.working():
             sandbox.stripe.register(f"{address}/v1/inbound/stripe", secret=WEBHOOK_SECRET)
             yield address
     mainspring_app.desk.close()
     sandbox.reset()
 
 
-def test_the_lines_of_the_walk_work_as_they_are_written(url: str, mainspring: Harness) -> None:
+def test_the_lines_of_the_walk_work_as_they_are_written(url: str, mainspring: Harness, tmp_path: Path) -> None:
+    (tmp_path / ".data").mkdir()
+    write_for_curl(tmp_path / ".data" / "curl", TOKEN)  # as `mainspring up` does
     lines = "".join(re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL))
     assert lines.count(ADDRESS) == 1
     script = "set -euo pipefail\n" + lines.replace(ADDRESS, f"S={url}/staffing")
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr + done.stdout
     assert '"message":"by: Worker may not file with option B"' in done.stdout
     ledger = json.loads(done.stdout.splitlines()[-1].removeprefix('"ledger":'))

@@ -8,12 +8,14 @@ from datetime import date
 from typing import Any
 
 import pytest
-from tests.apps.staffing.serving import ask
+from tests.apps.staffing.serving import TOKEN, TOKENS, ask
 from tests.apps.staffing.town import W10, Town
-from tests.web.visit import served
+from tests.web.visit import SECRET, served
 
 import mainspring as ms
-from mainspring_apps.staffing.web import ENDPOINTS, Web
+from mainspring.errors import ConfigurationError
+from mainspring.web import Server
+from mainspring_apps.staffing.web import ENDPOINTS
 
 HUGE = 10**20
 DEEP = "[" * 100_000
@@ -110,7 +112,7 @@ def url(town: Town, mainspring_app: ms.App) -> Iterator[str]:
     booking = town.booking(shifts=[date(2026, 6, 3), date(2026, 6, 4)])
     town.mainspring.clock.set(W10)
     town.conn.execute("update staffing.time_log set status = 'Working' where id = %s", [booking.shifts[0]])
-    with served(mainspring_app) as address:
+    with served(mainspring_app, tokens=TOKENS) as address:
         yield address
 
 
@@ -181,15 +183,31 @@ def test_every_event_is_described_and_a_good_request_acts(url: str, town: Town) 
     assert town.audit("booking_confirmed") == [("1", "booking", said["id"], None, None)]
 
 
-def test_a_token_that_is_set_is_asked_for_before_anything_else(
-    town: Town, mainspring_app: ms.App, monkeypatch: pytest.MonkeyPatch
+def test_the_token_is_asked_for_before_anything_else(url: str) -> None:
+    for path, body in (("", None), ("/bookings/1", None), ("/companies", "nonsense"), ("/users", b"x" * 100)):
+        for said in ("Bearer", "Bearer x", f"Basic {TOKEN}", f"Bearer {TOKEN[:-1]}"):
+            assert ask(url, path, body, Authorization=said)[0] == 401
+    assert ask(url, "", Authorization=f"Bearer {TOKEN}")[0] == 200
+    assert ask(url, "/companies", {}, Authorization=f"Bearer {TOKEN}")[1]["error"]["field"] == "kind"
+
+
+@pytest.mark.parametrize("tokens", [{}, {"STAFFING_TOKEN": ""}, {"STAFFING_TOKEN": "fifteen letters"}])
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_without_a_token_the_marketplace_is_served_to_nobody(
+    town: Town, mainspring_app: ms.App, monkeypatch: pytest.MonkeyPatch, host: str, tokens: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(mainspring_app, "routes", Web(town.desk, token="s3cret").routes())
-    with served(mainspring_app) as url:
-        for path, body in (("", None), ("/bookings/1", None), ("/companies", "nonsense")):
-            assert ask(url, path, body)[0] == 401
-        assert ask(url, "", Authorization="Bearer s3cret")[0] == 200
-        assert ask(url, "/companies", {}, Authorization="Bearer s3cret")[1]["error"]["field"] == "kind"
+    monkeypatch.delenv("STAFFING_TOKEN", raising=False)
+    with pytest.raises(ConfigurationError, match=r"^STAFFING_TOKEN: (is not set|must have at least 16 characters)"):
+        Server(mainspring_app, host=host, port=0, secret=SECRET, tokens=tokens)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
+def test_a_body_that_a_form_can_send_changes_no_account(url: str, town: Town, kind: str) -> None:
+    said = {"Authorization": f"Bearer {TOKEN}", "Content-Type": kind}
+    code, answer = ask(url, "/companies/2/account", {"account": "acct_evil"}, **said)
+
+    assert (code, answer["code"]) == (415, "UNSUPPORTED_MEDIA_TYPE")
+    assert "acct_evil" not in str(town.rows("select * from staffing.companies"))
 
 
 def test_a_database_that_is_away_is_said_so(url: str, town: Town, monkeypatch: pytest.MonkeyPatch) -> None:

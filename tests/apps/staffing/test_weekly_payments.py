@@ -12,13 +12,13 @@ import pytest
 from tests.apps.staffing.town import NEXT_MONDAY, NEXT_WEEK, NY, T00, W10, Booking, Town
 
 import mainspring as ms
-from mainspring.sandbox import Fault
 from mainspring.testing import Crash, Harness
 from mainspring_apps.staffing import shifts
 from mainspring_apps.staffing.payments import send, weekly
 from mainspring_apps.staffing.registry import LIMITS, WEEKLY_PAYMENTS
 from mainspring_apps.staffing.rules import charge, weeks
 from mainspring_apps.staffing.settings import CHARGES_PER_SECOND
+from mainspring_sandbox import Fault
 
 SECOND = timedelta(seconds=1)
 WEEK = weeks.Period(*NEXT_WEEK)
@@ -532,7 +532,7 @@ def test_no_job_waits_for_the_webhook(town: Town) -> None:
 
 
 def _held() -> Any:
-    from mainspring.sandbox import Manner
+    from mainspring_sandbox import Manner
 
     return Manner(hold=True)
 

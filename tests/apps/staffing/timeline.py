@@ -31,12 +31,12 @@ from tests.apps.staffing.invariants import Books
 from tests.databases import RunClusters
 
 from mainspring.embedded import VOLATILE
-from mainspring.sandbox import Sandbox
 from mainspring.simulate import Fired, SimulatedAttempt, TimelineEntry, simulate
 from mainspring.simulate.timeline import document
 from mainspring_apps.staffing.demo import demo
 from mainspring_apps.staffing.demo.seed import ODD_ZONES
 from mainspring_apps.staffing.market import Market
+from mainspring_sandbox import Sandbox
 
 STARTS: Final = (
     datetime(2026, 3, 2, tzinfo=UTC),
@@ -157,7 +157,7 @@ def record(
         return markets[-1]
 
     began, markets = time.monotonic(), list[Market]()
-    with patch("mainspring.sandbox.Sandbox", Read):
+    with patch("mainspring_sandbox.Sandbox", Read):
         done = simulate(opened, start, made.end, tell, seed=seed, dsn=server, keep=True)
     made.seconds = time.monotonic() - began
     for conn in connected:

@@ -13,12 +13,12 @@ from typing import Any
 import psycopg
 import stripe as sdk
 
-from mainspring.sandbox import Sandbox
-from mainspring.sandbox.stripe.post import Manner
 from mainspring.testing import Harness
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.watching import MEASURES, watches
+from mainspring_sandbox import Sandbox
+from mainspring_sandbox.stripe.post import Manner
 
 NY = "America/New_York"
 #: The instants of the ledger: Wednesday 10:00 and 14:00, and Thursday 00:00, in New York.

@@ -13,10 +13,10 @@ from tests.apps.staffing.town import Town
 
 from mainspring.contrib.notify.smtp import Smtp
 from mainspring.contrib.notify.twilio import Twilio
-from mainspring.sandbox import Fault
-from mainspring.sandbox.stripe import Manner
 from mainspring.testing import Crash
 from mainspring_apps.staffing.desk import Desk
+from mainspring_sandbox import Fault
+from mainspring_sandbox.stripe import Manner
 
 PROVIDERS: Final = ("stripe", "stripe", "twilio", "smtp")
 

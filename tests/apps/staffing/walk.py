@@ -28,11 +28,12 @@ from tests.apps.staffing.walkers import Act, People
 
 import mainspring as ms
 from mainspring.errors import TransitionRefused
-from mainspring.sandbox import Courier, Sandbox
-from mainspring.sandbox.ledger import real_time
+from mainspring.outcome import BreakerOpen
 from mainspring.testing import Crash, Drained, Harness
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.market import Market
+from mainspring_sandbox import Courier, Sandbox
+from mainspring_sandbox.ledger import real_time
 
 #: Before a change of clocks in some of the zones, and where nothing changes.
 BEGINNINGS: Final = (
@@ -131,7 +132,7 @@ class Walk:
             self.counts["attempts"] += 1
             if isinstance(run.error, Crash):
                 self._note(f"died in {run.task}")
-            elif run.error is not None and not isinstance(run.error, ms.Failure | ms.Snooze | ms.BreakerOpen):
+            elif run.error is not None and not isinstance(run.error, ms.Failure | ms.Snooze | BreakerOpen):
                 self._fail(f"{run.task} raised {run.error!r}", run.job.payload)
 
     def _check(self, *, settled: bool) -> None:

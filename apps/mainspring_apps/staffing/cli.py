@@ -1,0 +1,166 @@
+"""`mainspring staffing`: the story of a booking, in a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import groupby
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+
+import mainspring as ms
+from mainspring.contrib.money import Money
+from mainspring.errors import ConfigurationError, DatabaseUnavailable
+from mainspring_apps.staffing import show
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.market import Market
+from mainspring_apps.staffing.payments.escrow import Ledger
+from mainspring_apps.staffing.store import Conn
+
+app = App(name="staffing", help="Look into the staffing marketplace.", help_format="plaintext")
+booking = App(name="booking", help="See bookings, and the story of one.", help_format="plaintext")
+app.command(booking)
+
+FLAG = Parameter(negative="", show_default=False)
+AHEAD = ("Scheduled", "Cancelled")
+SHOWN_SHIFTS = 5  # shifts to come that are shown
+MANY = 3  # as many more of a kind are told together
+NUMBERED = re.compile(r"(?<=^shift )\d+")
+
+
+@booking.command(name="show")
+def show_booking(
+    booking_id: int,
+    /,
+    *,
+    whole: Annotated[bool, Parameter(name="--all", negative="", show_default=False)] = False,
+    dsn: str | None = None,
+    json: Annotated[bool, FLAG] = False,
+) -> None:
+    """Show what has happened to a booking and what will happen next, in project time and UTC, with its money.
+
+    Args:
+        booking_id: Its number.
+        whole: Show every shift and moment, and not only those that have begun and the next few.
+        dsn: The database; else MAINSPRING_DSN, DATABASE_URL, or the one of `mainspring up` here.
+        json: Print one JSON document and nothing else.
+    """
+    with _connected(dsn) as (desk, conn):
+        story = show.story(desk, conn, booking_id)
+    print(msgspec.json.format(msgspec.json.encode(story)).decode() if json else "\n".join(lines(story, whole=whole)))
+
+
+@booking.command(name="list")
+def list_bookings(
+    *, after: int = 0, limit: int = show.BOOKINGS_PAGE, dsn: str | None = None, json: Annotated[bool, FLAG] = False
+) -> None:
+    """Show bookings by number.
+
+    Args:
+        after: Those after this one.
+        limit: At most so many.
+        dsn: The database; else MAINSPRING_DSN, DATABASE_URL, or the one of `mainspring up` here.
+        json: Print one JSON document and nothing else.
+    """
+    if limit < 1:
+        raise ms.ValidationError("limit: must be at least 1", field="limit")
+    with _connected(dsn) as (_, conn):
+        found = show.bookings(conn, after=after, limit=limit)
+    if json:
+        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        return
+    rows = [
+        (str(b.id), b.status, b.zone, f"{b.start_date} to {b.end_date}", _funded(b.funded_period_end, b.zone))
+        for b in found
+    ]
+    print("\n".join(table(("ID", "STATUS", "ZONE", "DATES", "FUNDED UNTIL"), rows)))
+
+
+@contextmanager
+def _connected(dsn: str | None) -> Iterator[tuple[Desk, Conn]]:
+    import psycopg
+
+    market = Market(dsn=dsn)
+    try:
+        with psycopg.connect(market.dsn) as conn:
+            yield market.desk, conn
+    except psycopg.OperationalError as error:
+        raise DatabaseUnavailable(str(error).strip().partition("\n")[0]) from None
+    except psycopg.errors.UndefinedTable:
+        raise ConfigurationError(
+            "the marketplace has no tables here: mainspring schema migrate --app staffing"
+        ) from None
+    finally:
+        market.desk.close()
+
+
+def _funded(until: datetime | None, zone: str) -> str:
+    return both(until, zone) if until is not None else "not yet"
+
+
+def lines(story: show.Story, *, whole: bool = False) -> Iterator[str]:
+    """A story for people; of the shifts that are still to come the next few, unless they want them all."""
+    b = story.booking
+    yield f"Booking {b.id}: {b.status}, {b.payment_type}, {b.project} ({b.zone}), {b.start_date} to {b.end_date}"
+    yield f"worker {b.worker_id}, supervisor {b.supervisor_id or 'none'}, {Money(b.rate_minor, b.currency)} an hour"
+    yield f"funded until: {_funded(b.funded_period_end, b.zone)}; now: {both(story.now, b.zone)}"
+    yield from ("", "ESCROW", *table(("CHARGED", "HELD", "FROZEN", "RELEASED", "REFUNDED"), [money(story.ledger)]))
+    yield from ("", "SHIFTS")
+    begun = sum(s.status not in AHEAD or s.scheduled_start_time < story.now for s in story.shifts)
+    shown = story.shifts if whole else story.shifts[: begun + SHOWN_SHIFTS]
+    yield from table(("ID", "STATUS", "STARTS", "MONEY", "WHY"), [shift(s, b) for s in shown])
+    if len(shown) < len(story.shifts):
+        last = both(story.shifts[-1].scheduled_start_time, b.zone)
+        yield f"and {len(story.shifts) - len(shown)} more, up to {last}: --all"
+    for title, moments in (("HAPPENED", story.happened), ("NEXT", story.next)):
+        yield from ("", title)
+        told = moments if whole else together(moments)
+        rows = [(f"{m.local:%a %Y-%m-%d %H:%M:%S}", f"{m.utc:%Y-%m-%d %H:%M:%S}Z", m.what, m.about) for m in told]
+        yield from table((f"IN {b.zone.upper()}", "UTC", "WHAT", "ABOUT"), rows)
+
+
+def together(moments: Iterable[show.Moment]) -> Iterator[show.Moment]:
+    """What happened to many things in a row, such as the shifts of a booking that ends, as one moment."""
+
+    def alike(moment: show.Moment) -> tuple[str, str]:
+        return moment.what, NUMBERED.sub("", moment.about)
+
+    for _, group in groupby(moments, alike):
+        first, *others = group
+        if len(others) >= MANY:
+            first = msgspec.structs.replace(first, about=f"{first.about} (and {len(others)} more like it)")
+            others = []
+        yield from (first, *others)
+
+
+def shift(s: show.ShiftView, b: show.BookingView) -> tuple[str, ...]:
+    """A shift as a row of a table."""
+    parts = ", ".join(f"{Money(part.amount_minor, b.currency)} {part.status}" for part in s.money)
+    return str(s.id), s.status, both(s.scheduled_start_time, b.zone), parts, s.cancel_reason or ""
+
+
+def money(ledger: Ledger) -> tuple[str, ...]:
+    """The ledger as people write money."""
+    parts = (ledger.charged, ledger.held, ledger.frozen, ledger.released, ledger.refunded)
+    return tuple(str(Money(part, ledger.currency)) for part in parts)
+
+
+def both(at: datetime, zone: str) -> str:
+    """An instant by both clocks."""
+    from zoneinfo import ZoneInfo
+
+    return f"{at.astimezone(ZoneInfo(zone)):%a %Y-%m-%d %H:%M} ({at.astimezone(ZoneInfo('UTC')):%Y-%m-%d %H:%M}Z)"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """Columns as wide as they need to be."""
+    whole = [tuple(head), *(tuple(map(str, row)) for row in rows)]
+    widths = [max(len(row[place]) for row in whole) for place in range(len(head))]
+    for row in whole:
+        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+    if len(whole) == 1:
+        yield "nothing"

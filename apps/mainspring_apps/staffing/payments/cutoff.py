@@ -1,0 +1,141 @@
+"""The hard cutoff: at the end of Wednesday, where the project is, a worker whose next week is unpaid is released.
+
+Each booking is decided alone, under its lock. While the provider may still say that the money came it is asked again,
+every quarter of an hour, an hour at the most. A booking that we never tried to charge is charged instead, and has until
+the next local midnight.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+import mainspring as ms
+from mainspring_apps.staffing import cancellation, store, timers
+from mainspring_apps.staffing.desk import Desk, booking_subject, log
+from mainspring_apps.staffing.payments import escrow, reconcile, standing, weekly
+from mainspring_apps.staffing.payments.standing import Week
+from mainspring_apps.staffing.payments.warning import warn_unpaid
+from mainspring_apps.staffing.people import people
+from mainspring_apps.staffing.registry import HARD_CUTOFF, tasks
+from mainspring_apps.staffing.rules import cutoff as rules
+from mainspring_apps.staffing.rules import weeks
+from mainspring_apps.staffing.settings import ASK_AGAIN, ASK_TIMES, PAGE, RETRY, TIMEOUT
+from mainspring_apps.staffing.store import Conn
+from mainspring_apps.staffing.texts import RELEASE_REASON
+
+#: The alert that a week was never charged, through our own fault.
+CHARGE_MISSED = "charge_missed"
+
+
+@tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TIMEOUT, subject="booking_id")
+def cut_off(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime) -> None:
+    """Release the worker of a booking that was not paid for by an instant."""
+    with ctx.complete() as conn:
+        _act(desk, conn, booking_id, instant, asked=0)
+
+
+@tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TIMEOUT, needs=("stripe",), subject="booking_id")
+def ask_again(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime, asked: int) -> None:
+    """Ask the provider about a payment that was under way at the cutoff; after the last time, give it up."""
+    with ctx.transaction() as conn:
+        week = standing.look(conn, booking_id, instant, before=instant)
+    if week.payment_id is not None and week.standing.payment == "Pending":
+        status = reconcile.ask(desk, ctx, week.payment_id)
+        if status == "Pending" and asked >= ASK_TIMES:
+            reconcile.give_up(desk, ctx, week.payment_id)
+    with ctx.complete() as conn:
+        _act(desk, conn, booking_id, instant, asked=asked + 1)
+
+
+@tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TIMEOUT, subject="booking_id")
+def cancel_released(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime) -> None:
+    """Cancel the shifts of a released booking that could not be cancelled with it (G-18)."""
+    with ctx.complete() as conn:
+        _cancel_shifts(desk, conn, standing.look(conn, booking_id, instant))
+
+
+tasks.schedule(
+    "weekly-hard-cutoff",
+    ms.weekly(weeks.CUTOFF_DAY, weeks.CUTOFF_AT),
+    cut_off,
+    zones=store.sql["project_zones"],
+    entities=store.sql["unpaid_bookings"],
+    page=PAGE,
+    within=timedelta(days=4),  # up to the week that it is about
+)
+
+
+def _act(desk: Desk, conn: Conn, booking_id: int, instant: datetime, *, asked: int) -> None:
+    """Do what the rules say about the week that is due at a cutoff; the provider was `asked` so often."""
+    week = standing.look(conn, booking_id, instant, before=instant)
+    match rules.decide(week.standing, week.due, instant, asked=asked):
+        case "skip":
+            if not rules.unpaid(week.standing, week.due):
+                desk.calm(conn, CHARGE_MISSED, booking_subject(booking_id))
+        case "ask again":
+            at = desk.now(conn) + (ASK_AGAIN if asked else timedelta(0))
+            again = ask_again.job(booking_id=booking_id, instant=instant, asked=asked).at(at)
+            desk.client.timers.set(again.with_key(timers.key("cutoff-ask", booking_id)), conn=conn)
+        case "give up":  # the provider neither gives the money nor lets go of it
+            raise ms.RetryAfter(ASK_AGAIN.total_seconds())
+        case "late charge":
+            _charge_late(desk, conn, week)
+        case "release":
+            _release(desk, conn, week, instant)
+
+
+def _charge_late(desk: Desk, conn: Conn, week: Week) -> None:
+    """Charge what we forgot to charge, and give the borrower a day; the moved cutoff then looks for itself."""
+    now, booking_id = desk.now(conn), week.booking_id
+    cutoff = rules.moved_cutoff(now, week.zone)
+    warning = rules.late_warning(now, cutoff)
+    store.do(conn, "move_cutoff", booking_id=booking_id, at=cutoff)
+    desk.record(conn, "cutoff_moved", "booking", booking_id, after={"cutoff_at": cutoff.isoformat()})
+    if rules.missed(week.confirmed_at, week.due, week.zone):
+        text = (
+            "the due week was never charged: it is charged now, and nobody is released before the next midnight there"
+        )
+        desk.alert(conn, CHARGE_MISSED, booking_subject(booking_id), text, critical=True, booking_id=booking_id)
+    weekly.enqueue_due(desk, conn, booking_id, source="late")
+    for timer, job, at in (
+        ("late-cutoff", cut_off.job(booking_id=booking_id, instant=cutoff), cutoff),
+        ("late-warning", warn_unpaid.job(booking_id=booking_id, instant=warning), warning),
+    ):
+        desk.client.timers.set(job.at(at).with_key(timers.key(timer, booking_id)), conn=conn)
+
+
+def _release(desk: Desk, conn: Conn, week: Week, instant: datetime) -> None:
+    booking_id, sunday = week.booking_id, rules.last_day(week.due, week.zone)
+    if not store.do(conn, "release_booking", booking_id=booking_id, sunday=sunday, due_end=week.due.end):
+        return
+    after = {"status": "Completed", "end_date": sunday.isoformat()}
+    before = {"status": week.standing.status}
+    desk.record(conn, "booking_released", "booking", booking_id, reason=RELEASE_REASON, before=before, after=after)
+    desk.calm(conn, CHARGE_MISSED, booking_subject(booking_id))
+    about = {"ID": booking_id, "Sunday date": sunday.isoformat(), "booking_id": booking_id}
+    desk.tell(conn, "worker_released", people(conn, booking_id, *rules.RELEASED), about, occurrence=instant)
+    try:
+        with conn.transaction():
+            _cancel_shifts(desk, conn, week)
+    except Exception as error:
+        log.error("shifts of booking %s were not cancelled: %s", booking_id, type(error).__name__, exc_info=error)
+        desk.enqueue(conn, cancel_released.job(booking_id=booking_id, instant=instant))
+
+
+def _cancel_shifts(desk: Desk, conn: Conn, week: Week) -> None:
+    """Cancel what is planned after the last Sunday.
+
+    Nothing of it is paid, by selection. Where there is money all the same, of an older payment, it goes back as for any
+    cancelled shift, and as `escrow.fund` does with money that comes later.
+    """
+    planned = store.many(conn, _PlannedShift, "planned_shifts", booking_id=week.booking_id)
+    ids = [shift.id for shift in planned if not rules.stays(shift.scheduled_start_time, week.due)]
+    for shift in cancellation.cancel_shifts(desk, conn, week.booking_id, ids, reason=RELEASE_REASON):
+        escrow.split(desk, conn, shift, desk.now(conn))
+
+
+class _PlannedShift(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    scheduled_start_time: datetime

@@ -1,0 +1,70 @@
+"""Connected accounts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mainspring_sandbox.stripe.call import Call, Thing
+from mainspring_sandbox.stripe.errors import RequestRefused
+from mainspring_sandbox.stripe.lists import PAGING, listed
+from mainspring_sandbox.stripe.pages import page
+
+TAKES = (
+    "email capabilities metadata business_type business_profile company individual settings tos_acceptance "
+    "default_currency"
+)
+
+
+def create(call: Call) -> Thing:
+    """Connect one; what it asks for it may do at once."""
+    capabilities = _asked(call.params.part("capabilities"))
+    fields: Thing = {
+        "type": call.params.text("type") or "none",
+        "country": call.params.text("country") or "US",
+        "email": call.params.text("email"),
+        "default_currency": call.params.text("default_currency") or "usd",
+        "capabilities": capabilities or {"card_payments": "active", "transfers": "active"},
+        "charges_enabled": True,
+        "payouts_enabled": True,
+        "details_submitted": True,
+        "metadata": call.params.metadata(),
+    }
+    return call.add("account", fields)
+
+
+def update(call: Call) -> Thing:
+    """Change one."""
+    account = call.get("account")
+    capabilities = account["capabilities"] | _asked(call.params.part("capabilities"))
+    call.save(account, capabilities=capabilities, metadata=call.params.metadata(account["metadata"]))
+    call.emit("account.updated", account)
+    return account
+
+
+def restrict(call: Call, capabilities: dict[str, str]) -> Thing:
+    """What Stripe's checks decide later: what an account may do."""
+    account = call.get("account")
+    call.save(account, capabilities=account["capabilities"] | capabilities)
+    call.emit("account.updated", account)
+    return account
+
+
+def _asked(given: dict[str, Any]) -> dict[str, str]:
+    return {name: "active" for name, asked in given.items() if asked == {"requested": "true"}}
+
+
+def _own(call: Call) -> Thing:
+    if call.account is None:
+        raise RequestRefused(404, "The sandbox's platform account has no page: name a connected account.")
+    found = call.stripe.world.ledger.get("stripe.account", call.account)
+    assert found is not None
+    return found.body
+
+
+PAGES = [
+    page("POST", "/v1/accounts", create, f"{TAKES} type country controller"),
+    page("GET", "/v1/accounts", lambda call: listed(call, "account", "/v1/accounts"), PAGING),
+    page("GET", "/v1/account", _own),
+    page("GET", "/v1/accounts/{id}", lambda call: call.get("account")),
+    page("POST", "/v1/accounts/{id}", update, TAKES),
+]

@@ -1,0 +1,41 @@
+"""The page of a checkout session, on which a person pays: without a card, and without money."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from mainspring_sandbox.stripe.errors import RequestRefused
+
+if TYPE_CHECKING:
+    from mainspring_sandbox.stripe.state import StripeStandIn
+
+PAYMENT_HTML = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Pay</title>
+<body style="font: 1.2rem sans-serif; margin: 4rem auto; max-width: 30rem">
+<h1>{amount} {currency}</h1><p>The sandbox's payment page for {id}: no card is asked for, and no money moves.</p>
+<form method="post"><button style="font: inherit; padding: .5rem 2rem">Pay</button></form>"""
+
+
+def served(stripe: StripeStandIn) -> list[BaseRoute]:
+    """The page, and what its button does."""
+
+    async def show(request: Request) -> Response:
+        session = stripe.world.ledger.get("stripe.checkout.session", request.path_params["id"])
+        if session is None or session.body["status"] != "open":
+            return HTMLResponse("There is nothing to pay here.", 404)
+        asked = {"amount": session.body["amount_total"], "currency": session.body["currency"].upper(), "id": session.id}
+        return HTMLResponse(PAYMENT_HTML.format(**{name: escape(str(value)) for name, value in asked.items()}))
+
+    async def pay(request: Request) -> Response:
+        try:
+            session = stripe.settle(request.path_params["id"], "succeeded")
+        except RequestRefused as refused:
+            return HTMLResponse(escape(str(refused)), refused.status)
+        there = (session["success_url"] or "").replace("{CHECKOUT_SESSION_ID}", session["id"])
+        return RedirectResponse(there, 303) if there else HTMLResponse("Paid.")
+
+    return [Route("/pay/{id}", show), Route("/pay/{id}", pay, methods=["POST"])]

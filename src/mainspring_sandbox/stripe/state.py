@@ -1,0 +1,88 @@
+"""The stand-in for Stripe as tests and people hold it: its settings, keys and post, and what they make happen."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from mainspring_sandbox.stripe import accounts, attempts, checkout, refunds
+from mainspring_sandbox.stripe.call import Call, Thing, shown
+from mainspring_sandbox.stripe.endpoints import registered
+from mainspring_sandbox.stripe.errors import no_such
+from mainspring_sandbox.stripe.form import FormParams
+from mainspring_sandbox.stripe.keys import IdempotencyKeys
+from mainspring_sandbox.stripe.post import Post
+from mainspring_sandbox.world import World
+
+Number = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+ChargeOutcome = Literal["succeeded", "failed"]
+VERSION = "2026-10-28.endive"
+
+
+class StripeSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """How it behaves, besides its faults."""
+
+    version: str = VERSION  # of the API, for callers who name none
+    pace: Seconds = 0.0  # how long each request takes; another one with its key is refused meanwhile
+    broken: Number = 0  # so many are carried out, and answered 500 for as long as their keys live
+    search_lag: Seconds = 0.0  # until a search finds an object; at Stripe up to a minute
+    strict_balance: bool = False  # transfers need what was charged before
+    webhook_delay: Seconds = 0.0  # before the first try
+    webhook_timeout: Seconds = 10.0
+    webhook_gaps: tuple[Seconds, ...] = (1.0, 5.0, 30.0, 120.0, 600.0)  # before each new try
+
+
+class StripeStandIn:
+    """One Stripe, with one platform account and the accounts connected to it.
+
+    ::
+
+        with Sandbox() as sandbox:
+            endpoint = sandbox.stripe.register("http://127.0.0.1:8000/v1/inbound/stripe")
+            ...
+            sandbox.stripe.settle("pi_sandbox_000012", "failed", "insufficient_funds")
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.settings = StripeSettings()
+        self.keys = IdempotencyKeys(world)
+        self.post = Post(self)
+
+    def reset(self) -> None:
+        """Behave as at the beginning."""
+        self.settings = StripeSettings()
+        self.keys.reset()
+        self.post.reset()
+
+    def settle(self, id: str, outcome: ChargeOutcome, decline_code: str = "generic_decline") -> Thing:
+        """How something ends: an intent that is processing or waits for its customer, a refund, a session."""
+        with self.world.ledger.together():
+            if id.startswith("re_"):
+                return shown(refunds.settle(self._call("refund", id), outcome))
+            if id.startswith("cs_"):
+                return shown(checkout.settle(self._call("checkout.session", id), outcome))
+            return shown(attempts.settle(self._call("payment_intent", id), outcome, decline_code))
+
+    def register(
+        self, url: str, *events: str, secret: str | None = None, account: str | None = None, connect: bool = False
+    ) -> Thing:
+        """A webhook endpoint, for all events unless some are named; with its secret in the answer."""
+        given = {"url": url, "enabled_events": list(events or ("*",)), "connect": "true" if connect else "false"}
+        with self.world.ledger.together():
+            endpoint = registered(Call(self, FormParams(given), account=account), secret)
+        return {**shown(endpoint), "secret": endpoint["_secret"]}
+
+    def restrict(self, account: str, **capabilities: str) -> Thing:
+        """What a connected account may do from now on, such as `transfers="inactive"`."""
+        with self.world.ledger.together():
+            return shown(accounts.restrict(self._call("account", account), capabilities))
+
+    def _call(self, kind: str, id: str) -> Call:
+        """A request by nobody, about an object of any account."""
+        found = self.world.ledger.get(f"stripe.{kind}", id)
+        if found is None:
+            raise no_such(kind, id)
+        return Call(self, path={"id": id}, account=found.body["_account"], version=self.settings.version)
