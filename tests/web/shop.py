@@ -9,6 +9,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 import mainspring as ms
+from mainspring.web import public
 
 tasks = ms.Registry("shop")
 
@@ -23,4 +24,4 @@ async def hello(_: Request) -> PlainTextResponse:
     return PlainTextResponse("hello")
 
 
-app = ms.App(tasks, maintenance=False, routes=[Route("/hello", hello)])
+app = ms.App(tasks, maintenance=False, routes=[public(Route("/hello", hello))])

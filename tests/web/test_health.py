@@ -109,7 +109,8 @@ async def test_the_broker_is_required_only_by_its_flag(
     database: Database, monkeypatch: pytest.MonkeyPatch, flag: str, expected: tuple[int, str, str]
 ) -> None:
     monkeypatch.setenv("BPC_HEALTH_REQUIRE_QUEUE", flag)
-    with closing(RabbitMQ("amqp://guest:hunter2@127.0.0.1:1/", enabled=True)) as block:
+    names = {"BPC_HEALTH_REQUIRE_QUEUE": "MAINSPRING_HEALTH_REQUIRE_QUEUE"}  # the passport's document has its own
+    with closing(RabbitMQ("amqp://guest:hunter2@127.0.0.1:1/", enabled=True, setting_aliases=names)) as block:
         app = ms.App(ms.Registry("shop"), dsn=database.dsn, maintenance=False, blocks=[block])
         async with open_to(app) as visitor:
             answer = await visitor.get("/v1/health/ready")

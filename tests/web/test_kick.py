@@ -26,9 +26,9 @@ from tests.worker.stage import Stage
 
 import mainspring as ms
 from mainspring.errors import ConfigurationError
-from mainspring.sandbox import Sandbox
-from mainspring.web import Kick
+from mainspring.web import Kick, public
 from mainspring.web.target import RunTarget
+from mainspring_sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 
@@ -240,10 +240,10 @@ async def test_a_forged_host_leads_no_kick_astray(
             await client.enqueue(noop.job())
         return JSONResponse({}, 202)
 
-    routes = [Route("/order", order, methods=["POST"])]
+    routes = [public(Route("/order", order, methods=["POST"]))]
     app = ms.App(tasks, dsn=stage.dsn, maintenance=False, blocks=[Kick()], routes=routes)
     forged = {"host": "evil.test", "x-forwarded-host": "evil.test", "origin": "http://evil.test"}
-    async with open_to(app) as visitor:
+    async with open_to(app, hosts=["*"]) as visitor:
         assert (await visitor.post("/order", headers=forged)).status_code == 202
         await stage.until(lambda: endpoint.calls)
 

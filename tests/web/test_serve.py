@@ -64,7 +64,7 @@ def test_it_serves_runs_and_stops_in_good_order(database: Database) -> None:
             ready = visitor.get("/v1/health/ready")
             said = visitor.get("/hello?password=hunter2", headers={"x-request-id": "req-1"})
             line = socket.create_connection((httpx2.URL(url).host, httpx2.URL(url).port or 0))
-            line.sendall(f"POST /v1/run HTTP/1.1\r\nhost: x\r\nx-cron-secret: {SECRET}\r\n\r\n".encode())
+            line.sendall(f"POST /v1/run HTTP/1.1\r\nhost: localhost\r\nx-cron-secret: {SECRET}\r\n\r\n".encode())
             while client.get(job).state != "running":
                 time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
@@ -86,7 +86,7 @@ def test_a_second_signal_gives_back_what_runs_and_waits_for_nobody(database: Dat
     with ms.Client(database.dsn) as client, serving(database, CRON_SECRET=SECRET) as (process, url):
         job = client.enqueue(slow.job(seconds=60)).id
         with socket.create_connection((httpx2.URL(url).host, httpx2.URL(url).port or 0)) as line:
-            line.sendall(f"POST /v1/run HTTP/1.1\r\nhost: x\r\nx-cron-secret: {SECRET}\r\n\r\n".encode())
+            line.sendall(f"POST /v1/run HTTP/1.1\r\nhost: localhost\r\nx-cron-secret: {SECRET}\r\n\r\n".encode())
             while client.get(job).state != "running":
                 time.sleep(0.01)
             for _ in range(2):

@@ -30,7 +30,7 @@ async def visiting(
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of an application in this process; `lifespan` is False for what nobody starts and stops."""
     transport = httpx2.ASGITransport(web, client=client)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://shop.test") as visitor:
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as visitor:
         if not lifespan:
             yield visitor
             return

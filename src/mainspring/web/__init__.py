@@ -7,13 +7,15 @@
 from mainspring.errors import ConfigurationError
 
 try:
+    from mainspring.declare.door import by_token as by_token
+    from mainspring.declare.door import public as public
     from mainspring.web.application import create as create
     from mainspring.web.kick import Kick as Kick
     from mainspring.web.runs import Run as Run
     from mainspring.web.server import Server as Server
     from mainspring.web.server import serve as serve
 except ModuleNotFoundError as missing:
-    if (missing.name or "").partition(".")[0] not in {"starlette", "uvicorn", "httpx2"}:
+    if (missing.name or "").partition(".")[0] not in {"starlette", "uvicorn", "httpx2", "prometheus_client"}:
         raise
     raise ConfigurationError("serving over HTTP needs an extra: pip install 'mainspring[web]'") from None
 

@@ -54,10 +54,25 @@ class Json(JSONResponse):
         return msgspec.json.encode(content)
 
 
+class ProblemJson(Json):
+    """What is wrong, for programs by its code and for people by its detail."""
+
+    media_type = "application/problem+json"
+
+    def render(self, content: Any) -> bytes:
+        """Encode, with what the status means."""
+        about = {"type": "about:blank", "title": _phrase(self.status_code), "status": self.status_code}
+        return super().render(about | content)
+
+
+def _phrase(status: int) -> str:
+    return HTTPStatus(status).phrase if status in set(HTTPStatus) else "Refused"
+
+
 def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer that says what is wrong."""
+    """An answer that says what is wrong, in the form of RFC 9457."""
     given = dict(headers or {}) | ({"retry-after": RETRY_AFTER} if status == 503 else {})
-    return Json({"error": {"code": code, "message": message}}, status_code=status, headers=given)
+    return ProblemJson({"code": code, "detail": message}, status_code=status, headers=given)
 
 
 def unauthorized() -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -12,9 +12,13 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route
 
 from mainspring.app import App
+from mainspring.config import allowed_hosts, probed_by_ip
 from mainspring.errors import ConfigurationError, MainspringError
+from mainspring.text.span import Span, configured_span
 from mainspring.web.answers import failed, refused
 from mainspring.web.backend import Backend
+from mainspring.web.doorway import AllowedHosts
+from mainspring.web.gate import gates
 from mainspring.web.guard import Guard
 from mainspring.web.health import Ready, live
 from mainspring.web.inbound import LARGEST_INBOUND_BODY, InboundReceiver
@@ -23,21 +27,33 @@ from mainspring.web.runs import Run, RunsUnderWay
 from mainspring.web.secret import known_secret
 
 GRACE = timedelta(seconds=30)
+NO_TOKENS: Mapping[str, str] = {}
 
 
 def create(
-    app: App, *, secret: str | None = None, largest: int = LARGEST_INBOUND_BODY, grace: timedelta = GRACE
+    app: App,
+    *,
+    secret: str | None = None,
+    tokens: Mapping[str, str] = NO_TOKENS,
+    hosts: Sequence[str] = (),
+    probe_by_ip: bool = False,
+    largest: int = LARGEST_INBOUND_BODY,
+    grace: Span = GRACE,
 ) -> Starlette:
     """The HTTP application of an application, mountable under any prefix.
 
     ::
 
-        web = Starlette(routes=[Mount("/jobs", create(app))])
+        web = Starlette(routes=[Mount("/jobs", create(app, hosts=["shop.example"]))])
 
     `secret` is CRON_SECRET unless given. Without one there is no run endpoint, and metrics are shown to this machine
-    only. `largest` bounds the body of a request, in bytes; `grace` is how long a stop waits for runs.
+    only. `tokens` are those of `by_token`, by the names of their variables, unless the environment has them. `hosts`
+    are the names under which it answers, beside those of loopback and MAINSPRING_ALLOWED_HOSTS; with `probe_by_ip`, or
+    MAINSPRING_PROBE_BY_IP, health is told under any IP address too. `largest` bounds the body of a request, in bytes;
+    `grace` is how long a stop waits for runs.
     """
-    known = known_secret(secret)
+    known, patience = known_secret(secret), configured_span("grace", grace)
+    names = AllowedHosts([*hosts, *allowed_hosts()], probe_by_ip=probe_by_ip or probed_by_ip())
     backend = Backend(app, known)
     runs = RunsUnderWay(backend)
     others = [*app.routes, *(route for block in app.blocks for route in block.routes())]
@@ -54,7 +70,7 @@ def create(
         Route("/metrics", Scrape(backend).answer),
         Route("/v1/inbound/{provider}", InboundReceiver(backend, sources).answer, methods=["POST"]),
         *(runs.route(run) for run in wanted),
-        *(route for route in others if not isinstance(route, Run)),
+        *gates([route for route in others if not isinstance(route, Run)], tokens),
     ]
 
     @asynccontextmanager
@@ -63,12 +79,12 @@ def create(
         try:
             yield
         finally:
-            await runs.close(grace)
+            await runs.close(patience)
             await backend.close()
 
     made = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, largest=largest)],
+        middleware=[Middleware(Guard, largest=largest, hosts=names)],
         exception_handlers={HTTPException: refused, MainspringError: failed},
         lifespan=lifespan,
     )

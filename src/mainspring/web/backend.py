@@ -22,7 +22,8 @@ from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.translate import unavailable
 from mainspring.events import Observer
 from mainspring.observe import Metrics
-from mainspring.web.secret import CronSecret
+from mainspring.web.gate import bearer
+from mainspring.web.secret import HeaderSecret
 
 SIZE = 4  # connections, for webhooks; what runs jobs has its own
 CONNECTION_PATIENCE_S = 5.0  # seconds for a connection
@@ -34,7 +35,7 @@ FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 class Backend:
     """Opened by its first use, so that it may be mounted where nobody runs its lifespan."""
 
-    def __init__(self, app: App, secret: CronSecret | None) -> None:
+    def __init__(self, app: App, secret: HeaderSecret | None) -> None:
         self.app, self.secret, self.sql = app, secret, Sql(app.schema)
         found = next((observer for observer in app.observers if isinstance(observer, Metrics)), None)
         self.metrics = found or Metrics(app.registry)
@@ -87,8 +88,7 @@ class Backend:
         """Whether a request shows the secret; `token` admits it in the address, too."""
         if self.secret is None:
             return False
-        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        given = [request.headers.get("x-cron-secret"), bearer.strip() if scheme.lower() == "bearer" else None]
+        given = [request.headers.get("x-cron-secret"), bearer(request.headers)]
         if token:
             given.append(request.query_params.get("token"))
         return any(self.secret.matches(one) for one in given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -18,6 +19,8 @@ from mainspring.declare.caller import Caller, calling, current
 from mainspring.errors import MainspringError
 from mainspring.uuid7 import uuid7
 from mainspring.web.answers import answer_to, broken, refusal, refused
+from mainspring.web.doorway import HEALTH_PATHS, AllowedHosts, Doorway, scope_path, stopped
+from mainspring.web.places import BODY_S, Places
 
 log = logging.getLogger("mainspring.web")
 
@@ -26,13 +29,15 @@ LONGEST_PATH, LONGEST_QUERY = 2048, 8192
 MOST_REQUEST_HEADERS, LONGEST_HEADERS = 100, 32 * 1024
 HTTP_HUNG_UP = 499  # the caller hung up before it could be answered; only in the log
 #: Asked every few seconds by machines: said when it is not well.
-QUIET_PATHS = frozenset({"/v1/health/live", "/v1/health/ready", "/metrics"})
+QUIET_PATHS = HEALTH_PATHS | {"/metrics"}
 #: On every answer, unless a route says otherwise.
 ANSWER_HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",  # nor may a page include what it cannot read
 }
 HSTS = "max-age=31536000"
 
@@ -43,40 +48,54 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]")
 class Guard:
     """The middleware around everything that is served."""
 
-    def __init__(self, app: ASGIApp, *, largest: int) -> None:
-        self._app, self._largest = app, largest
+    def __init__(self, app: ASGIApp, *, largest: int, hosts: AllowedHosts) -> None:
+        self._app, self._largest, self._hosts, self._places = app, largest, hosts, Places()
+        self._doorway = Doorway(app, hosts=hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, if it is one."""
-        if scope["type"] != "http":
-            return await self._app(scope, receive, send)
+        if scope["type"] != "http":  # a websocket has no body and no answer of its own: the doorway is all it meets
+            return await self._doorway(scope, receive, send)
         headers = Headers(scope=scope)
         caller = caller_of(headers)
         with calling(caller):
-            return await _Passage(scope, receive, send, caller, self._largest).through(self._app, headers)
+            passage = _Passage(scope, receive, send, caller, self._largest, self._places)
+            odd = oddity(scope, headers, self._largest) or stopped(scope, self._hosts)
+            return await passage.through(self._app, odd)
 
 
 class _Passage:
     """One request on its way."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, caller: Caller, largest: int) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, caller: Caller, largest: int, places: Places
+    ) -> None:
         self._scope, self._receive, self._send = scope, receive, send
-        self._caller, self._left = caller, largest
+        self._caller, self._left, self._places = caller, largest, places
+        self._deadline, self._arrived = 0.0, False
         self._largest, self._status = largest, 0
 
-    async def through(self, app: ASGIApp, headers: Headers) -> None:
-        """Answer, whatever happens, and say so in the log."""
+    async def through(self, app: ASGIApp, odd: Response | None) -> None:
+        """Answer, whatever happens, and say so in the log; what is odd has its answer already."""
         began, outer = time.monotonic(), self._scope.get("route")
         try:
-            await self._pass(app, headers)
+            await self._pass(app, odd)
         finally:
             self._say(time.monotonic() - began, outer)
 
-    async def _pass(self, app: ASGIApp, headers: Headers) -> None:
+    async def _pass(self, app: ASGIApp, odd: Response | None) -> None:
         try:
-            if (odd := oddity(self._scope, headers, self._largest)) is not None:
+            if odd is not None:
                 return await odd(self._scope, self._receive, self._answer)
-            return await app(self._scope, self._limited, self._answer)
+            if scope_path(self._scope) in HEALTH_PATHS:  # it needs no place, and reads no body
+                return await app(self._scope, self._receive, self._answer)
+            if not self._places.take():
+                answer = refusal(503, "BUSY", "Too many requests are under way; try again.")
+                return await answer(self._scope, self._receive, self._answer)
+            try:
+                return await app(self._scope, self._limited, self._answer)
+            finally:
+                self._places.leave()
         except ClientDisconnect:
             self._status = self._status or HTTP_HUNG_UP
         except Exception as error:
@@ -95,7 +114,11 @@ class _Passage:
         return answer
 
     async def _limited(self) -> Message:
-        message = await self._receive()
+        if self._arrived:  # what is still to come is that the caller hangs up
+            return await self._receive()
+        self._deadline = self._deadline or asyncio.get_running_loop().time() + BODY_S
+        message = await self._places.arriving(self._receive, self._deadline)
+        self._arrived = not message.get("more_body", False)
         self._left -= len(message.get("body", b""))
         if self._left < 0:
             raise HTTPException(413, f"The body is larger than {self._largest} bytes")
@@ -128,6 +151,7 @@ class _Passage:
         )
         fields = {"action": "request", "method": method, "path": path, "status": self._status}
         fields["duration_ms"] = round(seconds * 1000)
+        fields["client"] = (self._scope.get("client") or ("unknown",))[0]  # the caller's, where a named proxy says it
         log.log(level, "%s %s %d", method[:20], path, self._status, extra=fields)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +27,6 @@ from mainspring.web.backend import Backend
 log = logging.getLogger("mainspring.web")
 
 LARGEST_INBOUND_BODY = 1024 * 1024  # bytes of a body: what its table takes
-READING = 10.0  # seconds for a body to arrive
 
 
 class InboundReceiver:
@@ -68,14 +66,10 @@ class InboundReceiver:
 
     async def _body(self, request: Request) -> bytes:
         body = bytearray()
-        try:
-            async with asyncio.timeout(READING):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > LARGEST_INBOUND_BODY:
-                        raise HTTPException(413, f"The body is larger than {LARGEST_INBOUND_BODY} bytes")
-        except TimeoutError:
-            raise HTTPException(408, "The body did not arrive in time") from None
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > LARGEST_INBOUND_BODY:
+                raise HTTPException(413, f"The body is larger than {LARGEST_INBOUND_BODY} bytes")
         return bytes(body)
 
     def _verified(self, source: Inbound, headers: Mapping[str, str], body: bytes, now: datetime) -> Received:

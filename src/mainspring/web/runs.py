@@ -16,6 +16,7 @@ from starlette.routing import Route
 from mainspring.app import BUDGET
 from mainspring.checks import check_number, check_span
 from mainspring.errors import ConfigurationError, MainspringError
+from mainspring.text.span_field import SpanField
 from mainspring.web.answers import Json, refusal, unauthorized
 from mainspring.web.backend import Backend
 from mainspring.worker.run_due import MOST_RUN_DUE, RUN_DUE_JOBS, RunDue, Summary
@@ -26,13 +27,13 @@ AT_ONCE = 4  # runs; whoever else calls is told what remains
 GIVE_BACK_S = 10.0  # seconds for jobs that were given back to be written
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Run:
     """An address that runs what is due, for callers that show the secret: put it among the routes of `App`.
 
     ::
 
-        app = ms.App(tasks, dsn=dsn, routes=[Run("/api/cron/process-booking-jobs", queues=["q:bookings"])])
+        app = ms.App(tasks, dsn=dsn, routes=[Run("/api/cron/run-orders", queues=["orders"])])
 
     `token` accepts the secret as `?token=` too: addresses are logged by every proxy, so the header is better.
     """
@@ -40,7 +41,7 @@ class Run:
     path: str = "/v1/run"
     queues: Sequence[str] | None = None
     limit: int = RUN_DUE_JOBS
-    budget: timedelta = BUDGET
+    budget: SpanField = SpanField(BUDGET)
     concurrency: int = 1
     token: bool = False
 

@@ -1,8 +1,10 @@
-"""The secret that callers of the run endpoint show."""
+"""The secrets that callers show: that of the run endpoint, and the tokens of an application's routes."""
 
 from __future__ import annotations
 
 import hmac
+import os
+from collections.abc import Mapping
 from hashlib import sha256
 
 from mainspring.config import cron_secret
@@ -12,10 +14,10 @@ from mainspring.errors import ConfigurationError
 SHORTEST_SECRET = 16
 
 
-class CronSecret(Secret):
+class HeaderSecret(Secret):
     """A secret that is long enough, fits into a header, and is compared in constant time.
 
-    >>> secret = CronSecret("correct horse battery")
+    >>> secret = HeaderSecret("correct horse battery")
     >>> secret.matches("correct horse battery"), secret.matches(""), secret.matches(None)
     (True, False, False)
     """
@@ -37,12 +39,20 @@ class CronSecret(Secret):
         return hmac.compare_digest(self._digest, _digest(given or ""))
 
 
-def known_secret(given: str | None = None) -> CronSecret | None:
+def known_secret(given: str | None = None) -> HeaderSecret | None:
     """The secret that is given, or CRON_SECRET; None where nobody has set one."""
     if given is not None:
-        return CronSecret(given)
+        return HeaderSecret(given)
     found = cron_secret()
-    return None if found is None else CronSecret(found, "CRON_SECRET")
+    return None if found is None else HeaderSecret(found, "CRON_SECRET")
+
+
+def known_token(setting: str, given: Mapping[str, str], path: str) -> HeaderSecret:
+    """The token that opens a route: given, or from the environment; without one nothing is served."""
+    found = given.get(setting, os.environ.get(setting))
+    if found is None:
+        raise ConfigurationError(f"{setting}: is not set, and {path} is for callers that know it")
+    return HeaderSecret(found, setting)
 
 
 def _digest(text: str) -> bytes:

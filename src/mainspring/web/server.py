@@ -6,10 +6,11 @@ import asyncio
 import ipaddress
 import logging
 import os
+import resource
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, TypedDict, Unpack
@@ -19,8 +20,10 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mainspring.app import App
+from mainspring.config import allowed_hosts
 from mainspring.errors import ConfigurationError
-from mainspring.web.application import GRACE, create
+from mainspring.text.span import Span, configured_span
+from mainspring.web.application import GRACE, NO_TOKENS, create
 from mainspring.web.backend import is_loopback
 from mainspring.web.inbound import LARGEST_INBOUND_BODY
 from mainspring.web.secret import known_secret
@@ -28,8 +31,8 @@ from mainspring.web.secret import known_secret
 log = logging.getLogger("mainspring.web")
 
 HOST, PORT = "127.0.0.1", 8080
-MOST_REQUESTS = 1000  # requests at once; whoever else comes is told to come back
-HEAD = 10.0  # seconds for the head of a request: who connects and says nothing would hold one of these places for ever
+OPEN_FILES = 10_000  # each connection is one, and each place of a request may need more
+HEAD = 10.0  # seconds for the head of a request: who connects and says nothing would hold a connection for ever
 SERVER_STOP_S = 15  # seconds beyond the grace period for runs to be given back and answers to be sent
 
 
@@ -43,6 +46,8 @@ class Server:
         asyncio.run(server.run())
 
     `proxies` are the addresses and networks whose `X-Forwarded-…` headers are believed; nobody's by default.
+    `hosts` are the names under which it answers, beside those of loopback and of the address it listens on; with
+    `probe_by_ip` health is told under any IP address.
     """
 
     def __init__(
@@ -52,35 +57,48 @@ class Server:
         host: str = HOST,
         port: int = PORT,
         secret: str | None = None,
+        tokens: Mapping[str, str] = NO_TOKENS,
         proxies: Sequence[str] = (),
+        hosts: Sequence[str] = (),
+        probe_by_ip: bool = False,
         largest: int = LARGEST_INBOUND_BODY,
-        grace: timedelta = GRACE,
+        grace: Span = GRACE,
     ) -> None:
         if not 0 <= port <= 65535:
             raise ConfigurationError("port: is not between 0 and 65535")
         for proxy in proxies:
             _check_network(proxy)
-        self._host, self._port, self._grace, self._proxies = host, port, grace, list(proxies)
+        self._host, self._port, self._proxies = host, port, list(proxies)
+        self._family, self._address = self._resolved()
+        named = [*hosts, *allowed_hosts()]
+        self._anonymous = not is_loopback(self._address[0]) and not named
+        if not ipaddress.ip_address(self._address[0]).is_unspecified:
+            named += [host, self._address[0]]
+        self._grace = configured_span("grace", grace)
         self._open = known_secret(secret) is None
         self._socket: socket.socket | None = None
-        self.http_app = create(app, secret=secret, largest=largest, grace=grace)
-        self._uvicorn = _Uvicorn(self._config(), self.http_app, grace)
+        self.http_app = create(
+            app, secret=secret, tokens=tokens, hosts=named, probe_by_ip=probe_by_ip, largest=largest, grace=self._grace
+        )
+        self._uvicorn = _Uvicorn(self._config(), self.http_app, self._grace)
 
     def listen(self) -> str:
         """Take the port, and return the address."""
-        family, address = self._resolved()
-        host = address[0]
+        host = self._address[0]
         if not is_loopback(host) and self._open:
             raise ConfigurationError(
                 f"host: {host} can be reached from elsewhere, and CRON_SECRET is not set: set it first"
             )
+        _have_room()
         try:
-            self._socket = _listening(family, address)
+            self._socket = _listening(self._family, self._address)
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else error
             raise ConfigurationError(f"port: cannot listen on {host}:{self._port}: {why}") from None
         if not is_loopback(host) and not self._proxies:
             log.warning("nothing here encrypts: put a proxy that ends TLS before it, and name it by --proxy-headers")
+        if self._anonymous:
+            log.warning("only names of this machine are answered: say by --allowed-host what others call it")
         port = self._socket.getsockname()[1]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -118,9 +136,16 @@ class Server:
             server_header=False,
             proxy_headers=bool(self._proxies),
             forwarded_allow_ips=self._proxies,
-            limit_concurrency=MOST_REQUESTS,
             timeout_graceful_shutdown=int(self._grace.total_seconds()) + SERVER_STOP_S,
         )
+
+
+def _have_room() -> None:
+    """Open as many files as we are allowed to, if need be: by default it is often 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _listening(family: socket.AddressFamily, address: Any) -> socket.socket:
@@ -217,9 +242,12 @@ class ServeOptions(TypedDict, total=False):
     host: str
     port: int
     secret: str | None
+    tokens: Mapping[str, str]
     proxies: Sequence[str]
+    hosts: Sequence[str]
+    probe_by_ip: bool
     largest: int
-    grace: timedelta
+    grace: Span
 
 
 def serve(app: App, **how: Unpack[ServeOptions]) -> None:

@@ -11,7 +11,7 @@ import httpx2
 import msgspec
 
 from mainspring.errors import ConfigurationError
-from mainspring.web.secret import CronSecret
+from mainspring.web.secret import HeaderSecret
 
 MOST_ANSWER_BYTES = 64 * 1024  # bytes of an answer
 
@@ -39,10 +39,10 @@ class RunTarget:
     """An address and the secret for it. Both come from settings: nothing that a request says leads elsewhere."""
 
     url: str
-    secret: CronSecret
+    secret: HeaderSecret
 
     @classmethod
-    def of(cls, base: str, path: str, secret: CronSecret, name: str) -> RunTarget:
+    def of(cls, base: str, path: str, secret: HeaderSecret, name: str) -> RunTarget:
         """The endpoint below a base address such as `https://shop.example`; `name` is the setting that it stands in."""
         try:
             parts = urlsplit(base)
