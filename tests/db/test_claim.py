@@ -233,3 +233,18 @@ def test_the_next_timer_is_known_and_held_jobs_are_none(engine: Engine) -> None:
     engine.enqueue(delay=timedelta(seconds=120))
 
     assert engine.value("next_due", ask) == timedelta(seconds=90)
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_claim_reads_few_more_tickets_than_it_takes_also_without_statistics(engine: Engine, limited: bool) -> None:
+    if limited:
+        limit = "'far', 'q:default', null, 'all', 1000, '1 s', null, false, 'user', 'ada', 'none'"
+        engine.rows(f"select mainspring.set_limit({limit})")
+    engine.enqueue_many([{}] * 2000)
+    read = "select sum(seq_tup_read + idx_tup_fetch) from pg_stat_xact_all_tables where relname = 'waiting'"
+    with engine.conn.transaction():
+        ((before,),) = engine.rows(read)
+        assert len(engine.claim(n=10, rescued=1)) == 10
+        ((after,),) = engine.rows(read)
+
+    assert after - before < 100, "or every claim looks for suspects among all that is due"

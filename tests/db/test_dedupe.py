@@ -11,8 +11,8 @@ import pytest
 from tests.databases import Database
 from tests.db.conftest import NOON
 from tests.db.engine import Engine
+from tests.documents import ALL_CATEGORIES
 
-from mainspring.category import CATEGORIES
 from mainspring.dedupe import MODES
 from mainspring.job import Enqueued
 
@@ -290,7 +290,7 @@ def test_a_key_remembers_when_it_was_seen_first_and_last(engine: Engine) -> None
 def test_a_key_expires_its_categorys_time_after_the_end_or_never(
     engine: Engine, category: str, days: int | None
 ) -> None:
-    ttl = CATEGORIES[category].key_ttl
+    ttl = ALL_CATEGORIES[category].key_ttl
     assert ttl == (timedelta(days=days) if days else None)
     claim = engine.started(key="k", mode="window", ttl=ttl)
     engine.clock.advance(hours=1)

@@ -9,9 +9,12 @@ import pytest
 from tests.databases import Database
 from tests.db.conftest import NOON
 from tests.db.engine import Engine
+from tests.documents import PLANNING_QUEUES
 
-from mainspring.category import QUEUES
+import mainspring as ms
 from mainspring.client import Client
+from mainspring.errors import DeclarationError
+from mainspring.queue import QUEUES
 
 #: How many sessions of this database wait for the barrier between claims and pauses.
 WAITS = """
@@ -21,18 +24,79 @@ where l.locktype = 'advisory' and not l.granted
 
 
 @pytest.mark.rule("ENG-10.01", "ENG-10.11")
-def test_the_named_queues_are_there_after_migration_with_their_targets(engine: Engine) -> None:
-    targets = dict(engine.rows("select name, start_target from mainspring.queue"))
+def test_the_named_queues_are_there_after_migration_and_those_of_an_application_when_it_works(
+    database: Database, engine: Engine
+) -> None:
+    own = {"q:critical": 5, "q:default": 30, "q:notifications": 60, "q:maintenance": 900, "q:deadletter": None}
 
-    assert targets.keys() == set(QUEUES)
-    assert {name: target.total_seconds() for name, target in targets.items() if target} == {
-        "q:critical": 5,
-        "q:default": 30,
-        "q:notifications": 60,
-        "q:planning": 120,
-        "q:exports": 300,
-        "q:maintenance": 900,
-    }
+    assert targets(engine) == own
+    assert own.keys() == set(QUEUES)
+    declare(database, *PLANNING_QUEUES)
+    assert targets(engine) == own | {"q:planning": 120, "q:exports": 300}
+
+
+def test_a_queue_that_is_declared_no_longer_goes_and_what_people_said_of_it_stays(
+    database: Database, engine: Engine
+) -> None:
+    declare(database, ms.Queue("mail", start_target="5s"), ms.Queue("print", start_target="1m"), ms.Queue("fax"))
+    engine.pause("print", reason="no paper")
+    declare(database, ms.Queue("elsewhere"), app="another")
+
+    declare(database, ms.Queue("mail", start_target="9s"))
+
+    left = {name: target for name, target in targets(engine).items() if name not in QUEUES}
+    assert left == {"mail": 9, "print": None, "elsewhere": None}
+    with Client(database.dsn) as client:
+        assert next(queue for queue in client.queues() if queue.name == "print").pause_reason == "no paper"
+        declare(database)
+        assert "mail" not in {queue.name for queue in client.queues()}
+
+
+def test_a_declared_queue_is_served_though_no_task_names_it(database: Database) -> None:
+    tasks = ms.Registry("shop")
+
+    @tasks.task
+    def work() -> str:
+        return "done"
+
+    app = ms.App(tasks, dsn=database.dsn, maintenance=False, queues=[ms.Queue("exports")])
+    with app.client() as client:
+        job = client.enqueue(work.job().on_queue("exports"))
+        assert app.run_due().succeeded == 1
+        assert client.get(job.id).state == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        ({"name": ""}, "queue: its name"),
+        ({"name": "q:default"}, "queue q:default: is the engine's own"),
+        ({"name": "q:deadletter"}, "queue q:deadletter: is the engine's own"),
+        ({"start_target": "soon"}, "queue exports: start_target is not a time span"),
+        ({"start_target": 0}, "queue exports: start_target is not positive"),
+    ],
+)
+def test_a_queue_that_cannot_work_is_refused_where_it_is_declared(said: dict[str, object], complaint: str) -> None:
+    with pytest.raises(DeclarationError, match=complaint):
+        ms.Queue(**{"name": "exports"} | said)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_a_queue_is_declared_once_and_as_a_queue() -> None:
+    with pytest.raises(DeclarationError, match="queue exports is declared twice"):
+        ms.App(queues=[ms.Queue("exports"), ms.Queue("exports", start_target=5)])
+    with pytest.raises(DeclarationError, match="'exports' is not a queue, such as"):
+        ms.App(queues=["exports"])  # type: ignore[list-item]  # wrong on purpose
+
+
+def declare(database: Database, *queues: ms.Queue, app: str = "planning") -> None:
+    """What a worker of an application does when it starts."""
+    ms.App(ms.Registry(app), dsn=database.dsn, maintenance=False, queues=queues).run_due()
+
+
+def targets(engine: Engine) -> dict[str, float | None]:
+    """Every queue that has a row, with its target in seconds."""
+    found = engine.rows("select name, extract(epoch from start_target) from mainspring.queue")
+    return {name: None if seconds is None else float(seconds) for name, seconds in found}
 
 
 @pytest.mark.rule("ENG-10.11")

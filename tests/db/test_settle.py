@@ -10,11 +10,11 @@ import psycopg
 import pytest
 from tests.db.conftest import NOON
 from tests.db.engine import ERROR, Engine
+from tests.documents import RENTAL
 
-from mainspring.category import CATEGORIES
 from mainspring.outcome import Error, Failed, decide
 
-RETRY = CATEGORIES["rental"].retry
+RETRY = RENTAL.retry
 
 
 def fail(engine: Engine, code: str = "INTERNAL_ERROR", error_class: Any = "retryable", worker: str = "w1") -> str:

@@ -11,7 +11,7 @@ from mainspring.db.jobs import Who, check_limit, check_texts, why
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, scalar
 from mainspring.events import Alert
-from mainspring.health.alert import RUNBOOK, AlertRow, Severity, Wrong, alert_subject, check_name
+from mainspring.health.alert import FAILED_LATE_ALERT, RUNBOOK, AlertRow, Severity, Wrong, alert_subject, check_name
 from mainspring.health.watch import BROKEN_WATCH_ALERT
 from mainspring.job import DEFAULT_ORG
 from mainspring.text.texts import MAX_NAME
@@ -117,10 +117,16 @@ def event_of(row: AlertRow, *, firing: bool | None = None) -> Alert:
     firing = row.is_open if firing is None else firing
     text = row.text or row.name
     about: dict[str, Any] = {"subject": row.subject, "org_id": row.org_id}
-    runbook = (
-        f"{RUNBOOK}#{BROKEN_WATCH_ALERT}" if row.name == BROKEN_WATCH_ALERT else ""
-    )  # of its own alerts the application knows
-    return Alert(row.name, row.severity, text if firing else f"over: {text}", runbook, firing, **about)
+    return Alert(row.name, row.severity, text if firing else f"over: {text}", runbook(row.name), firing, **about)
+
+
+def runbook(name: str) -> str:
+    """Where it says what to do about a lasting alert of the engine's own; of its own alerts the application knows.
+
+    >>> runbook("failed-late"), runbook("payment-needs-a-person")
+    ('docs/operations/alerts.md#failed-late', '')
+    """
+    return f"{RUNBOOK}#{name}" if name in (BROKEN_WATCH_ALERT, FAILED_LATE_ALERT) else ""
 
 
 def _rows(rows: Sequence[Row]) -> list[AlertRow]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mainspring.db import jobs
 from mainspring.db.decisions import check_reason
-from mainspring.db.jobs import Who, check_id, check_limit, named, read_job, why
+from mainspring.db.jobs import Who, check_id, check_limit, id_range, named, read_job, why
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, nothing, scalar
 from mainspring.declare.envelope import encode
@@ -117,13 +117,19 @@ def get(sql: Sql, batch_id: Id, who: Who) -> Dialogue[Batch]:
 
 
 def listing(
-    sql: Sql, who: Who, *, state: str | None = None, before: Id | None = None, limit: int = 50
+    sql: Sql,
+    who: Who,
+    *,
+    state: str | None = None,
+    prefix: str | None = None,
+    before: Id | None = None,
+    limit: int = 50,
 ) -> Dialogue[list[Batch]]:
     """Batches, newest first; `before` continues after the last one seen."""
     check_limit(limit, 1000)
     if state is not None and state not in BATCH_STATES:
         raise ValidationError(f"state: is not one of {', '.join(BATCH_STATES)}", field="state")
-    params: dict[str, str | int | None] = {"org": who.org_id, "state": state, "limit": limit}
+    params: dict[str, str | int | None] = {"org": who.org_id, "state": state, "limit": limit, **id_range(prefix)}
     params["before"] = None if before is None else str(check_id(before, "before"))
     return (yield from ask(Statement(sql["list_batches"], params, lambda rows: [_decode(row[0]) for row in rows])))
 

@@ -21,6 +21,7 @@ from mainspring.job import DEFAULT_ORG, SYSTEM, ActorType, Enqueued, Id, Job, Ne
 from mainspring.states import FINISHED, State
 from mainspring.text.sanitize import mask
 from mainspring.text.texts import MAX_KEY, MAX_NAME, MAX_REASON, text_problem
+from mainspring.uuid7 import FEWEST_DIGITS, beginning_with
 
 CancelOutcome = Literal["cancelled", "cancel_requested", "already_finished", "not_cancellable", "not_found"]
 _decode_job = msgspec.json.Decoder(Job).decode
@@ -193,6 +194,7 @@ def select(
     state: str | None = None,
     queue: str | None = None,
     task: str | None = None,
+    prefix: str | None = None,
     before: Id | None = None,
     limit: int = 50,
 ) -> Dialogue[list[Job]]:
@@ -207,6 +209,7 @@ def select(
         "queue": queue,
         "task": task,
         "limit": limit,
+        **id_range(prefix),
     }
     params["before"] = None if before is None else str(check_id(before, "before"))
     return (yield from ask(Statement(sql["list_jobs"], params, lambda rows: [read_job(r[0]) for r in rows])))
@@ -310,6 +313,16 @@ def check_id(value: object, field: str = "job") -> UUID:
         return value if isinstance(value, UUID) else UUID(value)  # type: ignore[arg-type]  # a text may be one
     except (TypeError, ValueError, AttributeError):
         raise ValidationError(f"{field}: is not a UUID", field=field) from None
+
+
+def id_range(prefix: str | None) -> dict[str, str]:
+    """Which ids a list is about: all, or those that begin with some digits."""
+    try:
+        low, high = (UUID(int=0), UUID(int=2**128 - 1)) if prefix is None else beginning_with(prefix)
+    except (ValueError, AttributeError):
+        text = f"prefix: is not the first {FEWEST_DIGITS} digits of an id, or more of them"
+        raise ValidationError(text, field="prefix") from None
+    return {"low": str(low), "high": str(high)}
 
 
 def utc(field: str, at: datetime) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,13 +11,14 @@ import msgspec
 from mainspring.db.jobs import Who, check_limit, check_texts, why
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Statement, ask, nothing, scalar
+from mainspring.queue import Queue
 from mainspring.text.texts import MAX_QUEUE
 
 #: A heartbeat is every 10 s; three missed ones and the worker counts as gone.
 GONE_AFTER = timedelta(seconds=30)
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True):
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     """A lane, whether it is paused, how many jobs are ready (up to 10,000), and how late the oldest of them is."""
 
     name: str
@@ -57,12 +59,12 @@ def _reader(kind: type[Any]) -> Any:
     return lambda rows: [decode(row[0]) for row in rows]
 
 
-_queues, _workers = _reader(Queue), _reader(WorkerRow)
+_queues, _workers = _reader(QueueRow), _reader(WorkerRow)
 
 
-def listing(sql: Sql) -> Dialogue[list[Queue]]:
+def listing(sql: Sql) -> Dialogue[list[QueueRow]]:
     """Every queue that is declared, served or filled."""
-    found: list[Queue] = yield from ask(Statement(sql["list_queues"], {}, _queues))
+    found: list[QueueRow] = yield from ask(Statement(sql["list_queues"], {}, _queues))
     return found
 
 
@@ -93,6 +95,12 @@ def resume(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Dialogu
     params = {"queue": queue, "actor_type": who.actor_type, "actor_id": who.actor_id, "reason": reason}
     resumed: bool = yield from ask(Statement(sql["resume"], params, scalar))
     return resumed
+
+
+def declare(sql: Sql, app: str, queues: Iterable[Queue]) -> Dialogue[None]:
+    """Write down the queues that an application's code declares, and forget those that it declares no longer."""
+    params = {"app": app, "queues": msgspec.json.encode(list(queues)).decode()}
+    yield from ask(Statement(sql["declare_queues"], params, nothing))
 
 
 def workers(sql: Sql, gone_after: timedelta) -> Dialogue[list[WorkerRow]]:

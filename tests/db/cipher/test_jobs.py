@@ -21,6 +21,7 @@ from mainspring.db.cipher import Keyring
 from mainspring.db.wire.connect import pool
 from mainspring.db.wire.sql import Sql
 from mainspring.dedupe import by_payload, keep, replacing, reset_failed
+from mainspring.errors import KeyReused
 from mainspring.worker import Worker
 
 pytestmark = pytest.mark.anyio
@@ -131,9 +132,11 @@ async def test_a_task_may_stay_readable(stage: Stage, tasks: Registry, cipher: C
     assert await stage.result(job) == "plain"
 
 
-async def test_jobs_from_before_encryption_still_run_and_end_encrypted(
-    stage: Stage, tasks: Registry, cipher: Cipher
+async def test_jobs_from_before_encryption_still_run_where_that_is_said_and_end_encrypted(
+    stage: Stage, tasks: Registry
 ) -> None:
+    cipher = Cipher(b"m" * 32, accept_plain=True)
+
     @tasks.task
     async def work(*, name: str) -> str:
         return name
@@ -144,6 +147,59 @@ async def test_jobs_from_before_encryption_still_run_and_end_encrypted(
 
     assert await stage.result(job) == CANARY
     assert CANARY not in stage.one("select result::text from mainspring.finished")
+
+
+async def test_a_plain_payload_in_place_of_a_ciphertext_is_refused_and_fails_alone(
+    stage: Stage, tasks: Registry, cipher: Cipher
+) -> None:
+    seen: list[str] = []
+
+    @tasks.task
+    async def pay(*, to: str) -> None:
+        seen.append(to)
+
+    changed, fine = await stage.enqueue(pay.job(to="Ada")), await stage.enqueue(pay.job(to="Bob"))
+    with stage.conn.transaction():
+        stage.rows("select set_config('mainspring.verb', 'replace', true)")
+        stage.rows("""update mainspring.job set payload = '{"to": "Eve"}' where id = %s""", changed)
+    stage.rows("""select mainspring.enqueue('pay', '{"to": "Eve"}')""")
+    await drain(stage, tasks, cipher)
+
+    assert seen == ["Bob"]
+    assert await stage.state(fine) == "succeeded"
+    failed = stage.rows("select error ->> 'code', error ->> 'message' from mainspring.finished where state = 'failed'")
+    assert {code for code, _ in failed} == {"PAYLOAD_UNREADABLE"}
+    assert len(failed) == 2
+    assert "is not encrypted, and what jobs of this task carry has to be" in failed[0][1]
+
+
+async def test_a_plain_step_or_checkpoint_in_place_of_a_ciphertext_is_refused(
+    stage: Stage, tasks: Registry, cipher: Cipher
+) -> None:
+    seen: list[object] = []
+
+    @tasks.task(retry=AT_ONCE)
+    async def step(ctx: Context) -> None:
+        seen.append(await ctx.step("one", lambda: "ours"))
+        if ctx.attempt == 1:
+            stage.rows("""update mainspring.step set result = '"theirs"'""")
+            raise RuntimeError
+
+    @tasks.task(retry=AT_ONCE)
+    async def resume(ctx: Context) -> None:
+        seen.append(await ctx.resume_from("ours"))
+        if ctx.attempt == 1:
+            await ctx.checkpoint("ours")
+            stage.rows("""update mainspring.checkpoint set value = '"theirs"'""")
+            raise RuntimeError
+
+    for task in (step, resume):
+        job = await stage.enqueue(task.job())
+        await drain(stage, tasks, cipher)
+        assert (await stage.job(job)).error is not None, task.name
+    assert set(seen) == {"ours"}
+    codes = "select distinct error ->> 'code' from mainspring.finished"
+    assert stage.rows(codes) == [("PAYLOAD_UNREADABLE",)]
 
 
 # -- keys and their modes ---------------------------------------------------------------------------------------------
@@ -159,7 +215,7 @@ async def test_equal_payloads_under_one_key_are_one_job_and_others_are_refused(s
     after_rotation = await stage.client.enqueue(work.job(n=1, name=CANARY))
 
     assert (again.id, again.answer, after_rotation.answer) == (first.id, "existing", "existing")
-    with pytest.raises(ms.KeyReused):
+    with pytest.raises(KeyReused):
         await stage.client.enqueue(work.job(n=1, name="another"))
 
 
@@ -226,6 +282,39 @@ async def test_erasing_an_organisation_ends_its_jobs_alone_and_says_so(
     trail = "select actor_id, detail from mainspring.audit where org_id = 'acme' and event = 'cipher.erased'"
     assert stage.rows(trail) == [("SYSTEM", {"reason": "asked to be forgotten", "keys": 1})]
     assert stage.one("select count(*) from mainspring.cipher_key where org_id = 'acme'") == 0, "reading makes no key"
+
+
+async def test_erasing_takes_addresses_messages_and_what_providers_sent(stage: Stage) -> None:
+    """They are not encrypted: a cipher covers what jobs carry."""
+    for org in ("acme", "other"):
+        stage.rows("select mainspring.save_recipient(%s, 'r1', %s)", org, f'{{"email": "{CANARY}@example.com"}}')
+        stage.rows("select mainspring.receive(%s, 'stripe', 'e1', 'paid', %s, null)", org, CANARY)
+        stage.rows(
+            "insert into mainspring.notification (org_id, id, recipient_id, channel, template, class, necessary, data,"
+            " payload_hash, bucket, due_at, job_id, created_at, status, reserved_at, title, text, html)"
+            " values (%s, gen_random_uuid(), 'r1', 'email', 't', 'normal', false, %s, md5('x'), now(), now(),"
+            " gen_random_uuid(), now(), 'sending', now(), %s, %s, %s)",
+            org, f'{{"name": "{CANARY}"}}', CANARY, CANARY, CANARY,
+        )  # fmt: skip
+        stage.rows(
+            "insert into mainspring.inbox (org_id, id, recipient_id, title, text, created_at)"
+            " values (%s, gen_random_uuid(), 'r1', %s, %s, now())", org, CANARY, CANARY,
+        )  # fmt: skip
+    await stage.client.erase("acme", reason="asked to be forgotten")
+
+    left = """
+        select distinct x.org_id from (
+          select org_id, to_jsonb(r)::text from mainspring.recipient r
+          union all select org_id, to_jsonb(n)::text from mainspring.notification n
+          union all select org_id, to_jsonb(i)::text from mainspring.inbox i
+          union all select org_id, to_jsonb(b)::text from mainspring.inbound b) x(org_id, row)
+        where x.row like %s or x.row like '%%' || md5('x') || '%%'
+    """
+    assert stage.rows(left, f"%{CANARY}%") == [("other",)]
+    again = "select mainspring.receive('acme', 'stripe', 'e1', 'paid', '{}', null)"
+    assert stage.rows(again) == [(False,)], "an event that came stays known"
+    told = "select detail - 'reason' from mainspring.audit where event = 'cipher.erased'"
+    assert stage.rows(told) == [({"keys": 0, "recipients": 1, "messages": 1, "inbound": 1},)]
 
 
 async def test_an_erased_key_is_used_by_nobody_once_its_life_in_memory_is_over(

@@ -12,7 +12,7 @@ import pytest
 from tests.databases import Database
 
 from mainspring.db.schema.line import Line, Migration, engine_line
-from mainspring.db.schema.migrate import migrate
+from mainspring.db.schema.migrate import migrate, migrate_all
 from mainspring.db.schema.status import check, status
 from mainspring.errors import DeclarationError, SchemaChanged, SchemaMissing, SchemaOutdated, SchemaTooNew
 
@@ -89,6 +89,12 @@ def test_application_brings_its_own_line_through_the_same_runner(empty: Database
         conn.execute("insert into mainspring.shop_order values ('default', 100)")
         assert [s.name for s in status(conn, line=line).tables] == ["orders", "cents"]
         check(status(conn))
+
+
+def test_lines_of_applications_come_after_the_engine_s_tables_and_verbs(empty: Database, tmp_path: Path) -> None:
+    line = lines(tmp_path, m0001_lanes="create table {schema}.shop_lane (like {schema}.queue);")
+    with empty.connect() as conn:
+        assert list(migrate_all(conn, [line])) == ["mainspring", "shop"]
 
 
 @pytest.mark.parametrize("names", [("m0001_a", "m0003_c"), ("m0002_b",), ("m0001_a", "m0001_b")])

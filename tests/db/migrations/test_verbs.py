@@ -320,11 +320,29 @@ def test_newer_program_refuses_older_verbs_in_one_sentence(migrated: Database) -
             check(found)
 
 
+def test_verbs_that_differ_within_an_edition_are_refused_until_they_are_replaced(migrated: Database) -> None:
+    line = changed("claim")
+    with migrated.connect() as conn:
+        with pytest.raises(SchemaOutdated):
+            check(status(conn, line=line))
+        migrate(conn, line=line)
+        check(status(conn, line=line))
+
+
 def test_edition_counts_even_where_no_verb_differs(migrated: Database) -> None:
     with migrated.connect() as conn:
         assert not migrate(conn, line=changed(edition=2))
         assert status(conn).verbs.edition == 2
         assert migrate(conn, line=changed("claim")).newer == 2
+
+
+def test_verb_that_went_with_an_edition_is_made_again_when_it_comes_back(migrated: Database) -> None:
+    line = engine_line()
+    without = tuple(verb for verb in line.verbs if verb.name != "{schema}.cancel")
+    with migrated.connect() as conn:
+        migrate(conn, line=replace(line, verbs=without, edition=2))
+        conn.execute("drop function mainspring.cancel")  # as a numbered file does
+        assert migrate(conn, line=replace(line, edition=3)).verbs == ["cancel"]
 
 
 def test_verb_that_is_not_there_is_one_clear_sentence(migrated: Database) -> None:
@@ -356,8 +374,10 @@ def test_database_of_before_the_verbs_is_refused_in_one_sentence(of_before: psyc
     )
     assert len(str(refused.value).splitlines()) == 1
     assert dump(of_before.info.dsn) == text
-    with pytest.raises(SchemaOutdated):
-        check(status(of_before))
+    found = status(of_before)
+    assert [(step.name, step.changed) for step in found.tables[:2]] == [("n1", True), ("n2", True)]
+    with pytest.raises(SchemaChanged, match="^" + re.escape(str(refused.value)) + "$"):
+        check(found)  # not "run `mainspring schema migrate`", which refuses it
 
 
 # -- the clock -------------------------------------------------------------------------------------------------------

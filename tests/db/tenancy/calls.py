@@ -68,6 +68,7 @@ PLAIN: dict[str, Any] = {
     "jsonb": "{}",
     "bytea": "x",
     "integer": 3,
+    "oid": 1259,
     "smallint": 1,
     "interval": "60 s",
     "boolean": "true",

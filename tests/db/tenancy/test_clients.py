@@ -12,8 +12,8 @@ from tests.cli.conftest import Cli, cli  # noqa: F401 (a fixture)
 from tests.db.tenancy.town import OURS, THEIRS, Town
 from tests.secured import Secured
 
-from mainspring import AsyncClient, Caller, Client, JobNotFound, NewJob, calling
-from mainspring.errors import NotPermitted
+from mainspring import AsyncClient, Caller, Client, NewJob, calling
+from mainspring.errors import JobNotFound, NotPermitted
 from mainspring.text.document import read_payload
 
 Colour = Callable[..., Any]

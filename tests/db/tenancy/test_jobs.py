@@ -184,7 +184,8 @@ async def test_housekeeping_owns_no_business_rows_and_fans_out_into_a_job_for_ea
         async with ctx.complete() as conn:
             await conn.execute("delete from note")
 
-    await client.enqueue(tasks.get("sweep").job().for_org(SYSTEM))
+    async with AsyncClient(secured.dsn("operator"), secured=True) as operator:
+        await operator.enqueue(tasks.get("sweep").job().for_org(SYSTEM))
     await drain(secured, tasks)
 
     assert seen == [(0,)]

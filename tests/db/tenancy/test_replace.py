@@ -71,6 +71,15 @@ def test_replaced_verbs_and_what_is_new_are_secured(database: Database, secured:
         assert about(owner, secured)[:4] == before[:4] == (True, True, False, True)
 
 
+def test_table_that_comes_without_a_verb_is_secured(database: Database, secured: str) -> None:
+    line = engine_line()
+    more = Migration(len(line.tables) + 1, "new", NEW[0])
+    with database.connect() as owner:
+        applied = migrate(owner, schema=secured, line=replace(line, tables=(*line.tables, more)))
+        assert (applied.tables, applied.verbs) == ([more.number], [])
+        assert cover(owner, schema=secured).gaps == []
+
+
 def test_verbs_are_not_replaced_where_they_cannot_be_secured(
     database: Database, secured: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

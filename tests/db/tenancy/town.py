@@ -35,7 +35,7 @@ OTHERWISE = {"uuid7", "wake", "digest", "seal_hash"}  # answers otherwise at oth
 #: Queues and their limits are everybody's: what operators do to them is seen by all of them.
 COMMON = {
     "pause", "resume", "record_queue", "set_limit", "reset_limit", "drop_limit", "set_fair", "unset_fair", "set_depth",
-    "declare_limits", "put_limit", "put_fair", "record_limit", "reconsider", "count_in",
+    "declare_limits", "declare_queues", "put_limit", "put_fair", "record_limit", "reconsider", "count_in",
 }  # fmt: skip
 HARMLESS = {f"{table} of SYSTEM" for table in ("queue", "audit", "limit", "bucket", "fair")}
 

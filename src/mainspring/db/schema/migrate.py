@@ -18,12 +18,10 @@ from psycopg.errors import DeadlockDetected, LockNotAvailable
 from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.schema.line import Line, Migration, engine_line
 from mainspring.db.schema.secure import is_secured, secure_new
-from mainspring.db.schema.status import differing
+from mainspring.db.schema.status import CHANGED, differing
 from mainspring.db.schema.verb import Verb
 from mainspring.db.wire.sql import render
 from mainspring.errors import SchemaBusy, SchemaChanged
-
-CHANGED = "was applied in another form, before it was released: make a new database (for `mainspring up`: remove .data)"
 
 #: So long a statement waits for a table: everybody who comes after it waits as long. Then a pause, and all again.
 LOCK_TIMEOUT: Final = "500 ms"

@@ -22,6 +22,10 @@ AUDIT: Final = (
 #: What people may see of a webhook's endpoint: not the headers of its own, which may hold secrets.
 ENDPOINT: Final = "org_id, id, url, events, description, prefix, state, reason, changed_at, created_at"
 
+#: What operators may see of a queue whose organisations take turns: not which of them weigh more, nor whose turn it
+#: was; `weights_of` tells them their own weight.
+FAIR: Final = "org_id, queue, declared, app, set_at, set_by"
+
 #: What each role does with a table itself: worker, api, operator. Everything else goes through the verbs below.
 #: A lock (`for update`) needs the right to update; the triggers refuse the update of a job that has ended all the same.
 TABLE_RIGHTS: Final[dict[str, tuple[str, str, str]]] = {
@@ -49,7 +53,7 @@ TABLE_RIGHTS: Final[dict[str, tuple[str, str, str]]] = {
     "slot": ("select, insert, update, delete", "", "select"),
     "quarantine": ("select, insert, update, delete", "", "select"),
     "share": ("select, insert, update, delete", "", "select"),
-    "fair": ("select, update", "", "select"),
+    "fair": ("select, update", "", f"select ({FAIR})"),
     "schedule": ("select, update", "select", "select"),
     "schedule_zone": ("select, insert, update, delete", "select", "select"),
     "fire": ("select, insert, delete", "select", "select"),
@@ -88,6 +92,11 @@ SHARED: Final[dict[str, tuple[str, ...]]] = {
     "clock": ("worker", "api", "operator", "owner"),
 }
 
+#: Of these an operator sees, among the rows of SYSTEM, what is everybody's and what is of its organisation: a limit
+#: that counts by organisation or key names both in its gate.
+GATED: Final = frozenset({"bucket", "slot", "share"})
+
+#: Which rows of SYSTEM are written where not all of them are.
 WRITTEN: Final[dict[str, LiteralString]] = {"audit": "event ~ '^(queue|limit|breaker|quarantine)[.]'"}
 
 SEQUENCES: Final[dict[str, tuple[str, str, str]]] = {
@@ -153,12 +162,14 @@ VERB_RIGHTS: Final[dict[str, tuple[Role, ...]]] = {
     "drop_limit": OPERATOR,
     "set_fair": OPERATOR,
     "unset_fair": OPERATOR,
+    "weights_of": ("worker", "operator"),
     "set_depth": OPERATOR,
     "open_breaker": OPERATOR,
     "close_breaker": OPERATOR,
     "auto_breaker": OPERATOR,
     "release_quarantine": OPERATOR,
     "declare_limits": WORKER_ONLY,
+    "declare_queues": WORKER_ONLY,
     "receive": EVERYBODY,
     "save_recipient": EVERYBODY,
     "forget_recipient": EVERYBODY,
@@ -291,6 +302,7 @@ CALLS: Final[dict[str, tuple[Role, ...]]] = {
     "prune_fires": WORKER_ONLY,
     "fires_after": WORKER_ONLY,
     "verb": WORKER_ONLY,
+    "is_guest": WORKER_ONLY,
     "reserve_notification": WORKER_ONLY,
 }
 

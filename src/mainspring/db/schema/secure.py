@@ -26,17 +26,16 @@ from psycopg.rows import tuple_row
 from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.schema.catalogue import Catalogue, role_names
 from mainspring.db.schema.gaps import gaps
+from mainspring.db.schema.policy import policies
 from mainspring.db.schema.rights import (
     CALLS,
     PARTS,
     POLICIES,
     ROLES,
     SEQUENCES,
-    SHARED,
     TABLE_RIGHTS,
     VERB_RIGHTS,
     VIEWS,
-    WRITTEN,
     rights,
 )
 from mainspring.db.wire.sql import render
@@ -44,8 +43,6 @@ from mainspring.errors import ConfigurationError
 
 T = TypeVar("T")
 
-#: The organisation that the transaction is bound to, or null: evaluated once a statement.
-ORG: LiteralString = "(select nullif(current_setting('mainspring.org', true), ''))"
 SECURE_TRIES = 5
 
 
@@ -165,14 +162,8 @@ class _Schema(Catalogue):
     def _cover_table(self, table: str, owner: str) -> None:
         name = sql.Identifier(table)
         self.do("alter table {schema}.{name} enable row level security, force row level security", name=name)
-        for policy, role in [*self._roles.items(), ("owner", sql.Identifier(owner))]:
-            seen = written = f"org_id = {ORG}"
-            if policy in SHARED.get(table, ()):
-                seen += " or org_id = 'SYSTEM'"
-                written += f" or (org_id = 'SYSTEM' and {WRITTEN.get(table, 'true')})"
-            if policy == "worker":  # claims span organisations; a job's own transaction is bound to its one
-                seen, written = f"{seen} or {ORG} is null", f"{written} or {ORG} is null"
-            about = {"name": name, "policy": sql.Identifier(policy), "role": role}
+        for policy, (role, seen, written) in policies(table, self.name, owner).items():
+            about = {"name": name, "policy": sql.Identifier(policy), "role": sql.Identifier(role)}
             self.do("drop policy if exists {policy} on {schema}.{name}", **about)
             self.do(
                 "create policy {policy} on {schema}.{name} to {role} using ({seen}) with check ({written})",

@@ -11,9 +11,13 @@ from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.schema.line import Line, engine_line
 from mainspring.db.schema.verb import Verb
 from mainspring.db.wire.sql import render
-from mainspring.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
+from mainspring.errors import SchemaChanged, SchemaMissing, SchemaOutdated, SchemaTooNew
 
-_TABLES = "select number, name, applied_at, breaking from {schema}.migration where line = %s"
+CHANGED = "was applied in another form, before it was released: make a new database (for `mainspring up`: remove .data)"
+
+_TABLES = """
+select number, name, applied_at, breaking, to_jsonb(m) ->> 'digest' from {schema}.migration m where line = %s
+"""
 _VERBS = """
 select coalesce(max(edition), 0),
        encode(sha256(convert_to(string_agg(key || ' ' || digest, e'\\n' order by (key || ' ' || digest) collate "C"),
@@ -25,13 +29,17 @@ _EACH = "select key, digest from {schema}.verb where line = %s"
 
 @dataclass(frozen=True, slots=True)
 class MigrationStep:
-    """One numbered file and whether it is applied; `known` is false for one of a newer version."""
+    """One numbered file and whether it is applied.
+
+    `known` is false for one of a newer version, `changed` is true for one that was applied in another form than ours.
+    """
 
     number: int
     name: str
     applied_at: Any
     breaking: bool
     known: bool
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,7 @@ class VerbStatus:
 class Status:
     """A line in a database."""
 
+    line: str
     tables: list[MigrationStep]
     verbs: VerbStatus
 
@@ -61,11 +70,14 @@ def status(conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA, line:
     found = []
     for number in sorted(known.keys() | applied.keys()):
         row = applied.get(number)
-        name = known[number].name if number in known else str(row[1]) if row else ""
-        breaking = bool(row[3]) if row else known[number].breaking
-        found.append(MigrationStep(number, name, row[2] if row else None, breaking, number in known))
+        if row is None:
+            found.append(MigrationStep(number, known[number].name, None, known[number].breaking, True, False))
+            continue
+        changed = number in known and row[4] != known[number].digest
+        found.append(MigrationStep(number, str(row[1]), row[2], bool(row[3]), number in known, changed))
     edition, verbs = differing(conn, schema, line) if _has(conn, schema, "verb") else (0, list(line.verbs))
-    return Status(found, VerbStatus(edition, line.edition, [verb.name.removeprefix("{schema}.") for verb in verbs]))
+    differ = [verb.name.removeprefix("{schema}.") for verb in verbs]
+    return Status(line.name, found, VerbStatus(edition, line.edition, differ))
 
 
 def differing(conn: psycopg.Connection[Any], schema: str, line: Line) -> tuple[int, list[Verb]]:
@@ -84,12 +96,15 @@ def _has(conn: psycopg.Connection[Any], schema: str, table: str) -> bool:
 
 
 def check(found: Status) -> None:
-    """Refuse to work with a schema that is missing, too old, or had a breaking change that we do not know.
+    """Refuse to work with a schema that is missing, too old, never released, or broken by a change that we do not know.
 
     Verbs of a later edition do what ours do: a signature never changes in place.
     """
     if not any(s.applied_at for s in found.tables) and not found.verbs.edition:
         raise SchemaMissing
+    for step in found.tables:
+        if step.changed:  # `migrate` refuses it too
+            raise SchemaChanged(f"migration {step.number} of {found.line} {CHANGED}")
     if any(s.known and s.applied_at is None for s in found.tables):
         raise SchemaOutdated
     if any(not s.known and s.breaking for s in found.tables):

@@ -31,7 +31,8 @@ where b.org_id = %(org)s::text and b.id = (
 -- name: list_batches
 -- A person looks. By cursor, newest first. Index: batch_id.
 select row_to_json(b)::text from {schema}.batches b
-where (%(org)s::text is null or b.org_id = %(org)s::text)
+where b.id between %(low)s::text::uuid and %(high)s::text::uuid
+  and (%(org)s::text is null or b.org_id = %(org)s::text)
   and (%(state)s::text is null or b.state = %(state)s::text)
   and (%(before)s::text is null or b.id < %(before)s::text::uuid)
 order by b.id desc

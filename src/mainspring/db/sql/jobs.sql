@@ -36,9 +36,10 @@ select {schema}.readable(j)::text from {schema}.jobs j
 where j.id = %(id)s::text::uuid and (%(org)s::text is null or j.org_id = %(org)s::text)
 
 -- name: list_jobs
--- A person looks. By cursor, newest first: ids of version 7 sort by creation.
+-- A person looks. By cursor, newest first: ids of version 7 sort by creation. Index: job_pkey, from %(high)s down.
 select {schema}.readable(j)::text from {schema}.jobs j
-where (%(org)s::text is null or j.org_id = %(org)s::text)
+where j.id between %(low)s::text::uuid and %(high)s::text::uuid
+  and (%(org)s::text is null or j.org_id = %(org)s::text)
   and (%(state)s::text is null or j.state = %(state)s::text)
   and (%(queue)s::text is null or j.queue = %(queue)s::text)
   and (%(task)s::text is null or j.task = %(task)s::text)

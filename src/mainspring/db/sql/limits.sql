@@ -60,8 +60,8 @@ select {schema}.declare_limits(%(app)s::text, %(limits)s::text::jsonb, %(fair)s:
 
 -- name: list_fair
 -- A person looks.
-select json_strip_nulls(json_build_object('queue', f.queue, 'weights', f.weights, 'declared', f.declared, 'app', f.app,
-                                          'set_at', f.set_at, 'set_by', f.set_by))::text
+select json_strip_nulls(json_build_object('queue', f.queue, 'weights', {schema}.weights_of(f.queue), 'declared', f.declared,
+                                          'app', f.app, 'set_at', f.set_at, 'set_by', f.set_by))::text
 from {schema}.fair f where f.org_id = 'SYSTEM' order by f.queue
 
 -- name: set_fair

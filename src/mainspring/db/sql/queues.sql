@@ -46,3 +46,7 @@ select {schema}.claims_seen()
 
 -- name: resume
 select {schema}.resume(%(queue)s::text, %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)
+
+-- name: declare_queues
+-- A worker, when it starts.
+select {schema}.declare_queues(%(app)s::text, %(queues)s::text::jsonb)

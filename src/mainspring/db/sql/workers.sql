@@ -59,6 +59,17 @@ select * from {schema}.rescue(%s, %s, %s)
 -- A worker that comes back from an outage, for the leases that it lost by it. Index: the primary key, audit_job.
 select {schema}.take_back_crashes(%s, %s, %s, %s)
 
+-- name: ran_before
+-- A worker that has taken suspects: for how many seconds each had run at most when its worker died. Index: the primary key.
+select s.epoch, (select max((a.error ->> 'ran')::float8) from {schema}.attempt a
+                 where a.org_id = s.org_id and a.job_id = s.id and a.outcome = 'rescued')
+from unnest(%s::bigint[], %s::text[], %s::uuid[]) s(epoch, org_id, id)
+
+-- name: bury
+-- A worker whose predecessor died so many seconds ago, as their supervisor saw: nobody need wait for its leases. But for
+-- CPU-bound jobs, whose processes may outlive it.
+update {schema}.running set lease_expires_at = {schema}.now() - make_interval(secs => %s) where worker = %s and task <> all(%s)
+
 -- name: end_leases
 -- A worker whose process for jobs that run alone has died: nobody need wait for the lease, nor for it to come back.
 update {schema}.running set lease_expires_at = {schema}.now() - interval '1 day' where worker = %s

@@ -179,7 +179,8 @@ create index audit_id on {schema}.audit (id);
 create index audit_job on {schema}.audit (job_id) where job_id is not null;
 create index audit_subject on {schema}.audit (subject, org_id, id) where subject is not null;
 
--- Lanes. A queue works without a row here; a row pauses it, names its target or lists it.
+-- Lanes. A queue works without a row here; a row pauses it, names its target or lists it. These are the engine's own;
+-- those of applications come when their workers start.
 create table {schema}.queue (
   org_id       text not null default 'SYSTEM',
   name         text not null,
@@ -187,13 +188,14 @@ create table {schema}.queue (
   paused_by    text,
   pause_reason text,
   start_target interval,  -- how late a job may start, at the 95th percentile
+  app          text,      -- whose code declares it; null: nobody's
   max_depth    integer,   -- best-effort jobs are refused while so many are ready
   primary key (org_id, name)
 );
 
 insert into {schema}.queue (name, start_target) values
-  ('q:critical', '5 s'), ('q:default', '30 s'), ('q:notifications', '60 s'), ('q:planning', '2 min'),
-  ('q:exports', '5 min'), ('q:maintenance', '15 min'), ('q:deadletter', null);
+  ('q:critical', '5 s'), ('q:default', '30 s'), ('q:notifications', '60 s'), ('q:maintenance', '15 min'),
+  ('q:deadletter', null);
 
 -- Worker processes and their heartbeat.
 create table {schema}.worker (

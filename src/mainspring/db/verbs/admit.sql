@@ -229,17 +229,18 @@ begin
   end loop;
   select array_agg(f.queue) into fair from {schema}.fair f where f.queue = any(p_queues);
 
+  -- What is found is gathered as whole rows of their table: rows without a name would be made into text and read again.
   loop
     jobs := null;
     free := rooms;
     -- What waits at a gate of which this worker keeps a share, and may start soon.
     if told is not null and not p_alone then
-      select array_agg(y) into jobs from (
-        select w.*
+      select array_agg(y.job) into jobs from (
+        select w.job
         from unnest(told) m join {schema}.limit x on x.org_id = 'SYSTEM' and x.name = split_part(m.gate, '/', 1)
         cross join lateral (select {schema}.room(x, m.gate, {schema}.instant(), p_worker, told) as n) r
         cross join lateral (
-          select w.* from {schema}.waiting w
+          select w as job from {schema}.waiting w
           where w.gate = m.gate and w.task = any(p_tasks) and w.queue = any(p_queues) and w.crashes = 0 and w.after is null
             and w.due_then <= {schema}.now() and not exists (
               select from {schema}.queue mq where mq.org_id = 'SYSTEM' and mq.name = w.queue and mq.paused_at is not null)
@@ -248,16 +249,16 @@ begin
         limit p_total) y;
     end if;
     if p_alone then
-      select array_agg(y) into jobs from (
-        select w.* from {schema}.waiting w where w.id = (select {schema}.next_alone(p_queues, free, p_tasks))) y;
+      select array_agg(w) into jobs
+      from {schema}.waiting w where w.id = (select {schema}.next_alone(p_queues, free, p_tasks));
       free := array_fill(0, array[cardinality(free)]);
     elsif p_rescued > 0 then
-      select array_agg(y) into more from (
-        select x.*
+      select array_agg(y.job) into more from (
+        select x.job
         from unnest(p_queues, free) q(name, n)
         cross join lateral (
-          select w.* from {schema}.waiting w
-          where w.crashes = 1 and w.due_at <= {schema}.now() and w.queue = q.name and w.task = any(p_tasks)
+          select w as job from {schema}.waiting w
+          where w.crashes = 1 and w.due_at <= {schema}.now() and w.queue || '' = q.name and w.task = any(p_tasks)
           order by w.due_at, w.id limit least(q.n, p_rescued) for update of w skip locked) x
         where q.n > 0 and not exists (
           select from {schema}.queue mq where mq.org_id = 'SYSTEM' and mq.name = q.name and mq.paused_at is not null)
@@ -268,12 +269,12 @@ begin
       jobs := jobs || more;
     end if;
     ids := array(select j.id from unnest(jobs) j);
-    select array_agg(y) into more from (
-      select x.*
+    select array_agg(y.job) into more from (
+      select x.job
       from (select u.name, u.n from unnest(p_queues, free) with ordinality u(name, n, nth)
             order by u.name = any(first) desc, u.nth) q
       cross join lateral (
-        select y.*
+        select y.job
         from (
           select p.priority
           from (values (0::smallint), (1::smallint), (2::smallint), (3::smallint)) p(priority)
@@ -283,7 +284,7 @@ begin
             order by w.due_at limit 1) end, p.priority
         ) p
         cross join lateral (
-          select w.* from {schema}.waiting w
+          select w as job from {schema}.waiting w
           where w.queue = q.name and w.priority = p.priority and w.due_at <= {schema}.now() and w.task = any(p_tasks)
             and w.crashes = 0 and w.id <> all(ids)
           order by w.due_at, w.id limit q.n for update of w skip locked) y

@@ -41,7 +41,8 @@ begin
   return query
   with rescued as materialized (
     select w.ctid as tid from {schema}.waiting w
-    where p_rescued > 0 and w.crashes = 1 and w.due_at <= {schema}.now() and w.queue = any(p_queues) and w.task = any(p_tasks)
+    -- `|| ''` keeps the planner from waiting_claim: without statistics it read all that is due there, 5 ms for 20,000 jobs.
+    where p_rescued > 0 and w.crashes = 1 and w.due_at <= {schema}.now() and w.queue || '' = any(p_queues) and w.task = any(p_tasks)
       and not exists (
         select from {schema}.queue mq where mq.org_id = 'SYSTEM' and mq.name = w.queue and mq.paused_at is not null)
     order by w.due_at, w.id limit least(p_total, p_rescued) for update of w skip locked

@@ -164,3 +164,11 @@ begin
                                 jsonb_build_object('weights', before), null);
   return true;
 end $$;
+
+-- The weights of a queue whose organisations take turns; who is bound to an organisation is told its own.
+create or replace function {schema}.weights_of(p_queue text) returns jsonb language sql stable as $$
+  select case when o.org is null or o.org = 'SYSTEM' then f.weights
+              else jsonb_strip_nulls(jsonb_build_object(o.org, f.weights -> o.org)) end
+  from {schema}.fair f, (select nullif(current_setting('mainspring.org', true), '') as org) o
+  where f.org_id = 'SYSTEM' and f.queue = p_queue
+$$;

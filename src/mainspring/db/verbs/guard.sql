@@ -5,11 +5,22 @@
 create or replace function {schema}.verb() returns text language sql stable
   return coalesce(current_setting('mainspring.verb', true), '');
 
+-- Whether somebody other than the owner acts on a table of a secured schema: a worker, by itself and not by a verb. What
+-- it says to be doing is not believed.
+create or replace function {schema}.is_guest(p_table oid) returns boolean language sql stable
+  return row_security_active(p_table)
+         and not pg_has_role((select c.relowner from pg_class c where c.oid = p_table), 'usage');
+
+-- A worker that prunes leaves the event that the job alone proved; who removed it to put another in its place, as well.
 create or replace function {schema}.guard_job() returns trigger language plpgsql as $$
 begin
   if tg_op = 'DELETE' then
     if {schema}.verb() <> 'prune' then
       raise exception 'a job is removed by prune only' using errcode = 'MS004';
+    end if;
+    if {schema}.is_guest(tg_relid) and not (old.org_id = 'SYSTEM' and old.task like 'mainspring.%')
+       and not exists (select from {schema}.audit a where a.job_id = old.id and a.event = 'job.enqueued') then
+      raise exception 'a job is removed by prune only, which leaves its events' using errcode = 'MS004';
     end if;
     return old;
   end if;
@@ -30,8 +41,15 @@ end $$;
 create or replace trigger job_guard before update or delete on {schema}.job
   for each row execute function {schema}.guard_job();
 
+-- On a secured schema a ticket goes by a verb, which leaves an event, or after its job.
 create or replace function {schema}.guard_finished() returns trigger language plpgsql as $$
 begin
+  if tg_op = 'DELETE' and {schema}.is_guest(tg_relid) then
+    if {schema}.verb() = 'prune' and not exists (select from {schema}.job j where j.id = old.id) then
+      return old;
+    end if;
+    raise exception 'a finished job is replayed by replay and removed by prune only' using errcode = 'MS004';
+  end if;
   if tg_op = 'DELETE' and ({schema}.verb() = 'prune'
      or ({schema}.verb() = 'replay' and old.state in ('failed', 'dead'))
      or ({schema}.verb() = 'reset' and old.state in ('failed', 'dead', 'cancelled'))) then

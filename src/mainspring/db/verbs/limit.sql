@@ -6,10 +6,11 @@
 -- after the jobs are found; what it does not let in is moved away from the head of the queue: to the instant at which a
 -- rate will let it in, or behind a gate that opens when a slot is free.
 
--- Which gate of a limit a job passes; null where the limit does not concern it. No two organisations share one by a slash.
+-- Which gate of a limit a job passes; null where the limit does not concern it. No two organisations share one by a slash,
+-- and policies read from it whose it is.
 create or replace function {schema}.gate_of(l {schema}.limit, p_org text, p_strand text) returns text language sql immutable
-  return l.name || '/' || case l.by when 'all' then '' when 'org' then p_org
-                                    else replace(replace(p_org, '%', '%25'), '/', '%2F') || '/' || p_strand end;
+  return l.name || '/' || case l.by when 'all' then '' else replace(replace(p_org, '%', '%25'), '/', '%2F') end
+         || case l.by when 'strand' then '/' || p_strand else '' end;
 
 -- How far back a limiter looks from now, at the latest entries it let in: in any window, however it lies, there are then no
 -- more entries than it may hold. A little more, for the way from the worker's look at its clock to the handler's first line.

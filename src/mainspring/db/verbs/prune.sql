@@ -30,12 +30,11 @@ begin
     select i.job_id from old join {schema}.job j on j.id = old.id
     join {schema}.idempotency i on i.org_id = j.org_id and i.key = j.key and i.job_id = j.id
     for update of i skip locked
-  ), f as (
-    delete from {schema}.finished x where x.id in (select old.id from old) and (
+  ), f as materialized (
+    select x.* from {schema}.finished x where x.id in (select old.id from old) and (
       x.id in (select named.job_id from named) or not exists (
         select from {schema}.job j join {schema}.idempotency i on i.org_id = j.org_id and i.key = j.key
         where j.id = x.id and i.job_id = x.id))
-    returning *
   ), keys as (
     update {schema}.idempotency i
     set status = case f.state when 'succeeded' then 'succeeded' when 'dead' then 'dead' else 'failed' end,
@@ -63,6 +62,7 @@ begin
   perform {schema}.prune_flows(gone, p_before);
   delete from {schema}.resolution r using {schema}.job j where j.id = any(gone) and r.org_id = j.org_id and r.job_id = j.id;
   delete from {schema}.job j where j.id = any(gone);
+  delete from {schema}.finished f where f.id = any(gone);  -- last: without its job nobody can put it back to work
   perform set_config('mainspring.verb', '', true);
   return coalesce(cardinality(gone), 0);
 end $$;

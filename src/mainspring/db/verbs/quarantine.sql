@@ -16,7 +16,7 @@ declare
   found_id uuid;
 begin
   select w.id into found_id from {schema}.waiting w
-  where w.crashes > 1 and w.due_at <= {schema}.now() and w.queue = any(p_queues) and w.task = any(p_tasks)
+  where w.crashes > 1 and w.due_at <= {schema}.now() and w.queue || '' = any(p_queues) and w.task = any(p_tasks)
     and p_free[array_position(p_queues, w.queue)] > 0
     and not exists (
       select from {schema}.queue mq where mq.org_id = 'SYSTEM' and mq.name = w.queue and mq.paused_at is not null)

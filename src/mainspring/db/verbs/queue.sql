@@ -77,3 +77,22 @@ begin
   perform {schema}.record_limit('queue.depth', p_actor_type, p_actor_id, p_reason, jsonb_build_object('queue', p_queue),
                                 jsonb_build_object('max_depth', before), jsonb_build_object('max_depth', p_most));
 end $$;
+
+-- Who: a worker when it starts, and the testing kit. The queues that an application's code declares are written down:
+-- p_queues [{name, start_target}]. Pauses and depths are somebody's word at run time and stay; a queue that this
+-- application declares no longer loses its target, and is forgotten if nothing else was said of it.
+create or replace function {schema}.declare_queues(p_app text, p_queues jsonb) returns void language plpgsql as $$
+begin
+  perform {schema}.check_text('app', p_app, 1000);
+  perform pg_advisory_xact_lock(hashtextextended('{schema} queues', 0));
+  insert into {schema}.queue as q (name, start_target, app)
+  select e ->> 'name', (e ->> 'start_target')::interval, p_app from jsonb_array_elements(p_queues) e
+  on conflict (org_id, name) do update set start_target = excluded.start_target, app = excluded.app
+  where (q.start_target, q.app) is distinct from (excluded.start_target, excluded.app);
+  delete from {schema}.queue q
+  where q.org_id = 'SYSTEM' and q.app = p_app and q.paused_at is null and q.max_depth is null
+    and q.name not in (select e ->> 'name' from jsonb_array_elements(p_queues) e);
+  update {schema}.queue q set start_target = null, app = null
+  where q.org_id = 'SYSTEM' and q.app = p_app
+    and q.name not in (select e ->> 'name' from jsonb_array_elements(p_queues) e);
+end $$;

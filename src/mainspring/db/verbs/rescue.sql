@@ -7,6 +7,7 @@
 -- p_patience to come back and give it back, unless its death was seen: what looks like a crash may have been an outage.
 -- `unseen`: it ran alone in a process whose death is always seen by the one that started it, unless that died as well or
 -- lost its network: an accident of the machine, not the job's crash. Both are given back, three budgets of them at most.
+-- `ran`: for how many seconds at most, since whoever outlives that the next time was not to blame (worker/suspects.py).
 -- Index: running_lease; attempt_ended, for neighbours that were taken back before; the primary keys of worker and attempt.
 create or replace function {schema}.rescue(p_limit integer, p_crash_budget integer, p_patience interval default '0') returns table (
   job_id uuid, worker text, state text, task text, queue text, org_id text, project_id uuid, request_id text,
@@ -53,7 +54,8 @@ begin
                     or (not unseen and r.crashes + 1 >= p_crash_budget)
                   then 'dead' else 'ready' end;
     problem := jsonb_build_object('code', 'LEASE_EXPIRED', 'class', 'retryable', 'attempt', r.attempt, 'at', {schema}.now(),
-      'shared', shared, 'counted', not unseen, 'message', format('Worker %s stopped renewing its lease%s.', r.worker,
+      'shared', shared, 'counted', not unseen, 'ran', case when r.lease_expires_at > r.started_at then
+        extract(epoch from least(r.lease_expires_at, {schema}.now()) - r.started_at) end, 'message', format('Worker %s stopped renewing its lease%s.', r.worker,
         case when shared and state = 'dead' then
           ' while it ran other jobs as well. This one may be innocent, but its task allows one attempt only' else '' end));
     insert into {schema}.attempt (org_id, job_id, epoch, attempt, worker, started_at, ended_at, outcome, error)

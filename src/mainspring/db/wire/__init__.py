@@ -1,1 +1,1 @@
-"""How we talk to PostgreSQL: connections, flows and what drives them, the fence, errors in our words."""
+"""How we talk to PostgreSQL: connections, dialogues and what drives them, the fence, errors in our words."""

@@ -42,11 +42,13 @@ def options(dsn: str, name: str, *, prepare: bool = True) -> dict[str, Any]:
 
 def _read(dsn: str) -> dict[str, Any]:
     """What a DSN states. What is wrong with it is said without its own words: they may be a part of the password."""
+    if re.match(r"postgres(ql)?\+\w+://", dsn):
+        raise ConfigurationError("dsn: names a driver, as SQLAlchemy's do: write postgresql:// in its place")
     try:
         given = psycopg.conninfo.conninfo_to_dict(dsn)
     except psycopg.ProgrammingError as error:
         said = re.match(r'(?:[^"]|"[=\]]")*', str(error))  # up to the first word in quotes
-        raise ConfigurationError(f"dsn: {said and said[0]}…") from None
+        raise ConfigurationError(f"dsn: {said and said[0]}…; write postgresql://user@host/database") from None
     hosts, ports = str(given.get("host") or "").split(","), str(given.get("port") or "").split(",")
     if any("@" in host and host[0] not in "/@" for host in hosts):
         raise ConfigurationError("dsn: its host holds an @: write %40 for one in the password")
