@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import psycopg
 import pytest
+import sentry_sdk
 from psycopg.rows import TupleRow
 from tests.databases import Database
 from tests.worker.stage import SETTINGS, Stage
@@ -68,3 +69,19 @@ async def stage(database: Database) -> AsyncIterator[Theatre]:
 @pytest.fixture
 def tasks() -> Registry:
     return Registry("test")
+
+
+@pytest.fixture
+def sent() -> Iterator[list[dict[str, Any]]]:
+    """Sentry without a network: what would have been sent."""
+    events: list[dict[str, Any]] = []
+
+    def keep(event: Any, hint: Any) -> None:
+        events.append(event)
+
+    # Its integrations patch Starlette and others for the rest of the process, in tests that know nothing of Sentry.
+    alone: dict[str, Any] = {"default_integrations": False, "auto_enabling_integrations": False}
+    sentry_sdk.init(dsn="https://key@127.0.0.1/1", before_send=keep, **alone)
+    yield events
+    sentry_sdk.get_client().close()
+    sentry_sdk.init(**alone)

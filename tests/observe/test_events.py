@@ -139,6 +139,51 @@ async def test_a_transaction_that_rolls_back_tells_neither_success_nor_follow_up
     assert stage.heard.names(created.job_id) == ["job.enqueued", "job.started", "job.succeeded"]
 
 
+@pytest.mark.rule("ENG-22.10")
+@pytest.mark.parametrize("way", ["async", "thread"])
+async def test_what_a_middle_block_commits_is_told_though_the_job_fails_later(
+    stage: Theatre, tasks: Registry, way: str
+) -> None:
+    @tasks.task(subject="n")
+    async def follow(*, n: int) -> None: ...
+
+    if way == "async":
+
+        @tasks.task(retry=fixed(0, attempts=1))
+        async def work(ctx: Context) -> None:
+            await ctx.enqueue(follow.job(n=0))  # with the success that never comes
+            async with ctx.transaction():
+                await ctx.enqueue(follow.job(n=1))
+                await ctx.client.enqueue(follow.job(n=2))
+            await ctx.client.enqueue(follow.job(n=3))
+            with suppress(ZeroDivisionError):
+                async with ctx.transaction():
+                    await ctx.client.enqueue(follow.job(n=4))
+                    raise ZeroDivisionError
+            raise RuntimeError
+    else:
+
+        @tasks.task(retry=fixed(0, attempts=1))
+        def work(ctx: SyncContext) -> None:
+            ctx.enqueue(follow.job(n=0))
+            with ctx.transaction():
+                ctx.enqueue(follow.job(n=1))
+                ctx.client.enqueue(follow.job(n=2))
+            ctx.client.enqueue(follow.job(n=3))
+            with suppress(ZeroDivisionError), ctx.transaction():
+                ctx.client.enqueue(follow.job(n=4))
+                raise ZeroDivisionError
+            raise RuntimeError
+
+    job = await stage.enqueue(work.job())
+    await stage.drain(tasks)
+
+    assert stage.heard.names(job) == ["job.started", "job.failed", "job.deadlettered"]
+    assert sorted(event.subject["n"] for event in stage.heard.of(JobEnqueued)) == [1, 2, 3]
+    names = stage.heard.names()
+    assert names.index("job.enqueued") < names.index("job.failed")
+
+
 async def test_follow_ups_whose_key_is_taken_are_not_told(stage: Theatre, tasks: Registry) -> None:
     @tasks.task
     async def follow() -> None: ...

@@ -188,6 +188,30 @@ def test_what_happens_to_every_job_has_the_fields_of_other_events(stream: io.Str
     assert (plain["duration_ms"], plain["project_id"]) == (250, str(PROJECT))
 
 
+def test_lines_that_only_our_handlers_see_are_those_of_their_records_in_the_order_of_their_events() -> None:
+    done = JobSucceeded(UUID(int=1), "greet", "q:default", "acme", PROJECT, "r", "c", 1, None, 0.25)
+    batch = [STARTED, FAILED, done, msgspec.structs.replace(STARTED, lateness=-1.0), done, FAILED]
+    logger, alone = logging.getLogger("mainspring"), io.StringIO()
+    handler = BatchHandler(alone)
+    handler.setFormatter(JsonFormatter())
+    with logged() as beside:  # a handler of the application's own
+        logger.addHandler(handler)
+        Log()(batch)
+        records = [line | {"at": ""} for line in lines(beside)]
+    logger.propagate, level = False, logger.level  # as a process without pytest has it
+    logger.setLevel(logging.INFO)
+    try:
+        alone.seek(alone.truncate(0))
+        Log()(batch)
+    finally:
+        logger.propagate = True
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+
+    assert [line["event"] for line in records] == [event.name for event in batch]
+    assert [line | {"at": ""} for line in lines(alone)] == records
+
+
 STARTED = JobStarted(UUID(int=1), "greet", "q:default", "acme", None, "r", "c", 1)
 FAILED = JobFailed(UUID(int=2), "greet", "q:default", "acme", None, "r", "c", 1, code="TIMEOUT", final=True)
 

@@ -12,11 +12,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.databases import Database
 from tests.docs.pages import ROOT
+from tests.documents import PLANNING_QUEUES
 from tests.observe.conftest import Theatre
 from tests.worker.stage import Stage
 
 from mainspring import AsyncClient, Permanent, Registry, Snooze, fixed
 from mainspring.db.gauges import Gauges, Reader
+from mainspring.db.queues import declare
+from mainspring.db.wire.run import psycopg_door, run
 from mainspring.db.wire.sql import Sql
 from mainspring.errors import ConfigurationError
 from mainspring.events import JobEnqueued, JobSucceeded
@@ -67,7 +70,7 @@ async def test_jobs_are_counted_by_type_and_queue(database: Database, tasks: Reg
     async with AsyncClient(database.dsn, observers=[metrics]) as client:
         for _ in range(2):
             await client.enqueue(work.job(until=3).with_key("k"))
-        await client.enqueue(bad.job().on_queue("q:exports"))
+        await client.enqueue(bad.job().on_queue("q:notifications"))
     await stage.drain(tasks)
 
     seen = Scrape(metrics)
@@ -76,7 +79,7 @@ async def test_jobs_are_counted_by_type_and_queue(database: Database, tasks: Reg
     assert seen("jobs_started_total", **pair) == 3
     assert seen("jobs_succeeded_total", **pair) == 1
     assert seen("jobs_failed_total", **pair, error_class="retryable") == 2
-    assert seen("jobs_failed_total", job_type="bad", queue="q:exports", error_class="permanent") == 1
+    assert seen("jobs_failed_total", job_type="bad", queue="q:notifications", error_class="permanent") == 1
     assert seen("jobs_attempts_histogram_bucket", job_type="work", le="2.0") == 0
     assert seen("jobs_attempts_histogram_bucket", job_type="work", le="3.0") == 1
     assert seen("jobs_duration_seconds_count", **pair) == 3
@@ -158,6 +161,7 @@ async def test_the_state_of_the_database_is_read_when_somebody_scrapes(stage: Th
         raise ValueError("no")
 
     stage.clock.set(stage.clock.now())
+    run(psycopg_door(stage.conn), declare(Sql(), "planning", PLANNING_QUEUES))
     metrics = Metrics(tasks, gauges=Reader(stage.dsn, keep=0))
     assert Scrape(metrics)("mainspring_oldest_due_age_seconds", queue="q:exports") == 0
     await stage.enqueue(work.job())

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
-import sentry_sdk
 from tests.observe.conftest import Theatre
 
 from mainspring import Permanent, Registry, fixed
@@ -13,22 +11,6 @@ from mainspring.events import JobDeadlettered, JobLeaseExpired
 from mainspring.observe.sentry import SentryObserver
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def sent() -> Iterator[list[dict[str, Any]]]:
-    """Sentry without a network: what would have been sent."""
-    events: list[dict[str, Any]] = []
-
-    def keep(event: Any, hint: Any) -> None:
-        events.append(event)
-
-    sentry_sdk.init(
-        dsn="https://key@127.0.0.1/1", before_send=keep, default_integrations=False, auto_enabling_integrations=False
-    )
-    yield events
-    sentry_sdk.get_client().close()
-    sentry_sdk.init()
 
 
 async def test_final_failures_are_sent_without_secrets_and_what_is_tried_again_is_not(
