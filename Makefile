@@ -7,14 +7,14 @@ ARGS  ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test prove model tenancy check fmt bench chaos nemesis bugs killers failover oracle storm deliveries breaks crashes surge outage walk timeline rules docs schema lock clean
+.PHONY: help setup up test cases prove model tenancy check fmt bench chaos nemesis bugs killers failover oracle storm deliveries breaks crashes surge outage walk timeline rules docs examples schema lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready ## install everything into .venv (run by the others)
 
-$(VENV)/.ready: pyproject.toml requirements.txt tools/setup
+$(VENV)/.ready: pyproject.toml apps/pyproject.toml requirements.txt tools/setup
 	@tools/setup requirements.txt
 	@touch $@
 
@@ -28,6 +28,10 @@ up: setup ## run the staffing marketplace on the embedded PostgreSQL (ARGS="--sp
 test: setup ## run all tests (ARGS="-k cancel"), and print the slowest; the long forms of some have targets of their own
 	@tools/packages postgresql-15 pgbouncer rabbitmq-server
 	@$(PY) -m pytest -n auto --dist worksteal --durations=20 $(ARGS)
+
+cases: setup ## all tests with all their cases, of which `make test` draws some by its seed
+	@tools/packages postgresql-15 pgbouncer rabbitmq-server
+	@CASES=all $(PY) -m pytest -n auto --dist worksteal --durations=20 $(ARGS)
 
 prove: setup ## run every proof that has a target of its own, one after another (ARGS="chaos walk")
 	@$(PY) -m tools.prove $(ARGS)
@@ -100,6 +104,9 @@ rules: setup ## per ledger: rules with a passing test / all rules, and the missi
 
 docs: setup ## build the documentation into build/site
 	@$(PY) -m tools.site
+
+examples: setup ## build both wheels, use them in a fresh environment apart from here, resolve and type-check for newer Pythons
+	@$(PY) -m tools.examples
 
 schema: setup ## write docs/schema.md and the record of signatures anew from db/tables and db/verbs
 	@$(PY) -m tools.signatures

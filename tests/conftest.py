@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
 import pytest
-from tests import rule_report
+from tests import rule_report, sampling
 from tests.databases import Database, RunClusters, check_tickets, fresh_database, server
 from tests.secured import Secured, secure_template
 
@@ -21,7 +22,10 @@ from mainspring.testing.plugin import NEW, run_of
 from mainspring.virtual.databases import DATABASE_COUNTS, Preparation
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    sampling.ask(config)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what runs in its background deaf to Ctrl-C
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in [name for name in os.environ if name.startswith("MAINSPRING_") and name != rule_report.ENV]:
         del os.environ[name]
     os.environ["MAINSPRING_MAINTENANCE"] = "off"  # real workers would fire it between the jobs that a test counts
@@ -42,8 +46,13 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests first, in whatever order: at the end of a run all processes have something to do."""
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Draw of many cases a few, and begin with long tests: at the end of a run all processes have something to do."""
+    if not sampling.wants_all():
+        taken = sampling.draw(items, config.getoption("randomly_seed", 0))
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(taken)])
+        items[:] = taken
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 

@@ -15,9 +15,8 @@ import mainspring.testing
 import mainspring.worker
 
 NAMES = """
-App AsyncClient BreakerOpen Caller Cancelled Cipher Client Context DatabaseUnavailable Enqueued Failure Job
-JobExists JobNotFound KeyReused Line MainspringError NewJob Permanent QueueFull Registry ResultUnavailable
-Retention RetryAfter Snooze Span SyncContext Task ValidationError WorkerConfig
+App AsyncClient Caller Category Cipher Client Context Enqueued Failure Job Line MainspringError NewJob Permanent Queue
+Registry Retention RetryAfter Snooze Span SyncContext Task ValidationError WorkerConfig
 batch breaker calling chain chunks concurrency cron daily dedupe every exponential fair fixed following group
 in_order listed measure monthly rate watch watch_dead weekly
 """

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mainspring import dedupe
+from mainspring.category import Category
 from mainspring.cipher import Cipher
 from mainspring.circuit import breaker
 from mainspring.config import Retention, WorkerConfig
@@ -22,21 +23,13 @@ from mainspring.declare.caller import Caller, calling, following
 from mainspring.declare.context import Context, SyncContext
 from mainspring.declare.registry import Registry
 from mainspring.declare.task import Task
-from mainspring.errors import (
-    DatabaseUnavailable,
-    JobExists,
-    JobNotFound,
-    KeyReused,
-    MainspringError,
-    QueueFull,
-    ResultUnavailable,
-    ValidationError,
-)
+from mainspring.errors import MainspringError, ValidationError
 from mainspring.health.measure import measure
 from mainspring.health.watch import watch, watch_dead
 from mainspring.job import Enqueued, Job, NewJob
 from mainspring.limit import concurrency, fair, in_order, rate
-from mainspring.outcome import BreakerOpen, Cancelled, Failure, Permanent, RetryAfter, Snooze
+from mainspring.outcome import Failure, Permanent, RetryAfter, Snooze
+from mainspring.queue import Queue
 from mainspring.retry import exponential, fixed, listed
 from mainspring.text.span import Span
 from mainspring.together.batch import batch
@@ -67,26 +60,20 @@ else:
 __all__ = [
     "App",
     "AsyncClient",
-    "BreakerOpen",
     "Caller",
-    "Cancelled",
+    "Category",
     "Cipher",
     "Client",
     "Context",
-    "DatabaseUnavailable",
     "Enqueued",
     "Failure",
     "Job",
-    "JobExists",
-    "JobNotFound",
-    "KeyReused",
     "Line",
     "MainspringError",
     "NewJob",
     "Permanent",
-    "QueueFull",
+    "Queue",
     "Registry",
-    "ResultUnavailable",
     "Retention",
     "RetryAfter",
     "Snooze",

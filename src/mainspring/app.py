@@ -15,9 +15,12 @@ from mainspring.client import AsyncClient, Client
 from mainspring.client.own import OwnClients
 from mainspring.config import (
     DEFAULT_SCHEMA,
+    NO_ALIASES,
     Retention,
+    SettingAliases,
     WorkerConfig,
     answered_within,
+    check_aliases,
     database,
     maintained,
     retention,
@@ -36,7 +39,10 @@ from mainspring.health.watch import Watch
 from mainspring.health.watch import declared as declared_watches
 from mainspring.job import DEFAULT_ORG, NewJob
 from mainspring.limit import DeclaredLimit
+from mainspring.queue import Queue
+from mainspring.queue import declared as declared_queues
 from mainspring.retry import Retry
+from mainspring.text.span import Span, configured_span
 from mainspring.upkeep.maintenance import HEARTBEAT
 from mainspring.upkeep.maintenance import maintenance as housekeeping
 from mainspring.upkeep.watching import Watching
@@ -71,12 +77,13 @@ class App:
 
     Without a DSN it comes from MAINSPRING_DSN or DATABASE_URL, or is that of `mainspring up` in the same directory.
     `authorize` is asked before each attempt: it gets the claimed job and returns None, or the reason why not.
-    `answered_within` is how many seconds its clients wait for an answer of the database: 30, if nobody says.
+    `answered_within` is how long its clients wait for an answer of the database: 30 s, if nobody says.
     `secured` makes its clients bind each statement to its organisation, as `mainspring schema secure` asks for.
     `observers` are told what happens, in batches: see `mainspring.events`.
     `cipher` encrypts what jobs carry, with a key for each organisation.
     `limits` bound how many jobs start and run at once, over all workers: see `ms.rate`, `ms.concurrency`, `ms.in_order`
     and `ms.fair`.
+    `queues` are your own, with how late their jobs may start: `ms.Queue("exports", start_target="5m")`.
     `breakers` say when something that jobs need is no longer called: see `mainspring.circuit`.
     `maintenance` says how long what has ended is kept; False leaves the built-in clean-up out.
     `migrations` are the lines of your own tables and verbs, `ms.Line.of("shop", "shop")`: `mainspring schema migrate
@@ -87,8 +94,11 @@ class App:
     `watches` say what is wrong, as alerts that last: see `ms.watch` and `ms.watch_dead`; `watch_retry` says when a run
     of them that failed, such as by a lost connection, is tried again.
     `measures` are numbers of your own, shown beside the engine's metrics: see `ms.measure`.
-    `routes` are pages of your own, which `mainspring serve` serves beside its own: Starlette's routes.
-    `about` is what `mainspring up` says at its start: what to look at, and where, `{url}` being its address.
+    `routes` are pages of your own, which `mainspring serve` serves beside its own: Starlette's routes, each behind its
+    door, `public(route)` or `by_token(route, "SHOP_TOKEN")` of `mainspring.web`.
+    `setting_aliases` are your own names of settings: `{"SHOP_LEASE_SECONDS": "MAINSPRING_LEASE_SECONDS"}`.
+    `about` is what `mainspring up` says at its start: what to look at, and where, `{url}` being its address
+    and `{curl}` the command that knows the token of your routes.
     """
 
     def __init__(
@@ -100,10 +110,11 @@ class App:
         config: WorkerConfig | None = None,
         authorize: Authorize | None = None,
         secured: bool = False,
-        answered_within: float | None = None,
+        answered_within: Span | None = None,
         observers: Sequence[Observer] = (),
         cipher: Cipher | None = None,
         limits: Sequence[DeclaredLimit] = (),
+        queues: Sequence[Queue] = (),
         maintenance: Retention | bool = True,
         migrations: Sequence[Line] = (),
         prepare: Sequence[Preparation] = (),
@@ -114,7 +125,9 @@ class App:
         watches: Sequence[Watch] = (),
         watch_retry: Retry | None = None,
         measures: Sequence[Measure] = (),
+        setting_aliases: SettingAliases = NO_ALIASES,
     ) -> None:
+        check_aliases(setting_aliases)
         for registry in registries:
             if not isinstance(registry, Registry):
                 raise DeclarationError("App takes registries first: App(tasks, dsn=...)")
@@ -126,12 +139,15 @@ class App:
         self.registry.include(*registries, *(block.registry for block in blocks))
         self.schema, self.about = schema, about
         self.caller = caller
-        self.config = config
+        self.config, self.setting_aliases = config, setting_aliases
         self.authorize = authorize
-        self.secured, self.answered_within = secured, answered_within
+        self.secured, self.answered_within = secured, None
+        if answered_within is not None:
+            self.answered_within = configured_span("answered_within", answered_within).total_seconds()
         self.observers = (*observers, *(observer for block in blocks for observer in block.observers))
         self.cipher = cipher
         self.limits = (*limits, *(limit for block in blocks for limit in block.limits))
+        self.queues = declared_queues(queues)
         self.migrations, self.prepare = tuple(migrations), tuple(prepare)
         breakers = (*breakers, *(breaker for block in blocks for breaker in block.breakers))
         self.breakers = tuple(declared(breakers, self.registry).values())
@@ -140,8 +156,8 @@ class App:
         self._dsn = dsn
         self._own = OwnClients()
         self.registry.enqueues_by(WeakMethod(self._enqueue))
-        if maintenance is not False and maintained() and HEARTBEAT not in self.registry:
-            keep = retention(maintenance if isinstance(maintenance, Retention) else None)
+        if maintenance is not False and maintained(aliases=setting_aliases) and HEARTBEAT not in self.registry:
+            keep = retention(maintenance if isinstance(maintenance, Retention) else None, aliases=setting_aliases)
             self.registry.include(housekeeping(keep, schema=schema, observers=self.observers, told=self.told))
         if self.watches:
             name = registries[0].name if registries else self.registry.name
@@ -157,9 +173,9 @@ class App:
         """The database's address."""
         found = database(self._dsn)
         if found is None:
-            from mainspring.embedded.home import here
+            from mainspring.embedded.home import local_dsn
 
-            found = here()
+            found = local_dsn()
         if found is None:
             way = "say App(tasks, dsn=...), or set MAINSPRING_DSN, or run `mainspring up` in this directory"
             raise ConfigurationError(f"no database: {way}")
@@ -187,18 +203,26 @@ class App:
 
         return Measures(self.dsn, self.measures, self.schema)()
 
+    def worker_settings(self) -> WorkerConfig:
+        """How its workers work, with what the environment says."""
+        return worker_config(self.config, aliases=self.setting_aliases)
+
+    def patience(self) -> float:
+        """How long its clients wait for an answer of the database, in seconds, with what the environment says."""
+        return answered_within(self.answered_within, aliases=self.setting_aliases)
+
     def worker(self, config: WorkerConfig | None = None) -> Worker:
         """A worker for this process; without a configuration, the environment's."""
         from mainspring.worker import Worker
 
         return Worker(self.dsn, self.registry, **self._working(config))
 
-    def run_due(self, limit: int = 10, *, budget: timedelta = BUDGET, **how: Unpack[RunDueOptions]) -> Summary:
+    def run_due(self, limit: int = 10, *, budget: Span = BUDGET, **how: Unpack[RunDueOptions]) -> Summary:
         """Run what is due once, at most `limit` jobs, for callers without a worker: cron, a serverless function.
 
         ::
 
-            summary = app.run_due(limit=10, budget=timedelta(seconds=25))
+            summary = app.run_due(limit=10, budget="25s")
 
         Nothing is claimed once the budget is used. Calls may overlap: no job runs twice.
         """
@@ -206,7 +230,7 @@ class App:
             raise ConfigurationError("an event loop runs here: await app.arun_due(...)")
         return asyncio.run(self.arun_due(limit, budget=budget, **how))
 
-    async def arun_due(self, limit: int = 10, *, budget: timedelta = BUDGET, **how: Unpack[RunDueOptions]) -> Summary:
+    async def arun_due(self, limit: int = 10, *, budget: Span = BUDGET, **how: Unpack[RunDueOptions]) -> Summary:
         """`run_due`, in the caller's event loop."""
         from mainspring.worker.run_due import RunDue
 
@@ -219,15 +243,15 @@ class App:
         return self._own.sync(self.dsn, self.client).enqueue(job, conn=conn)
 
     def _working(self, config: WorkerConfig | None = None) -> Any:
-        about = {"config": config or worker_config(self.config), "schema": self.schema, "authorize": self.authorize}
+        about = {"config": config or self.worker_settings(), "schema": self.schema, "authorize": self.authorize}
         about |= {"observers": self.observers, "trace": spans(), "cipher": self.cipher, "limits": self.limits}
         triggers = [trigger for block in self.blocks for trigger in block.triggers]
+        about |= {"declared_queues": self.queues}
         return about | {"breakers": self.breakers, "triggers": triggers}
 
     def _about(self) -> Any:
         about = {"schema": self.schema, "caller": self.caller, "secured": self.secured}
-        about["answered_within"] = answered_within(self.answered_within)
-        return about | {"observers": self.observers, "cipher": self.cipher}
+        return about | {"answered_within": self.patience(), "observers": self.observers, "cipher": self.cipher}
 
 
 def loop_runs() -> bool:

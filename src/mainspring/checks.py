@@ -12,10 +12,10 @@ from functools import lru_cache
 from typing import Final, NoReturn, get_args
 from uuid import UUID
 
-from mainspring.category import DEAD_LETTER
 from mainspring.dedupe import MODES
 from mainspring.errors import ValidationError
 from mainspring.job import ActorType, NewJob
+from mainspring.queue import DEAD_LETTER
 from mainspring.retry import MAX_ATTEMPTS
 from mainspring.text.document import check_payload
 from mainspring.text.sanitize import sanitize

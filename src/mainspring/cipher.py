@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.errors import ConfigurationError, Erased, Unreadable
+from mainspring.extras import needs
 from mainspring.job import DEFAULT_ORG, Claim, Job, NewJob
 from mainspring.outcome import Error
 from mainspring.text.document import payload_key
@@ -62,9 +63,13 @@ class Cipher:
         app = ms.App(tasks, cipher=ms.Cipher())  # MAINSPRING_MASTER_KEY, or the file MAINSPRING_MASTER_KEY_FILE
 
     `master` is 32 bytes, in base64 where it is text, or a `MasterKey`. `older` ones open what they wrapped before.
+    `accept_plain` lets workers run what is not encrypted and should be: jobs from before the cipher, or of SQL.
     """
 
-    def __init__(self, master: str | bytes | MasterKey | None = None, *older: str | bytes) -> None:
+    def __init__(
+        self, master: str | bytes | MasterKey | None = None, *older: str | bytes, accept_plain: bool = False
+    ) -> None:
+        self.accept_plain = accept_plain
         if master is None:
             master = _from_environment()
         keys = [master, *older]
@@ -180,18 +185,25 @@ class OrgKeys:
 
 
 class Seal:
-    """Encrypts and decrypts what belongs to one job."""
+    """Encrypts and decrypts what belongs to one job; a `strict` one opens nothing that is not encrypted."""
 
-    def __init__(self, keys: OrgKeys, job: Claim | Job) -> None:
-        self._keys, self._place = keys, SealedPlace.of(job)
+    def __init__(self, keys: OrgKeys, job: Claim | Job, *, strict: bool = False) -> None:
+        self._keys, self._place, self._strict = keys, SealedPlace.of(job), strict
 
     def close(self, what: str, text: str) -> str:
         """Encrypt."""
         return self._keys.seal(self._place, what, text)
 
     def open(self, what: str, text: str) -> str:
-        """Decrypt, if it is encrypted."""
-        return self._keys.open(self._place, what, text) if text.startswith(SEALED) else text
+        """Decrypt, if it is encrypted or has to be."""
+        if text.startswith(SEALED):
+            return self._keys.open(self._place, what, text)
+        if self._strict:  # else whoever may write to the row could put any value there
+            raise Unreadable(
+                f"{what}: is not encrypted, and what jobs of this task carry has to be: "
+                "enqueue them by a client with the cipher, or give the worker's Cipher accept_plain=True"
+            )
+        return text
 
 
 def hidden(error: Error, seal: Seal) -> Error:
@@ -231,10 +243,9 @@ class _Local:
     """Master keys in memory: the first wraps, all of them unwrap."""
 
     def __init__(self, keys: list[Any]) -> None:
-        try:
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        except ImportError:
-            raise ConfigurationError("encryption needs an extra: pip install 'mainspring[crypto]'") from None
+        needs("encryption needs", "crypto", "cryptography")
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         self._ciphers = [AESGCM(_key_bytes(key)) for key in keys]
 
     def wrap(self, key: bytes, about: bytes) -> bytes:

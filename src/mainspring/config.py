@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from mainspring.errors import ConfigurationError
 from mainspring.text.span_field import SpanField
+from mainspring.text.texts import did_you_mean
 
 DEFAULT_SCHEMA = "mainspring"
 ANSWERED_WITHIN = 30.0  # seconds that a client waits for an answer of the database
@@ -108,7 +109,7 @@ def switch(text: str) -> bool:
 
 
 def _queues(text: str) -> dict[str, int]:
-    """`q:default,q:exports=2`: names with weights."""
+    """`q:default,exports=2`: names with weights."""
     pairs = (part.strip().partition("=") for part in text.split(",") if part.strip())
     return {name: int(weight or 1) for name, _, weight in pairs}
 
@@ -126,37 +127,44 @@ def at_speed(config: WorkerConfig, speed: float) -> WorkerConfig:
 _SOONEST_LOOK = timedelta(milliseconds=20)
 
 
-# setting of WorkerConfig → (its names in the environment, how to read it)
-_WORKER: dict[str, tuple[tuple[str, ...], Callable[[str], Any]]] = {
-    "concurrency": (("MAINSPRING_CONCURRENCY",), int),
-    "threads": (("MAINSPRING_THREADS",), int),
-    "processes": (("MAINSPRING_CPU_PROCESSES",), int),
-    "queues": (("MAINSPRING_QUEUES",), _queues),
-    "lease": (("MAINSPRING_LEASE_SECONDS", "BPC_JOBS_LEASE_SECONDS"), _seconds),
-    "renew_every": (("MAINSPRING_LEASE_RENEW_SECONDS", "BPC_JOBS_LEASE_RENEW_SECONDS"), _seconds),
-    "rescue_every": (("MAINSPRING_RESCUE_SECONDS",), _seconds),
-    "seal_every": (("MAINSPRING_SEAL_SECONDS",), _seconds),
-    "poll_interval": (("MAINSPRING_POLL_INTERVAL_MS", "BPC_JOBS_POLL_INTERVAL_MS"), _millis),
-    "grace": (("MAINSPRING_GRACE_SECONDS",), _seconds),
-    "batch": (("MAINSPRING_BATCH",), int),
-    "scheduler": (("MAINSPRING_SCHEDULER",), switch),
-    "listen_dsn": (("MAINSPRING_LISTEN_DSN",), str),
+#: What may be said in the environment: setting → (its name there, how to read it).
+SettingsTable: TypeAlias = Mapping[str, tuple[str, Callable[[str], Any]]]
+#: An application's own names of settings: its name → ours.
+SettingAliases: TypeAlias = Mapping[str, str]
+NO_ALIASES: Final[SettingAliases] = {}
+
+_WORKER: SettingsTable = {
+    "concurrency": ("MAINSPRING_CONCURRENCY", int),
+    "threads": ("MAINSPRING_THREADS", int),
+    "processes": ("MAINSPRING_CPU_PROCESSES", int),
+    "queues": ("MAINSPRING_QUEUES", _queues),
+    "lease": ("MAINSPRING_LEASE_SECONDS", _seconds),
+    "renew_every": ("MAINSPRING_LEASE_RENEW_SECONDS", _seconds),
+    "rescue_every": ("MAINSPRING_RESCUE_SECONDS", _seconds),
+    "seal_every": ("MAINSPRING_SEAL_SECONDS", _seconds),
+    "poll_interval": ("MAINSPRING_POLL_INTERVAL_MS", _millis),
+    "grace": ("MAINSPRING_GRACE_SECONDS", _seconds),
+    "batch": ("MAINSPRING_BATCH", int),
+    "scheduler": ("MAINSPRING_SCHEDULER", switch),
+    "listen_dsn": ("MAINSPRING_LISTEN_DSN", str),
 }
 
 
-# The same of Retention.
-_RETENTION: dict[str, tuple[tuple[str, ...], Callable[[str], Any]]] = {
-    "succeeded": (("MAINSPRING_KEEP_SUCCEEDED_DAYS",), _days),
-    "cancelled": (("MAINSPRING_KEEP_CANCELLED_DAYS",), _days),
-    "resolved": (("MAINSPRING_KEEP_RESOLVED_DAYS",), _days),
-    "fires": (("MAINSPRING_KEEP_FIRES_DAYS",), _days),
-    "inbound": (("MAINSPRING_KEEP_INBOUND_DAYS",), _days),
-    "deliveries": (("MAINSPRING_KEEP_DELIVERIES_DAYS",), _days),
-    "notifications": (("MAINSPRING_KEEP_NOTIFICATIONS_DAYS",), _days),
-    "alerts": (("MAINSPRING_KEEP_ALERTS_DAYS",), _days),
-    "workers": (("MAINSPRING_KEEP_WORKERS_DAYS",), _days),
-    "batch": (("MAINSPRING_PRUNE_BATCH",), int),
+_RETENTION: SettingsTable = {
+    "succeeded": ("MAINSPRING_KEEP_SUCCEEDED_DAYS", _days),
+    "cancelled": ("MAINSPRING_KEEP_CANCELLED_DAYS", _days),
+    "resolved": ("MAINSPRING_KEEP_RESOLVED_DAYS", _days),
+    "fires": ("MAINSPRING_KEEP_FIRES_DAYS", _days),
+    "inbound": ("MAINSPRING_KEEP_INBOUND_DAYS", _days),
+    "deliveries": ("MAINSPRING_KEEP_DELIVERIES_DAYS", _days),
+    "notifications": ("MAINSPRING_KEEP_NOTIFICATIONS_DAYS", _days),
+    "alerts": ("MAINSPRING_KEEP_ALERTS_DAYS", _days),
+    "workers": ("MAINSPRING_KEEP_WORKERS_DAYS", _days),
+    "batch": ("MAINSPRING_PRUNE_BATCH", int),
 }
+
+_CLIENT: SettingsTable = {"answered_within": ("MAINSPRING_ANSWERED_WITHIN_SECONDS", float)}
+_MAINTENANCE: SettingsTable = {"maintenance": ("MAINSPRING_MAINTENANCE", str)}
 
 
 def _read(env: Mapping[str, str], names: tuple[str, ...]) -> str | None:
@@ -166,31 +174,37 @@ def _read(env: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     return next(iter(found.values()), None)
 
 
-def worker_config(base: WorkerConfig | None = None, env: Mapping[str, str] | None = None) -> WorkerConfig:
+def worker_config(
+    base: WorkerConfig | None = None, env: Mapping[str, str] | None = None, aliases: SettingAliases = NO_ALIASES
+) -> WorkerConfig:
     """The worker's settings with what the environment says.
 
     >>> worker_config(env={"MAINSPRING_CONCURRENCY": "8"}).concurrency
     8
     """
-    return replace(base or WorkerConfig(), **changes(_WORKER, env))
+    return replace(base or WorkerConfig(), **changes(_WORKER, env, aliases))
 
 
-def retention(base: Retention | None = None, env: Mapping[str, str] | None = None) -> Retention:
+def retention(
+    base: Retention | None = None, env: Mapping[str, str] | None = None, aliases: SettingAliases = NO_ALIASES
+) -> Retention:
     """How long what has ended is kept, with what the environment says.
 
     >>> retention(env={"MAINSPRING_KEEP_SUCCEEDED_DAYS": "1.5"}).succeeded
     datetime.timedelta(days=1, seconds=43200)
     """
-    return replace(base or Retention(), **changes(_RETENTION, env))
+    return replace(base or Retention(), **changes(_RETENTION, env, aliases))
 
 
-def answered_within(seconds: float | None = None, env: Mapping[str, str] | None = None) -> float:
+def answered_within(
+    seconds: float | None = None, env: Mapping[str, str] | None = None, aliases: SettingAliases = NO_ALIASES
+) -> float:
     """How long clients wait for an answer of the database, in seconds: given, or as the environment says.
 
     >>> answered_within(env={"MAINSPRING_ANSWERED_WITHIN_SECONDS": "5"})
     5.0
     """
-    said = changes({"answered_within": (("MAINSPRING_ANSWERED_WITHIN_SECONDS",), float)}, env)
+    said = changes(_CLIENT, env, aliases)
     return check_answered(said.get("answered_within", ANSWERED_WITHIN if seconds is None else seconds))
 
 
@@ -201,21 +215,26 @@ def check_answered(seconds: float) -> float:
     return seconds
 
 
-def maintained(env: Mapping[str, str] | None = None) -> bool:
+def maintained(env: Mapping[str, str] | None = None, aliases: SettingAliases = NO_ALIASES) -> bool:
     """Whether the environment leaves the built-in maintenance in."""
-    said = (os.environ if env is None else env).get("MAINSPRING_MAINTENANCE") or "on"
+    said = changes(_MAINTENANCE, env, aliases).get("maintenance", "on")
     if said not in ("on", "off"):
         raise ConfigurationError("MAINSPRING_MAINTENANCE: is not on or off")
-    return said == "on"
+    return bool(said == "on")
 
 
 def changes(
-    known: Mapping[str, tuple[tuple[str, ...], Callable[[str], Any]]], env: Mapping[str, str] | None
+    known: SettingsTable, env: Mapping[str, str] | None, aliases: SettingAliases = NO_ALIASES
 ) -> dict[str, Any]:
-    """What the environment says of settings, each with its names there and how to read it; for blocks, too."""
+    """What the environment says of settings, under our names or an application's; for blocks, too.
+
+    >>> changes({"lease": ("LEASE_SECONDS", int)}, {"SHOP_LEASE": "9"}, {"SHOP_LEASE": "LEASE_SECONDS"})
+    {'lease': 9}
+    """
     env = os.environ if env is None else env
     said: dict[str, Any] = {}
-    for setting, (names, read) in known.items():
+    for setting, (name, read) in known.items():
+        names = (name, *(alias for alias, ours in aliases.items() if ours == name))
         text = _read(env, names)
         if text is not None:
             try:
@@ -223,6 +242,20 @@ def changes(
             except (ValueError, KeyError, OverflowError):
                 raise ConfigurationError(f"{' or '.join(names)}: not a valid {setting}") from None
     return said
+
+
+def check_aliases(aliases: SettingAliases, *known: SettingsTable) -> None:
+    """Refuse another name for a setting that does not exist.
+
+    >>> check_aliases({"SHOP_URL": "QUEUE_URI"}, {"url": ("QUEUE_URL", str)})  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    ConfigurationError: setting_aliases: SHOP_URL stands for QUEUE_URI, which is no setting here (did you mean …)
+    """
+    names = [name for table in known or (_WORKER, _RETENTION, _CLIENT, _MAINTENANCE) for name, _ in table.values()]
+    for alias, name in aliases.items():
+        if name not in names:
+            about = f"{alias} stands for {name}, which is no setting here{did_you_mean(name, names)}"
+            raise ConfigurationError(f"setting_aliases: {about}")
 
 
 def database(dsn: str | None = None, env: Mapping[str, str] | None = None) -> str | None:
@@ -238,6 +271,21 @@ def cron_secret(env: Mapping[str, str] | None = None) -> str | None:
     if len({env[name] for name in names}) > 1:
         raise ConfigurationError(f"{' and '.join(names)}: two names of one setting have different values")
     return env[names[0]] if names else None
+
+
+def allowed_hosts(env: Mapping[str, str] | None = None) -> list[str]:
+    """The names under which the HTTP server answers, beside those of loopback: MAINSPRING_ALLOWED_HOSTS.
+
+    >>> allowed_hosts({"MAINSPRING_ALLOWED_HOSTS": "shop.example, *.shop.example"})
+    ['shop.example', '*.shop.example']
+    """
+    said = (os.environ if env is None else env).get("MAINSPRING_ALLOWED_HOSTS", "")
+    return [name.strip() for name in said.split(",") if name.strip()]
+
+
+def probed_by_ip(env: Mapping[str, str] | None = None) -> bool:
+    """Whether health is told under any IP address, as the probes of Kubernetes ask: MAINSPRING_PROBE_BY_IP."""
+    return bool(changes({"probe_by_ip": ("MAINSPRING_PROBE_BY_IP", switch)}, env).get("probe_by_ip", False))
 
 
 def app_url(env: Mapping[str, str] | None = None) -> str | None:

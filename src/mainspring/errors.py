@@ -193,7 +193,7 @@ class SchemaError(MainspringError):
 
 
 class SchemaMissing(SchemaError):
-    """The schema is not installed: run `mainspring schema migrate`."""
+    """The schema is not installed in this database: run `mainspring schema migrate`, or name the one that has it."""
 
 
 class SchemaOutdated(SchemaError):

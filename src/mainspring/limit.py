@@ -16,9 +16,9 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias, get_args
 
 import msgspec
 
-from mainspring.category import DEAD_LETTER
 from mainspring.checks import check_number
 from mainspring.errors import DeclarationError, ValidationError
+from mainspring.queue import DEAD_LETTER
 from mainspring.text.span import Span, span, span_of
 from mainspring.text.texts import MAX_NAME, MAX_QUEUE, did_you_mean, text_problem
 
@@ -131,7 +131,7 @@ def concurrency(
 ) -> Limit:
     """Let at most so many jobs of a queue or a task run at once, over all workers together.
 
-    >>> concurrency("q:exports", 4).words
+    >>> concurrency("exports", 4).words
     '4 at once'
     """
     _given("most", most)
@@ -204,8 +204,8 @@ def check_declared(
 def owner(origins: Iterable[str]) -> str:
     """Whose declarations these are: an application is known by its registries, so that two can share a database.
 
-    >>> owner(["app", "staffing", "mainspring", "rental"])
-    'rental, staffing'
+    >>> owner(["app", "shop", "mainspring", "mail"])
+    'mail, shop'
     """
     return ", ".join(sorted(set(origins) - {"app", "mainspring"})) or "app"
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
+#: Fewer digits of an id name too much: with eight it is what one minute made.
+FEWEST_DIGITS = 8
 _clock: Callable[[], int] = time.time_ns
 _draw: Callable[[int], bytes] = os.urandom
 
@@ -21,6 +23,18 @@ def uuid7() -> UUID:
     ticks = _clock() * 4096 // 1_000_000
     random = int.from_bytes(_draw(8), "big") >> 2
     return UUID(int=(ticks >> 12 & 0xFFFF_FFFF_FFFF) << 80 | 0x7 << 76 | (ticks & 0xFFF) << 64 | 0b10 << 62 | random)
+
+
+def beginning_with(digits: str) -> tuple[UUID, UUID]:
+    """The lowest and the highest id that begin with these digits; ValueError: they do not name few enough.
+
+    >>> [str(end) for end in beginning_with("0199d2f6-7a")]
+    ['0199d2f6-7a00-0000-0000-000000000000', '0199d2f6-7aff-ffff-ffff-ffffffffffff']
+    """
+    hexadecimal = digits.replace("-", "")
+    if not FEWEST_DIGITS <= len(hexadecimal) <= 32 or not set(hexadecimal.lower()) <= set("0123456789abcdef"):
+        raise ValueError(f"is neither an id nor its first {FEWEST_DIGITS} digits or more")
+    return UUID(hexadecimal.ljust(32, "0")), UUID(hexadecimal.ljust(32, "f"))
 
 
 @contextmanager

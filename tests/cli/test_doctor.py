@@ -92,7 +92,7 @@ def test_healthy_surroundings_have_only_good_findings() -> None:
             "snapshots", "warn", "replication slot s (inactive) holds back 100,001 transactions",
         ),
         (server(prepared=[Prepared(gid="g", seconds=61)]), "snapshots", "warn", "transaction g was prepared"),
-        (replace(HEALTHY, schema_problem="it is old", engine=None), "schema", "problem", "it is old"),
+        (replace(HEALTHY, schema_problem="it is old: run this.", engine=None), "schema", "problem", "it is old"),
         (engine(movable_clock=True), "time", "warn", "can be moved"),
         (engine(superuser_owns=True), "owner", "warn", "a superuser owns the tables"),
         (engine(workers=0, lanes=[LANE]), "workers", "problem", "jobs are due and no worker is alive"),

@@ -21,17 +21,17 @@ def empty(volatile_cluster: Cluster) -> Iterator[Database]:
 
 
 def test_queue_is_paused_and_resumed_in_the_users_name(cli: Cli, client: Client) -> None:
-    assert cli("queue", "pause", "q:exports", "--reason", "printer", "--as", "ada").out == "q:exports is paused\n"
+    assert cli("queue", "pause", "q:critical", "--reason", "printer", "--as", "ada").out == "q:critical is paused\n"
     (paused,) = [queue for queue in client.queues() if queue.paused_at]
-    assert (paused.name, paused.paused_by, paused.pause_reason) == ("q:exports", "ada", "printer")
-    assert cli("queue", "resume", "q:exports", "--json").json == {
-        "queue": "q:exports",
+    assert (paused.name, paused.paused_by, paused.pause_reason) == ("q:critical", "ada", "printer")
+    assert cli("queue", "resume", "q:critical", "--json").json == {
+        "queue": "q:critical",
         "paused": False,
         "resumed": True,
     }
-    assert cli("queue", "resume", "q:exports").out == "q:exports was not paused\n"
-    assert cli("queue", "pause", "q:export").out.endswith("of this name so far (did you mean 'q:exports'?)\n")
-    assert cli("queue", "pause", "q:exports", "--json").json == {"queue": "q:exports", "paused": True}
+    assert cli("queue", "resume", "q:critical").out == "q:critical was not paused\n"
+    assert cli("queue", "pause", "q:critic").out.endswith("of this name so far (did you mean 'q:critical'?)\n")
+    assert cli("queue", "pause", "q:critical", "--json").json == {"queue": "q:critical", "paused": True}
 
 
 def test_queues_are_listed_with_what_waits_in_them(cli: Cli) -> None:

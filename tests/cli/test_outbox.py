@@ -18,7 +18,7 @@ from tests.cli.conftest import Answer
 
 from mainspring.cli import main
 from mainspring.cli.sandbox import announced
-from mainspring.sandbox import Sandbox
+from mainspring_sandbox import Sandbox
 
 Outbox = Callable[..., Answer]
 

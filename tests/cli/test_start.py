@@ -63,7 +63,7 @@ def test_version_is_told(cli: Cli) -> None:
         (["job", "show", "17"], 'JOB: "17" is not an id, such as '),
         (["job", "list", "now"], '"now" is one word too many'),
         (["dead", "fix", str(UUID(int=7)), "--reason"], "--reason: needs a value"),
-        (["job", "enqueue", "greet", "--delay", "2"], '--delay: "2" is not a length of time, such as 90s or 2h'),
+        (["job", "enqueue", "greet", "--delay", "soon"], '--delay: "soon" is not a time span, such as 90s or 2h'),
         (["job", "enqueue", "greet", "--at", "tomorrow"], '--at: "tomorrow" is not an instant, such as '),
     ],
 )

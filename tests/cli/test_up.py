@@ -18,7 +18,9 @@ import psycopg
 import pytest
 from tests.cli.conftest import command
 
+import mainspring as ms
 from mainspring.cli import main
+from mainspring.cli.up import LEASES, _alone, _leases
 from mainspring.embedded import SUPERUSER, Cluster
 
 WORKED = r"succeeded +[1-9]"
@@ -191,7 +193,7 @@ def test_an_application_lives_through_hours_in_seconds_and_goes_on_where_it_stoo
     shown = {entry["task"] for moment in moments for entry in moment["entries"]}
     assert {task for task in shown if not task.startswith("mainspring.")} <= {"tick", "crowd"}
 
-    up = command(*fast, "--from", "2026-04-01", "--seconds", "4", **own)
+    up = command(*fast, "--from", "2026-04-01", "--for", "4", **own)
     again = up.communicate(timeout=60)[1]
     assert re.fullmatch(
         r"mainspring: from: time has begun before, and stands at 2026-03-02 .*--data \S+/speed\n", again
@@ -219,7 +221,6 @@ def test_demo_data_that_cannot_be_made_are_told_in_one_line(data: Path, tmp_path
         ["--app", "nothing"],
         ["--processes", "0"],
         ["--rate", "-1"],
-        ["--seconds", "-1"],
         ["--speed", "0.5"],
         ["--from", "later"],
     ],
@@ -236,3 +237,37 @@ def test_data_that_cannot_be_kept_is_refused_in_one_line(tmp_path: Path, capsys:
     (tmp_path / "file").touch()
     assert main(["up", "--data", str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err == f"mainspring: data: cannot be kept in {tmp_path}/file: File exists\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ({}, LEASES),
+        ({"SHOP_RESCUE": "9"}, {name: LEASES[name] for name in LEASES if "_LEASE_" in name}),
+        ({"MAINSPRING_LEASE_SECONDS": "60"}, {}),
+        ({"SHOP_LEASE": "60"}, {}),
+    ],
+)
+def test_leases_are_short_unless_somebody_says_otherwise_in_any_words(
+    said: dict[str, str], left: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    aliases = {"SHOP_LEASE": "MAINSPRING_LEASE_SECONDS", "SHOP_RESCUE": "MAINSPRING_RESCUE_SECONDS"}
+
+    assert _leases(ms.App(ms.Registry("shop"), setting_aliases=aliases)) == left
+
+
+def test_data_are_for_nobody_elses_eyes(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o755)
+    before = os.umask(0o022)
+    try:
+        with _alone(tmp_path / "data"):
+            (tmp_path / "data" / "file").touch()
+        after = os.umask(0o022)
+    finally:
+        os.umask(before)
+
+    assert (tmp_path / "data").stat().st_mode & 0o066 == 0  # for root PostgreSQL's account may pass through
+    assert (tmp_path / "data" / "file").stat().st_mode & 0o777 == 0o600
+    assert after == 0o022

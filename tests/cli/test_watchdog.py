@@ -91,6 +91,20 @@ def test_the_job_that_stops_loops_ends_dead_and_the_others_run(start: Start, cli
     assert f"worker process {first} ended with exit code 70, starting another in 0.2 s" in err
 
 
+def test_the_jobs_of_a_killed_process_wait_for_no_lease(start: Start, client: Client) -> None:
+    start(MAINSPRING_LEASE_SECONDS="600", MAINSPRING_LEASE_RENEW_SECONDS="200")
+    first = one_worker(client)
+    jobs = enqueue(client, *(wait.job(seconds=3) for _ in range(7)))
+    until(lambda: all(client.get(job).state == "running" for job in jobs))
+    os.kill(first, signal.SIGKILL)
+    for job in jobs:
+        client.result(job, timeout=60)
+
+    assert {(client.get(job).attempt, client.get(job).crashes) for job in jobs} == {(1, 1)}
+    (found,) = {attempt.error["ran"] < 60 for job in jobs for attempt in client.attempts(job) if attempt.error}
+    assert found, "until the process died, and not until its lease would have ended"
+
+
 def test_a_job_that_ends_its_process_like_a_wrong_option_does_not_end_the_supervisor(
     start: Start, client: Client
 ) -> None:

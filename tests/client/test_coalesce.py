@@ -12,9 +12,10 @@ from tests.client.proxy import proxied
 from tests.client.tasks import greet
 from tests.databases import Database
 
-from mainspring import AsyncClient, DatabaseUnavailable, Enqueued, KeyReused, NewJob
+from mainspring import AsyncClient, Enqueued, NewJob
 from mainspring.client.coalesce import Coalescer
 from mainspring.client.enqueue import send
+from mainspring.errors import DatabaseUnavailable, KeyReused
 
 pytestmark = pytest.mark.anyio
 Sql = psycopg.Connection[TupleRow]

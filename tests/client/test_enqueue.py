@@ -11,8 +11,8 @@ from psycopg.rows import TupleRow
 from tests.client.conftest import Connect, claim, count, settle
 from tests.client.tasks import at_once, bill, greet, plan
 
-from mainspring import Caller, Enqueued, JobExists, KeyReused, NewJob, ValidationError, calling
-from mainspring.errors import PayloadTooLarge
+from mainspring import Caller, Enqueued, NewJob, ValidationError, calling
+from mainspring.errors import JobExists, KeyReused, PayloadTooLarge
 from mainspring.uuid7 import uuid7
 from mainspring.virtual.clock import Clock
 

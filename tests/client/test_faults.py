@@ -15,7 +15,8 @@ from tests.client.proxy import proxied
 from tests.client.tasks import greet
 from tests.databases import Database
 
-from mainspring import AsyncClient, DatabaseUnavailable, Enqueued, JobExists
+from mainspring import AsyncClient, Enqueued
+from mainspring.errors import DatabaseUnavailable, JobExists
 from mainspring.uuid7 import uuid7
 
 pytestmark = pytest.mark.anyio

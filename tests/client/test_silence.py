@@ -20,11 +20,11 @@ from tests.client.proxy import Proxy, proxied
 from tests.client.tasks import greet
 from tests.databases import Database
 
-from mainspring import AsyncClient, Client, DatabaseUnavailable, JobExists, Registry
+from mainspring import AsyncClient, Client, Registry
 from mainspring.app import App
 from mainspring.cipher import Cipher
 from mainspring.db.wire import answer
-from mainspring.errors import ConfigurationError
+from mainspring.errors import ConfigurationError, DatabaseUnavailable, JobExists
 from mainspring.uuid7 import uuid7
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]  # what blocks the loop for ever is ended by the signal

@@ -11,7 +11,7 @@ import pytest
 from tests.databases import Database
 
 import mainspring as ms
-from mainspring.errors import ConfigurationError, DeclarationError
+from mainspring.errors import ConfigurationError, DeclarationError, ResultUnavailable
 from mainspring.testing import Harness
 
 pytestmark = pytest.mark.anyio
@@ -94,6 +94,25 @@ async def test_connection_says_the_colour_also_where_a_loop_runs(
         assert await client.jobs() == []
 
 
+def test_enqueue_in_joins_too(app: ms.App, send: Send, database: Database) -> None:
+    with psycopg.connect(database.dsn) as conn:
+        send.enqueue_in(conn, order_id=7)
+        conn.rollback()
+        kept = send.enqueue_in(conn, order_id=8)
+
+    with app.client() as client:
+        assert [job.id for job in client.jobs()] == [kept.id]
+    with pytest.raises(ms.ValidationError, match="conn: is missing"):
+        send.enqueue_in(None, order_id=9)
+
+
+async def test_enqueue_in_is_awaited_where_the_connection_is_async(
+    in_loop: ms.App, send: Send, database: Database
+) -> None:
+    async with await psycopg.AsyncConnection.connect(database.dsn) as own:
+        assert (await send.enqueue_in(own, order_id=8)).answer == "created"
+
+
 def test_closed_application_opens_again(app: ms.App, send: Send) -> None:
     send.enqueue(order_id=7)
     app.close()
@@ -152,7 +171,7 @@ async def test_answer_waits_for_the_result_in_its_own_colour(in_loop: ms.App, ta
         assert [await answer.result(timeout="5s") for answer in answers] == [3, 5, 7]
     with in_loop.client() as sync:
         late = sync.enqueue(add.job(a=4, b=5))
-        with pytest.raises(ms.ResultUnavailable, match="has not ended, it is ready"):
+        with pytest.raises(ResultUnavailable, match="has not ended, it is ready"):
             late.result(timeout=0)
         await in_loop.worker().drain()
         assert late.result() == 9

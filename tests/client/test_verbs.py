@@ -10,8 +10,8 @@ from psycopg.rows import TupleRow
 from tests.client.conftest import Connect, claim, complete, settle
 from tests.client.tasks import greet, store
 
-from mainspring import Caller, JobNotFound, ResultUnavailable, ValidationError, calling
-from mainspring.errors import ConfigurationError, SchemaError, TransitionRefused
+from mainspring import Caller, ValidationError, calling
+from mainspring.errors import ConfigurationError, JobNotFound, ResultUnavailable, SchemaError, TransitionRefused
 from mainspring.virtual.clock import Clock
 
 pytestmark = pytest.mark.anyio

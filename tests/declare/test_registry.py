@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from mainspring.category import Category
 from mainspring.declare.context import Context
 from mainspring.declare.registry import Registry
 from mainspring.declare.task import Task
@@ -80,6 +81,21 @@ def test_a_task_declared_after_the_joining_is_found_and_checked_too() -> None:
     with pytest.raises(DuplicateTask):
         billing.task(issue_invoice)
     assert "issue_invoice" not in billing
+
+
+def test_a_category_has_one_meaning_over_all_registries_that_are_joined() -> None:
+    rental, billing, planning, everything = map(Registry, ("rental", "billing", "planning", "all"))
+    rental.task(category=Category("paperwork", key_ttl="1d"))(issue_invoice)
+    billing.task(name="same", category=Category("paperwork", key_ttl="24h"))(send_invoice)
+    planning.task(name="other", category=Category("paperwork", key_ttl="2d"))(send_invoice)
+    everything.include(rental, billing)
+
+    clash = "category paperwork has two meanings: of issue_invoice in rental, and of other in planning"
+    with pytest.raises(DeclarationError, match=clash):
+        everything.include(planning)
+    with pytest.raises(DeclarationError, match="of same in billing, and of late in billing"):
+        billing.task(name="late", category=Category("paperwork"))(send_invoice)
+    assert everything.names() == ["issue_invoice", "same"]
 
 
 def test_joining_twice_or_in_a_circle_is_harmless() -> None:

@@ -13,9 +13,10 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from tests.documents import ALL_CATEGORIES, RENTAL
 
 from mainspring import dedupe
-from mainspring.category import CATEGORIES
+from mainspring.category import CATEGORIES, Category
 from mainspring.checks import check_job
 from mainspring.declare.context import Context, SyncContext
 from mainspring.declare.registry import Registry
@@ -41,7 +42,7 @@ async def plain(*, booking_id: int, note: str = "") -> int:
 
 @tasks.task(
     name="issue.invoice",
-    category="rental",
+    category=RENTAL,
     queue="q:notifications",
     priority=1,
     retry=fixed(30, attempts=4),
@@ -220,21 +221,22 @@ def test_every_option_can_be_said_in_the_one_declaration() -> None:
 
 
 @pytest.mark.rule("ENG-7.02", "ENG-7.04", "ENG-10.02", "ENG-10.03", "ENG-10.04")
-@pytest.mark.parametrize("category", CATEGORIES)
-def test_a_task_takes_queue_policy_and_life_time_of_keys_from_its_category(category: str) -> None:
-    task = declared(pay, category=category)
-    expected = CATEGORIES[category]
+@pytest.mark.parametrize("name", ALL_CATEGORIES)
+def test_a_task_takes_queue_policy_and_life_time_of_keys_from_its_category(name: str) -> None:
+    expected = ALL_CATEGORIES[name]
+    task = declared(pay, category=name if name in CATEGORIES else expected)
 
     assert (task.queue, task.retry, task.key_ttl) == (expected.queue, expected.retry, expected.key_ttl)
     assert (task.job(invoice_id=1).queue, task.job(invoice_id=1).max_attempts) == (
         expected.queue,
         expected.retry.attempts,
     )
+    assert task.job(invoice_id=1).ttl == expected.key_ttl
 
 
 @pytest.mark.rule("ENG-7.13")
 def test_the_policy_belongs_to_the_task_and_not_to_its_queue() -> None:
-    mail = declared(pay, category="rental", queue="q:notifications")
+    mail = declared(pay, category=RENTAL, queue="q:notifications")
 
     assert (mail.queue, mail.retry) == ("q:notifications", fixed(60, attempts=3))
     assert mail.job(invoice_id=1).max_attempts == 3
@@ -249,13 +251,17 @@ def test_the_policy_belongs_to_the_task_and_not_to_its_queue() -> None:
         ({"queue": ""}, "queue is empty"),
         ({"queue": "q" * 64}, "queue is longer"),
         ({"queue": "q:deadletter"}, "holds dead jobs"),
-        ({"category": "rentals"}, "did you mean 'rental'"),
+        ({"category": "notification"}, "unknown category 'notification' (did you mean 'notifications'?)"),
+        ({"category": "rental"}, "one of your own is a value, ms.Category('rental')"),
+        ({"category": Category("maintenance")}, "category maintenance: this name is the engine's own"),
         ({"priority": 4}, "priority"),
         ({"priority": "high"}, "priority"),
         ({"timeout": timedelta(0)}, "timeout"),
         ({"timeout": "5 minuts"}, "timeout is not a time span, such as 90s"),
         ({"retry": "5"}, "retry"),
-        ({"dedupe": "keep"}, "dedupe"),
+        ({"dedupe": "keep"}, "dedupe: takes one of ms.dedupe"),
+        ({"retry": "3"}, "retry: takes a number of attempts, or a policy"),
+        ({"queue": 3}, "queue: Expected `str`, got `int`"),
         ({"cancellable": "yes"}, "cancellable"),
         ({"subject": "bokking_id"}, "subject"),
         ({"aliases": "old"}, "aliases"),

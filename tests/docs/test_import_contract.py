@@ -16,7 +16,7 @@ LINT = Path(sys.executable).with_name("lint-imports")
 
 def lint(folder: Path) -> str:
     """What the linter says about the package below a folder, with exit code 0 as `kept`."""
-    environment = os.environ | {"PYTHONPATH": str(folder / "src"), "NO_COLOR": "1"}
+    environment = os.environ | {"PYTHONPATH": f"{folder}/src{os.pathsep}{folder}/apps", "NO_COLOR": "1"}
     command = [str(LINT), "--config", str(ROOT / "pyproject.toml"), "--no-cache"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return "kept" if done.returncode == 0 else done.stdout + done.stderr
@@ -25,8 +25,8 @@ def lint(folder: Path) -> str:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     ignore = shutil.ignore_patterns("__pycache__")
-    for package in ("mainspring", "mainspring_apps"):
-        shutil.copytree(ROOT / "src" / package, tmp_path / "src" / package, ignore=ignore)
+    for folder in ("src", "apps"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)
     return tmp_path
 
 
@@ -43,6 +43,7 @@ def test_contract_holds(copy: Path) -> None:
         ("db/jobs.py", "import mainspring.client", "mainspring.db.jobs -> mainspring.client"),
         ("worker/attempt.py", "import mainspring.app", "mainspring.worker.attempt -> mainspring.app"),
         ("job.py", "import psycopg", "mainspring.job -> psycopg"),
+        ("worker/attempt.py", "import mainspring_sandbox", "mainspring.worker.attempt -> mainspring_sandbox"),
         ("client.py", "import starlette.requests", "mainspring.client -> starlette"),
         ("unplaced.py", "", "mainspring.unplaced"),
     ],
@@ -62,7 +63,7 @@ def test_contract_of_an_application_names_who_breaks_it(copy: Path) -> None:
         ("conflicts/ending.py", f"def late(): import {staffing}.conflicts.disputes"),  # hidden in a function
         ("unplaced.py", ""),
     ):
-        with (copy / "src" / "mainspring_apps" / "staffing" / module).open("a") as file:
+        with (copy / "apps" / "mainspring_apps" / "staffing" / module).open("a") as file:
             file.write(f"\n{line}\n")
 
     said = lint(copy)

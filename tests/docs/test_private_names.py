@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import ROOT
 
-SRC = ROOT / "src"
+SRC, APPS = ROOT / "src", ROOT / "apps"
 CLIENT = SRC / "mainspring" / "client"
-GUESTS = [SRC / "mainspring" / "contrib", SRC / "mainspring_apps"]
+GUESTS = [SRC / "mainspring" / "contrib", APPS]
 
 
 def modules(folder: Path) -> list[Path]:
@@ -52,12 +52,12 @@ def foreign(path: Path) -> list[tuple[str, str]]:
     """Where a module uses which private names that are not its own."""
     tree = ast.parse(path.read_text())
     mine = own(tree)
-    return [(f"{path.relative_to(SRC)}:{line}", name) for line, name in reached(tree) if name not in mine]
+    return [(f"{path.relative_to(ROOT)}:{line}", name) for line, name in reached(tree) if name not in mine]
 
 
 def test_nobody_outside_of_the_client_uses_its_private_names() -> None:
     private = set().union(*(own(ast.parse(path.read_text())) for path in modules(CLIENT)))
-    elsewhere = [path for path in modules(SRC) if CLIENT not in path.parents]
+    elsewhere = [path for path in [*modules(SRC), *modules(APPS)] if CLIENT not in path.parents]
 
     assert {"_pool", "_bus", "_coalescer"} <= private
     assert [use for path in elsewhere for use in foreign(path) if use[1] in private] == []

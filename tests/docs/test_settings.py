@@ -13,13 +13,14 @@ from mainspring.config import WorkerConfig, worker_config
 PAGE = ROOT / "docs" / "settings.md"
 WORKER = table(PAGE, "## Worker")
 IN_CODE = table(PAGE, "## Worker, in code only")
-VARIABLE = r"\b(?:MAINSPRING|BPC)_[A-Z_]+[A-Z]\b|\bDATABASE_URL\b"
+VARIABLE = r"\bMAINSPRING_[A-Z_]+[A-Z]\b|\bDATABASE_URL\b"
 
 
 def test_page_names_every_variable_that_the_code_reads() -> None:
     read = {
         variable
-        for file in (ROOT / "src" / "mainspring").rglob("*.py")
+        for package in ("mainspring", "mainspring_sandbox")
+        for file in (ROOT / "src" / package).rglob("*.py")
         for variable in re.findall(VARIABLE, file.read_text())
     }
 

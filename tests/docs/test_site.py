@@ -70,3 +70,11 @@ def test_table_of_contents_lists_every_page_of_the_documentation() -> None:
     assert {page for page in PAGES if page.parent.name not in apart and page != INDEX} <= listed
     assert [page for page in listed if not page.exists()] == []
     assert ROOT / "README.md" in listed
+
+
+def test_ledgers_of_rules_are_not_offered_to_readers(site: Path) -> None:
+    offered = re.findall(r'<nav id="contents">(.*?)</nav>', (site / "index.html").read_text(), re.DOTALL)
+
+    assert (site / "docs" / "rules" / "engine.html").exists()  # other pages link to it
+    assert "docs/adr/README.html" in offered[0]
+    assert "rules/" not in offered[0]

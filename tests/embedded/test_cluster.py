@@ -53,6 +53,17 @@ def write(cluster: Cluster, table: str) -> None:
         conn.execute(f"drop table if exists {table}; create table {table} as select 42 as answer".encode())
 
 
+def test_server_does_not_know_the_secrets_of_whoever_starts_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.stop()
+    monkeypatch.setenv("STRIPE_API_KEY", "sk_live_canary")
+    cluster.start()
+
+    assert "sk_live_canary" not in Path(f"/proc/{cluster.pid}/environ").read_text(errors="replace")
+    assert select(cluster, "select 1") == 1
+
+
 def test_login_role_is_no_superuser_and_owns_its_database(running: Cluster) -> None:
     assert select(running, "select current_user") == "mainspring"
     assert select(running, "select rolsuper from pg_roles where rolname = current_user") is False

@@ -17,9 +17,9 @@ import pytest
 import mainspring as ms
 from mainspring.contrib.stripe import Money, Stripe
 from mainspring.embedded import Cluster
-from mainspring.sandbox.environment import environment
 from mainspring.simulate import Simulated, SimulatedAttempt, TimelineEntry, simulate
 from mainspring.simulate.loopback import loopback_only
+from mainspring_sandbox.environment import environment
 
 START = datetime(2026, 3, 25, 9, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -146,7 +146,7 @@ def test_without_the_extra_it_works_and_providers_of_the_environment_answer_noth
     move: Move, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "mainspring.sandbox.server", raising=False)
+    monkeypatch.delitem(sys.modules, "mainspring_sandbox.server", raising=False)
     monkeypatch.setenv("STRIPE_API_KEY", "sk_live_1")
     for name in ("MAINSPRING_STRIPE_BASE", "MAINSPRING_SANDBOX", "TWILIO_ACCOUNT_SID"):
         monkeypatch.delenv(name, raising=False)

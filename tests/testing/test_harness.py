@@ -12,8 +12,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from mainspring import App, Cancelled, Cipher, Context, Permanent, Registry, Snooze, SyncContext, fixed
+from mainspring import App, Cipher, Context, Permanent, Registry, Snooze, SyncContext, fixed
 from mainspring.errors import ConfigurationError, JobError
+from mainspring.outcome import Cancelled
 from mainspring.testing import Crash, Harness
 from mainspring.testing.working import Working
 from mainspring.virtual.tasks import DeclaredTasks

@@ -60,7 +60,7 @@ def test_a_batch_counts_its_jobs_and_its_on_finish_job_runs_once_after_the_last(
 ) -> None:
     shop.bad = {3, 4}
     batch, client = shop.batch(6), mainspring.client
-    answers = client.enqueue(batch)
+    answers = client.enqueue(batch).jobs
     assert [answer.state for answer in answers] == ["ready"] * 6
 
     before = client.batches.get(batch.id)
@@ -172,7 +172,7 @@ def test_retry_failed_replays_only_what_failed_and_the_on_finish_job_runs_again(
 def test_a_member_that_is_replayed_or_fixed_by_hand_reopens_its_batch(mainspring: Harness, shop: Shop) -> None:
     shop.bad = {1, 3}
     batch, client = shop.batch(4), mainspring.client
-    answers = client.enqueue(batch)
+    answers = client.enqueue(batch).jobs
     mainspring.drain(raise_errors=False)
     shop.bad = {3}
 
@@ -190,7 +190,7 @@ def test_an_on_finish_job_that_has_not_started_waits_again_when_its_batch_is_reo
 ) -> None:
     shop.bad = {1}
     batch, client = shop.batch(2), mainspring.client
-    answers = client.enqueue(batch)
+    answers = client.enqueue(batch).jobs
     for answer in answers:
         mainspring.run_one(answer.id, raise_errors=False)
     assert client.batches.get(batch.id).state == "finished"
@@ -203,7 +203,7 @@ def test_an_on_finish_job_that_has_not_started_waits_again_when_its_batch_is_reo
 def test_a_batch_that_stops_cancels_what_has_not_started_at_the_first_failure(mainspring: Harness, shop: Shop) -> None:
     shop.bad = {1}
     batch, client = shop.batch(5, on_failure="stop"), mainspring.client
-    answers = client.enqueue(batch)
+    answers = client.enqueue(batch).jobs
     mainspring.drain(raise_errors=False)
 
     assert shop.ran == [0, 1]
@@ -217,7 +217,7 @@ def test_a_batch_that_stops_cancels_what_has_not_started_at_the_first_failure(ma
 
 def test_cancelling_a_batch_cancels_what_waits_and_asks_what_runs_to_stop(mainspring: Harness, shop: Shop) -> None:
     batch, client = shop.batch(4, open=True), mainspring.client
-    answers = client.enqueue(batch)
+    answers = client.enqueue(batch).jobs
     mainspring.crash(answers[0].id)
     client.batches.cancel(batch.id, reason="wrong file")
 
@@ -257,7 +257,7 @@ def test_jobs_that_exist_already_join_as_they_stand(mainspring: Harness, shop: S
 
     jobs = [shop.load.job(n=n).with_key(f"row:{n}", "keep") for n in (0, 1, 2, 3, 3)]
     batch = ms.batch("again", jobs, on_finish=shop.tell.job())
-    answers = client.enqueue(batch)
+    answers = client.enqueue(batch).jobs
     assert [(answer.id, answer.answer) for answer in answers[:3]] == [(i, "existing") for i in (done, waits, runs)]
     assert counts(client.batches.get(batch.id)) == {"succeeded": 1, "waiting": 2, "running": 1}
     mainspring.drain()
@@ -290,7 +290,7 @@ def test_members_keep_their_ends_when_their_jobs_are_pruned_and_go_with_their_ba
 
 def test_more_jobs_than_one_statement_takes_are_one_batch(mainspring: Harness, shop: Shop) -> None:
     batch = shop.batch(2500, on_finish=None)
-    assert len(mainspring.client.enqueue(batch)) == 2500
+    assert len(mainspring.client.enqueue(batch).jobs) == 2500
     found = mainspring.client.batches.get(batch.id)
     assert (found.total, found.state) == (2500, "running")
 

@@ -78,8 +78,8 @@ def test_halves_take_the_place_of_a_chunk_in_its_batch_and_before_what_waits_for
     async def total(ctx: ms.Context) -> None:
         seen.append(sum(job.result for job in await ctx.parents()))
 
-    chunk = load.job(rows=[1, 2, 3, 4]).for_org("acme").by("ada").with_priority(1).on_queue("q:exports")
-    (first,) = mainspring.client.enqueue(ms.batch("rows", [chunk], on_finish=tell.job().for_org("acme")))
+    chunk = load.job(rows=[1, 2, 3, 4]).for_org("acme").by("ada").with_priority(1).on_queue("q:critical")
+    (first,) = mainspring.client.enqueue(ms.batch("rows", [chunk], on_finish=tell.job().for_org("acme"))).jobs
     mainspring.drain()
     assert seen == [[1, 2], [3], [4], (3, 3)]
     split = mainspring.client.get(first.id)
@@ -87,7 +87,7 @@ def test_halves_take_the_place_of_a_chunk_in_its_batch_and_before_what_waits_for
     assert "job.split" in [event.event for event in mainspring.client.audit.trail(first.id)]
     half = mainspring.client.get(UUID(split.result["split"][0]))
     assert (half.org_id, half.actor_id, half.priority, half.queue, half.parent_id, half.correlation_id) == (
-        "acme", "ada", 1, "q:exports", first.id, split.correlation_id,
+        "acme", "ada", 1, "q:critical", first.id, split.correlation_id,
     )  # fmt: skip
 
     seen.clear()

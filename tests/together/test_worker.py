@@ -8,6 +8,8 @@ import pytest
 from tests.databases import Database
 
 import mainspring as ms
+from mainspring.client import EnqueuedBatch
+from mainspring.errors import DatabaseUnavailable
 from mainspring.testing import Harness
 
 
@@ -69,7 +71,7 @@ async def test_both_colours_enqueue_and_look_and_act(database: Database, tasks: 
     house = House(tasks)
     async with ms.AsyncClient(database.dsn) as client:
         batch = ms.batch("rows", [house.load.job(rows=[n]) for n in range(3)], open=True)
-        assert [answer.answer for answer in await client.enqueue(batch)] == ["created"] * 3
+        assert [answer.answer for answer in (await client.enqueue(batch)).jobs] == ["created"] * 3
         await client.batches.add(batch.id, [house.load.job(rows=[13])])
         await client.batches.close(batch.id)
         assert [found.id for found in await client.batches.list(state="running")] == [batch.id]
@@ -123,13 +125,13 @@ def test_an_enqueue_whose_answer_was_lost_is_one_batch_and_one_flow(
             found: object = run(*args, **kwargs)  # type: ignore[arg-type]  # it hands on what it gets
             if not lost:
                 lost.append(1)
-                raise ms.DatabaseUnavailable("the connection is lost", sent=True)
+                raise DatabaseUnavailable("the connection is lost", sent=True)
             return found
 
         monkeypatch.setattr(client.seam, "run", answer_lost)
         for what in (ms.batch("rows", [keyed, house.load.job(rows=[2])]), ms.chain(keyed, house.load.job(rows=[3]))):
             lost.clear()
             answers = client.enqueue(what)
-            assert len(answers) == 2
+            assert len(answers.jobs if isinstance(answers, EnqueuedBatch) else answers) == 2
         monkeypatch.undo()
         assert (len(client.jobs()), len(client.batches.list())) == (3, 1)

@@ -9,18 +9,26 @@ from typing import assert_type
 from uuid import UUID
 
 import mainspring as ms
-from mainspring.client import AsyncTimers, Timers
+from mainspring.client import AsyncEnqueuedBatch, AsyncTimers, EnqueuedBatch, Timers
 from mainspring.db.dead import DeadLetter
 from mainspring.db.timers import Timer
 from mainspring.job import AsyncEnqueued, Enqueued, Job
-from mainspring.together.batch import NewBatch
+from mainspring.together.batch import Batch, NewBatch
+from mainspring.together.flow import Flow
 
 
-def in_sync_code(client: ms.Client, job: ms.NewJob, typed: ms.NewJob[int], batch: NewBatch, id: UUID) -> None:
+def in_sync_code(
+    client: ms.Client, job: ms.NewJob, typed: ms.NewJob[int], batch: NewBatch, flow: Flow, id: UUID
+) -> None:
     assert_type(client.enqueue(job), Enqueued)
     assert_type(client.enqueue(typed), Enqueued[int])
     assert_type(client.enqueue(typed).result(), int)
-    assert_type(client.enqueue(batch), list[Enqueued])
+    assert_type(client.enqueue(batch), EnqueuedBatch)
+    assert_type(client.enqueue(batch).progress(), Batch)
+    assert_type(client.enqueue(batch).wait(timeout="5m"), Batch)
+    assert_type(client.enqueue(batch).retry_failed(reason="it is back"), int)
+    client.enqueue(batch).retry_failed()  # type: ignore[call-arg]
+    assert_type(client.enqueue(flow), list[Enqueued])
     assert_type(client.enqueue_many([job]), list[Enqueued])
     assert_type(client.get(id), Job)
     assert_type(client.jobs(queue="q:default"), list[Job])
@@ -33,11 +41,15 @@ def in_sync_code(client: ms.Client, job: ms.NewJob, typed: ms.NewJob[int], batch
 
 
 async def in_async_code(
-    client: ms.AsyncClient, job: ms.NewJob, typed: ms.NewJob[int], batch: NewBatch, id: UUID
+    client: ms.AsyncClient, job: ms.NewJob, typed: ms.NewJob[int], batch: NewBatch, flow: Flow, id: UUID
 ) -> None:
     assert_type(await client.enqueue(typed), AsyncEnqueued[int])
     assert_type(await (await client.enqueue(typed)).result(timeout="5s"), int)
-    assert_type(await client.enqueue(batch), list[Enqueued])
+    assert_type(await client.enqueue(batch), AsyncEnqueuedBatch)
+    assert_type(await (await client.enqueue(batch)).progress(), Batch)
+    assert_type(await (await client.enqueue(batch)).wait(timeout=5), Batch)
+    await (await client.enqueue(batch)).cancel(reason=7)  # type: ignore[arg-type]
+    assert_type(await client.enqueue(flow), list[Enqueued])
     assert_type(await client.enqueue_many([job]), list[Enqueued])
     assert_type(await client.get(id), Job)
     assert_type(await client.timers.get("key"), Timer | None)

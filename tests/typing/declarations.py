@@ -77,6 +77,12 @@ def in_sync_code(conn: Any) -> None:
     assert_type(with_context.enqueue(booking_id=7).result(timeout="5s"), int)
     assert_type(in_a_thread.enqueue(7, conn=conn).answer, EnqueueAnswer)
     with_context.enqueue(booking_id="7")  # type: ignore[call-overload]
+    assert_type(with_context.enqueue_in(conn, booking_id=7).result(), int)
+    assert_type(in_a_thread.enqueue_in(conn, 7).answer, EnqueueAnswer)
+    with_context.enqueue_in(conn, booking_id="7")  # type: ignore[arg-type]
+    with_context.enqueue_in(conn, wrong=7)  # type: ignore[call-arg]
+    with_context.enqueue_in(conn)  # type: ignore[call-arg]
+    with_context.enqueue_in(booking_id=7)  # type: ignore[call-arg]
     with_context.enqueue(wrong=7)  # type: ignore[call-overload]
     with_context.enqueue()  # type: ignore[call-overload]
 
@@ -86,6 +92,7 @@ async def in_async_code(conn: Any) -> None:
     assert_type(await (await with_context.enqueue(booking_id=7)).result(), int)
     assert_type(await in_a_thread.enqueue(7), AsyncEnqueued[int])
     assert_type(await plain.enqueue(booking_id=7, conn=conn), AsyncEnqueued[None])
+    assert_type(await plain.enqueue_in(conn, booking_id=7), AsyncEnqueued[None])
     assert_type(await with_context(None, booking_id=7), int)
 
 

@@ -2,16 +2,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from tests.docs.pages import ROOT
 
-import mainspring
-import mainspring.contrib.codes  # who registers them
 from mainspring.codes import CODES, register
 from mainspring.errors import DeclarationError
 
-SOURCE = Path(mainspring.__file__).parent.parent
+#: The sandbox has the codes of those for whom it stands in.
+PACKAGES = (ROOT / "src" / "mainspring", ROOT / "apps" / "mainspring_apps")
 
 RETRYABLE = ["DB_UNAVAILABLE", "QUEUE_UNAVAILABLE", "HttpException", "WebhookTimeout", "WebhookNon2xx"]
 PERMANENT = [
@@ -86,11 +85,9 @@ def names_code(target: ast.expr) -> bool:
 def test_every_code_in_the_source_is_registered() -> None:
     found: dict[str, str] = {}
     registered: set[object] = set(CODES)
-    for path in SOURCE.rglob("*.py"):
-        if "sandbox" in path.parts:  # providers' own
-            continue
+    for path in (path for package in PACKAGES for path in package.rglob("*.py")):
         tree = ast.parse(path.read_text())
-        found |= dict.fromkeys(codes_in(tree), str(path.relative_to(SOURCE)))
+        found |= dict.fromkeys(codes_in(tree), str(path.relative_to(ROOT)))
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", None)) == "register":
                 registered |= {arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import ROOT
 
-SRC = ROOT / "src"
-DISTRIBUTIONS = ("mainspring", "mainspring_apps")
+DISTRIBUTIONS = {
+    "mainspring": ("src/mainspring", "src/mainspring_sandbox"),
+    "mainspring-apps": ("apps/mainspring_apps",),
+}
 
 #: Names of types that stand for one thing wherever they are defined, and why.
 SHARED_TYPES: dict[str, str] = {}
@@ -23,12 +26,15 @@ SHARED_CONSTANTS = {
     "TAKES": "the parameters that a page of the stand-in for Stripe takes",
 }
 
+#: Words of one application, which would be shown to everybody if the engine had them.
+APPLICATIONS_WORDS = re.compile(r"BPC|\bbpc\b|q:planning|q:exports|\brental\b|passport|\bstaffing\b", re.IGNORECASE)
+
 LONGEST_MODULE = 400
 MOST_ROOT_MODULES = 28
 
 
 def modules(distribution: str) -> list[Path]:
-    return sorted((SRC / distribution).rglob("*.py"))
+    return sorted(path for package in DISTRIBUTIONS[distribution] for path in (ROOT / package).rglob("*.py"))
 
 
 def assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
@@ -68,7 +74,7 @@ def several(found: Iterable[tuple[Path, set[str]]]) -> dict[str, list[str]]:
     homes = defaultdict(list)
     for path, names in found:
         for name in names:
-            homes[name].append(str(path.relative_to(SRC)))
+            homes[name].append(str(path.relative_to(ROOT)))
     return {name: paths for name, paths in homes.items() if len(paths) > 1}
 
 
@@ -89,7 +95,7 @@ def test_a_constant_says_what_it_is_of(distribution: str) -> None:
 def test_nobody_imports_a_private_constant_of_another_module() -> None:
     """That is why two modules may have a `_NAME`: each is read where it stands."""
     taken = [
-        f"{path.relative_to(SRC)}: {alias.name}"
+        f"{path.relative_to(ROOT)}: {alias.name}"
         for distribution in DISTRIBUTIONS
         for path in modules(distribution)
         for node in ast.walk(ast.parse(path.read_text()))
@@ -118,10 +124,18 @@ def test_names_are_seen() -> None:
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_no_module_is_longer_than_400_lines(distribution: str) -> None:
-    lengths = {str(path.relative_to(SRC)): len(path.read_text().splitlines()) for path in modules(distribution)}
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules(distribution)}
 
     assert {path: lines for path, lines in lengths.items() if lines > LONGEST_MODULE} == {}
 
 
 def test_the_root_holds_what_a_user_s_eye_should_meet_first() -> None:
-    assert len(list((SRC / "mainspring").glob("*.py"))) <= MOST_ROOT_MODULES
+    assert len(list((ROOT / "src" / "mainspring").glob("*.py"))) <= MOST_ROOT_MODULES
+
+
+def test_the_engine_speaks_no_applications_language() -> None:
+    files = [path for kind in ("py", "sql") for path in (ROOT / "src" / "mainspring").rglob(f"*.{kind}")]
+    found = {str(path.relative_to(ROOT)): APPLICATIONS_WORDS.findall(path.read_text()) for path in files}
+
+    assert len(found) > 200
+    assert {path: words for path, words in found.items() if words} == {}

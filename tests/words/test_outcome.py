@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.documents import ALL_CATEGORIES
 
-from mainspring.category import CATEGORIES
 from mainspring.codes import CODES, ErrorClass
 from mainspring.outcome import (
     Complete,
@@ -68,7 +68,7 @@ def test_a_job_is_tried_exactly_as_often_as_its_own_row_says(limit: int, attempt
     ("category", "limit"), [("notifications", 10), ("planning", 3), ("exports", 5), ("passport", 5)]
 )
 def test_the_last_attempt_of_a_category_buries_the_job(category: str, limit: int) -> None:
-    policy = CATEGORIES[category].retry
+    policy = ALL_CATEGORIES[category].retry
     moves = [decide(Attempt(n, policy.attempts), failed(), policy) for n in (limit - 1, limit)]
 
     assert [move.verb for move in moves if isinstance(move, Move)] == ["fail", "bury"]

@@ -11,10 +11,17 @@ import pytest
 import mainspring as ms
 from mainspring import dedupe
 from mainspring.config import Retention
+from mainspring.contrib.notify import Notify, Spam
+from mainspring.contrib.notify.http import Http
+from mainspring.contrib.notify.smtp import Smtp
+from mainspring.contrib.stripe import Stripe
+from mainspring.contrib.webhooks import Receiver, Webhooks
 from mainspring.declare.task import Task
 from mainspring.errors import DeclarationError
 from mainspring.retry import Retry
 from mainspring.text.span import Span
+from mainspring.web.runs import Run
+from mainspring.web.server import Server
 
 MINUTE = timedelta(minutes=1)
 
@@ -24,6 +31,11 @@ async def work() -> None: ...
 
 def task(**options: Any) -> Task[..., None, Any]:
     return Task(work, app="shop", **options)
+
+
+def seconds(found: float | None) -> timedelta:
+    assert found is not None
+    return timedelta(seconds=found)
 
 
 #: Everything that takes one, as a function that makes it and says what it was understood as.
@@ -44,12 +56,24 @@ BORDERS: dict[str, Callable[[Any], object]] = {
     "ttl": lambda given: dedupe.window(ttl=given).ttl,
     "wait": lambda given: dedupe.debounce(wait=given).wait,
     "interval": lambda given: ms.every(given).interval,
+    "budget": lambda given: Run(budget=given).budget,
     "lease": lambda given: ms.WorkerConfig(lease=given).lease,
     "succeeded": lambda given: Retention(succeeded=given).succeeded,
+    "answered_within": lambda given: seconds(ms.Client("", answered_within=given).seam.answered_within),
+    "App.answered_within": lambda given: seconds(ms.App(dsn="", answered_within=given).answered_within),
+    "Client.timeout": lambda given: seconds(ms.Client("", timeout=given).seam._pool.timeout),
+    "grace": lambda given: Server(ms.App(dsn="dbname=x"), grace=given)._grace,
+    "Http.timeout": lambda given: seconds(Http("x", "https://example.com", timeout=given).timeout),
+    "Smtp.timeout": lambda given: seconds(Smtp("localhost", 25, sender="a@example.com", timeout=given)._timeout),
+    "Notify.timeout": lambda given: seconds(Notify(timeout=given)._setup.timeout),
+    "Spam.within": lambda given: Spam(within=given).within,
+    "Stripe.timeout": lambda given: seconds(Stripe("sk_test_1", timeout=given)._api.timeout),
+    "Webhooks.timeout": lambda given: seconds(Webhooks(timeout=given).timeout),
+    "tolerance": lambda given: Receiver(["whsec_" + "c2VjcmV0" * 4], tolerance=given)._tolerance,
 }
 
 
-@pytest.mark.parametrize("given", [MINUTE, 60, 60.0, "60s", "1m", "1 min", "60000ms"], ids=str)
+@pytest.mark.parametrize("given", [MINUTE, 60, 60.0, "60s", "1m", "1 min", "60000ms", "59s 1000ms"], ids=str)
 @pytest.mark.parametrize("field", BORDERS)
 def test_a_minute_is_a_minute_everywhere(field: str, given: Span) -> None:
     assert BORDERS[field](given) == MINUTE
@@ -60,7 +84,7 @@ def test_a_minute_is_a_minute_everywhere(field: str, given: Span) -> None:
 )
 @pytest.mark.parametrize("field", BORDERS)
 def test_what_is_no_time_span_is_refused_by_its_field(field: str, given: Any) -> None:
-    with pytest.raises(ms.MainspringError, match=field):
+    with pytest.raises(ms.MainspringError, match=field.rpartition(".")[2]):
         BORDERS[field](given)
 
 

@@ -13,6 +13,7 @@ from tests.worker.stage import Stage
 
 import mainspring as ms
 from mainspring import Context, Registry, Snooze, SyncContext, fixed
+from mainspring.db.alerts import event_of
 from mainspring.events import Event, JobFailedLate, JobSucceeded
 from mainspring.health.alert import FAILED_LATE_ALERT
 from mainspring.worker import Worker
@@ -105,6 +106,7 @@ async def test_what_a_handler_does_after_its_completion_is_recorded_told_and_ale
     assert stage.events(job) == ["job.failed_late"]
     [alert] = await stage.client.alerts.list()
     assert (alert.name, alert.subject, alert.severity) == (FAILED_LATE_ALERT, task.name, "critical")
+    assert event_of(alert).runbook == "docs/operations/alerts.md#failed-late"
     assert str(job) in alert.text
     assert worker.counts["failed_after_completion"] == 1
 

@@ -30,10 +30,25 @@ class Moment:
 
     now = 10.0
 
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, Any]] = []
+
     def time(self) -> float:
         return self.now
 
-    def call_at(self, when: float, call: Any) -> None: ...
+    def call_at(self, when: float, call: Any) -> None:
+        self.calls.append((when, call))
+
+    def call_soon(self, call: Any) -> None:
+        self.calls.append((self.now, call))
+
+    def pass_until(self, then: float) -> None:
+        """Let it become so late, and call what was to be called by then."""
+        self.now = then
+        due = [call for when, call in self.calls if when <= then]
+        self.calls = [(when, call) for when, call in self.calls if when > then]
+        for call in due:
+            call()
 
 
 def crew(size: int = 2, most: int = 1000, rates: Rates | None = None) -> tuple[Crew, Begun]:
@@ -124,3 +139,24 @@ def test_a_held_job_whose_lease_was_lost_does_not_start() -> None:
     one.ended(0.1)
 
     assert begun == [1, 3]
+
+
+def test_a_suspect_that_outlives_its_crash_lets_others_come_and_counts_once() -> None:
+    clock = Moment()
+    two, _ = crew(2, rates=Rates(loop=cast(Any, clock)))
+    two.suspects.answered(two.suspects.ask(), 1)
+    suspect = held(1)
+    suspect.claim = replace(CLAIM, epoch=1, crashes=1)
+    suspect.crew = two
+
+    two.clear_after(suspect, 1.0)
+    clock.pass_until(11.0)
+    assert two.suspects.ask() == 0, "it waited for its slot for so long"
+    suspect.began, suspect.handle = 11.5, cast(Any, "running")
+    clock.pass_until(12.0)
+    assert two.suspects.ask() == 0, "it has run for half a second"
+    clock.pass_until(12.5)
+    assert two.suspects.ask() == 2
+
+    two.suspect_ended(suspect)
+    assert two.suspects.ask() == 0, "it was counted before"

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.documents import RENTAL
 from tests.worker.stage import Stage
 
 from mainspring import Context, Permanent, Registry, RetryAfter, Snooze, SyncContext, fixed
@@ -49,7 +50,7 @@ def test_a_failed_attempt_is_tried_again_when_its_policy_says_and_not_before(
 ) -> None:
     runs = []
 
-    @tasks.task(category="rental")
+    @tasks.task(category=RENTAL)
     async def flaky() -> str:
         runs.append(1)
         if len(runs) == 1:

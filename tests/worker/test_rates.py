@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from datetime import timedelta
 from typing import Any, cast
@@ -59,6 +60,46 @@ def test_what_waits_for_its_rate_needs_no_slot_and_room_for_others_is_asked_for(
     assert ten.want() == 8
     ten.add(held(9))
     assert begun == [1, 2, 9]
+
+
+def test_what_passes_a_rate_that_is_far_away_waits_for_its_slot_like_any_other() -> None:
+    one, begun, _, _ = rated(size=1, n=1000)
+    arrive(one, 1)
+    one.add(held(2))
+    (third,) = arrive(one, 3)
+    assert one.want() == 0
+    one.ended(0.1)
+    one.ended(0.1)
+    assert begun == [1, 2, 3]
+    assert third.passing, "it counts until its handler is entered"
+
+
+def test_nothing_starts_after_an_outage_by_what_a_rate_had_let_through_before() -> None:
+    one, _, rates, clock = rated(size=1, n=1000)
+    _, second = arrive(one, 1, 2)
+    one.close()
+    rates.distrust()
+    assert second.start_by < clock.now, "it goes back unburnt instead"
+
+
+@pytest.mark.parametrize("n", [10, 400, 1000, 2000])
+def test_no_window_holds_more_than_a_share_however_coarsely_it_is_counted(n: int) -> None:
+    chance = random.Random(n)
+    some, _, rates, clock = rated(size=10**6, n=n)
+    stamps: list[float] = []
+    for epoch in range(600 if n < 1000 else 150):  # of a large share 600 take seconds
+        runs = arrive(some, *range(epoch * 1000, epoch * 1000 + chance.choice([1, 5, n // 7 + 1])))
+        for run in runs:
+            if run.passing:
+                rates.enters(run)
+                stamps.append(clock.now)
+        clock.pass_until(clock.now + chance.choice([0.0001, 0.003, 0.05, 0.2]))
+        for stale in some.give_back_gated():
+            rates.give_back(stale)
+        rates.answered([("l/", n, 1, n, 1.0, 60.0, 0, 0)], {}, (), clock.now)
+
+    assert largest(stamps, 1.0) <= n
+    assert largest(stamps, 1.0) > n // 2
 
 
 def test_a_job_that_was_cancelled_while_it_waited_ends_without_being_counted() -> None:

@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _invite(arguments: Sequence[str]) -> None:
-    """Know the commands that installed applications bring by the group `mainspring.commands`: `mainspring staffing …`.
+    """Know the commands that installed applications bring by the group `mainspring.commands`: `mainspring shop …`.
 
     Looking for them reads the metadata of every package, so it is done only for whoever asks for what is not ours.
     """

@@ -128,5 +128,7 @@ def _document(row: AlertRow) -> dict[str, Any]:
 
 
 def _row(row: AlertRow) -> tuple[Any, ...]:
-    shown = (row.name, row.subject, row.severity, row.opened_at, row.count, "", row.text)
+    from mainspring.db.alerts import runbook
+
+    shown = (row.name, row.subject, row.severity, row.opened_at, row.count, runbook(row.name), row.text)
     return (*shown, row.closed_at, row.closed_by)

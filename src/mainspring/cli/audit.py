@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
-from uuid import UUID
 
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
+from mainspring.cli.ids import TypedId, job_named
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ EXIT_BROKEN_SEAL = 1  # the exit code when something is not as it was sealed
 @app.command(name="list")
 def list_events(
     *,
-    job: UUID | None = None,
+    job: TypedId | None = None,
     event: str | None = None,
     subject: str | None = None,
     org: str | None = None,
@@ -42,7 +42,7 @@ def list_events(
     Without --job those that are stored: that a job was enqueued, started or succeeded stands with the job itself.
 
     Args:
-        job: Everything that happened to this job.
+        job: Everything that happened to this job: its id, or its first eight digits or more.
         event: Only events of this name, such as job.replayed.
         subject: Only events about this, such as "booking 17".
         org: Only events of this organisation; SYSTEM is the engine's own.
@@ -60,7 +60,7 @@ def list_events(
         elif any(value is not None for value in filters.values()):
             raise ValidationError("job: is given together with a filter for many", field="job")
         else:
-            found = client.audit.trail(job, event=event, org=org)
+            found = client.audit.trail(job_named(client, job, org), event=event, org=org)
     output.as_json(found) if connection.json else output.table(COLUMNS, map(_row, found), "There are no such events.")
 
 

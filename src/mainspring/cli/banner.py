@@ -29,7 +29,9 @@ Mainspring runs on a PostgreSQL of its own; its data are in {data}.
 CLOCK_LINE = "Its clock shows {now:%Y-%m-%d %H:%M}Z, and runs {speed} as yours.\n"
 
 
-def banner(*, cluster: Cluster, log: Path, pid: int, url: str, sandbox: str, about: str | None, time: str) -> str:
+def banner(
+    *, cluster: Cluster, log: Path, pid: int, url: str, sandbox: str, about: str | None, curl: str, time: str
+) -> str:
     """The text, with the commands that work from this directory."""
     from mainspring.embedded import find_binaries
     from mainspring.embedded.home import at_home
@@ -42,7 +44,8 @@ def banner(*, cluster: Cluster, log: Path, pid: int, url: str, sandbox: str, abo
     told = ""
     if about:
         told = f"\n{about.strip()}\n"
-        for name, value in (("url", url), ("mainspring", mainspring), ("elsewhere", elsewhere)):  # its own braces stay
+        words = {"url": url, "mainspring": mainspring, "elsewhere": elsewhere, "curl": curl}
+        for name, value in words.items():  # its own braces stay
             told = told.replace(f"{{{name}}}", value)
     return BANNER.format(
         data=data, dsn=dsn, log=os.path.relpath(log), pid=pid, url=url, time=time, psql=psql, mainspring=mainspring,

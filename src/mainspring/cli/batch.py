@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
+from mainspring.cli.ids import TypedId, batch_named
 
 if TYPE_CHECKING:
     from mainspring.together.batch import Batch
@@ -50,7 +51,7 @@ def list_batches(
 
 @app.command
 def show(
-    batch: UUID,
+    batch: TypedId,
     *,
     watch: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     connection: ConnectionOptions = UNSAID_CONNECTION,
@@ -62,15 +63,15 @@ def show(
         mainspring batch show 0199d2f6-7a5b-7c34-9f3e-0a1b2c3d4e5f --watch
 
     Args:
-        batch: The batch's id.
+        batch: The batch's id, or its first eight digits or more.
         watch: Show a bar until the batch has finished; with --json, a line for each change.
         connection: The database.
     """
     with connection.client() as client:
-        found = client.batches.get(batch)
+        found = client.batches.get(batch_named(client, batch))
         if watch:
             found = _watched(client, found, connection.json)
-        failed = [] if watch and connection.json else _failed(client, batch)
+        failed = [] if watch and connection.json else _failed(client, found.id)
         now = client.now()
     if connection.json:
         return None if watch else output.as_json(_document(found) | {"failed_jobs": failed})
@@ -83,39 +84,41 @@ def show(
 
 
 @app.command(name="retry-failed")
-def retry_failed(batch: UUID, *, reason: str, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
+def retry_failed(batch: TypedId, *, reason: str, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Replay the jobs of a batch that failed or died, and only those.
 
     Its on-finish job runs again when they have ended.
 
     Args:
-        batch: The batch's id.
+        batch: The batch's id, or its first eight digits or more.
         reason: Why, for the audit trail.
         connection: The database, and who acts.
     """
     with connection.client() as client:
-        count = client.batches.retry_failed(batch, reason=reason)
+        found = batch_named(client, batch)
+        count = client.batches.retry_failed(found, reason=reason)
     if connection.json:
-        return output.as_json({"batch": batch, "replayed": count})
-    return output.say(f"{count} job{'s' * (count != 1)} of batch {batch} replayed")
+        return output.as_json({"batch": found, "replayed": count})
+    return output.say(f"{count} job{'s' * (count != 1)} of batch {found} replayed")
 
 
 @app.command
-def cancel(batch: UUID, *, reason: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
+def cancel(batch: TypedId, *, reason: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Cancel what has not started of a batch, and ask what runs to stop.
 
     Args:
-        batch: The batch's id.
+        batch: The batch's id, or its first eight digits or more.
         reason: Why, for the audit trail.
         connection: The database, and who acts.
     """
     with connection.client() as client:
-        client.batches.cancel(batch, reason=reason)
-        found = client.batches.get(batch)
+        meant = batch_named(client, batch)
+        client.batches.cancel(meant, reason=reason)
+        found = client.batches.get(meant)
     if connection.json:
         return output.as_json(_document(found))
     rest = f"; {found.running} still run{'s' * (found.running == 1)}" if found.running else ""
-    return output.say(f"batch {batch} is {found.state}: {found.cancelled} cancelled{rest}")
+    return output.say(f"batch {meant} is {found.state}: {found.cancelled} cancelled{rest}")
 
 
 def _watched(client: Any, batch: Batch, as_json: bool) -> Batch:

@@ -130,7 +130,7 @@ class ConnectionOptions:
 
 def _limit(app: App | None) -> float:
     """How long a command waits for an answer of the database."""
-    return answered_within(app.answered_within if app else None)
+    return app.patience() if app else answered_within()
 
 
 #: Nothing said: the environment decides.
@@ -178,6 +178,6 @@ def load(place: str) -> App:
 
 
 def _here() -> str | None:
-    from mainspring.embedded.home import here
+    from mainspring.embedded.home import local_dsn
 
-    return here()
+    return local_dsn()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from datetime import timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -18,7 +17,9 @@ from mainspring.cli.case import line, tell, tell_fix
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.cli.editor import edited
 from mainspring.cli.exits import complain, exit_code
+from mainspring.cli.ids import TypedId, job_named
 from mainspring.cli.job import pairs
+from mainspring.cli.spans import TypedSpan
 from mainspring.errors import JobError, ValidationError
 
 app = App(name="dead", help="Find dead letters, see why they died, and decide about them.", help_format="plaintext")
@@ -49,10 +50,10 @@ class Filter:
     state: Literal["failed", "dead"] | None = None
     """Only those in this state."""
 
-    older_than: timedelta | None = None
+    older_than: TypedSpan | None = None
     """Only those that died longer ago, such as 2h."""
 
-    newer_than: timedelta | None = None
+    newer_than: TypedSpan | None = None
     """Only those that died since, such as 2h."""
 
     @property
@@ -84,7 +85,7 @@ class Many(Filter):
 
 
 ANY, NO_FILTER = Filter(), Many()
-JobIds = Annotated[UUID, Parameter(help="Ids of jobs, in place of a filter.")]
+JobIds = Annotated[TypedId, Parameter(help="Ids of jobs, or their first digits, in place of a filter.")]
 
 
 @app.command(name="list")
@@ -92,7 +93,7 @@ def list_dead(
     *,
     groups: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     limit: int = 50,
-    before: UUID | None = None,
+    before: TypedId | None = None,
     org: str | None = None,
     only: Filter = ANY,
     connection: ConnectionOptions = UNSAID_CONNECTION,
@@ -125,7 +126,8 @@ def list_dead(
                 if connection.json
                 else output.table(GROUPS, rows, NO_DEAD_LETTERS, now=client.now())
             )
-        letters, now = client.dead.list(limit=limit, before=before, org=org, **only.only), client.now()
+        last = None if before is None else job_named(client, before, org)
+        letters, now = client.dead.list(limit=limit, before=last, org=org, **only.only), client.now()
     if connection.json:
         return output.as_json(letters)
     lines = (
@@ -145,18 +147,18 @@ def list_dead(
 
 
 @app.command
-def show(job: UUID, *, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
+def show(job: TypedId, *, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
     """Show one dead letter: every attempt with its error, what the error means, and what to do.
 
     With --app it also knows the error codes of the application.
 
     Args:
-        job: The job's id.
+        job: The job's id, or its first eight digits or more.
         org: The organisation that the job must belong to.
         connection: The database, and who acts.
     """
     with connection.client() as client:  # with --app: it brings the plans of its own error codes
-        case, now = client.dead.show(job, org=org), client.now()
+        case, now = client.dead.show(job_named(client, job, org), org=org), client.now()
     output.as_json(case) if connection.json else tell(case, now)
 
 
@@ -175,16 +177,15 @@ def replay(
         mainspring dead replay --code RATE_LIMITED --rate 10 --reason "it is back"
 
     Args:
-        *jobs: Ids, in place of a filter.
+        *jobs: Ids, or their first eight digits or more, in place of a filter.
         reason: Why, for the audit trail.
         rate: So many a second become due, so that what was down is not flooded.
         meant: Which dead letters are meant.
         connection: The database, and who acts.
     """
     with connection.client() as client:
-        return _decide(
-            "replay", client.dead.replay, client.dead.replay_many, jobs, meant, connection, reason, rate=rate
-        )
+        ids = [job_named(client, job, meant.org) for job in jobs]
+        return _decide("replay", client.dead.replay, client.dead.replay_many, ids, meant, connection, reason, rate=rate)
 
 
 @app.command
@@ -198,18 +199,19 @@ def discard(
         mainspring dead discard --task greet --older-than 30d --reason "too late"
 
     Args:
-        *jobs: Ids, in place of a filter.
+        *jobs: Ids, or their first eight digits or more, in place of a filter.
         reason: Why, for the audit trail.
         meant: Which dead letters are meant.
         connection: The database, and who acts.
     """
     with connection.client() as client:
-        return _decide("discard", client.dead.discard, client.dead.discard_many, jobs, meant, connection, reason)
+        ids = [job_named(client, job, meant.org) for job in jobs]
+        return _decide("discard", client.dead.discard, client.dead.discard_many, ids, meant, connection, reason)
 
 
 @app.command
 def fix(
-    job: UUID,
+    job: TypedId,
     *,
     reason: str,
     assign: Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)] = (),
@@ -227,7 +229,7 @@ def fix(
         mainspring dead fix JOB --set cents=1250 --reason "the till sent euros"
 
     Args:
-        job: The job's id.
+        job: The job's id, or its first eight digits or more.
         reason: Why, for the audit trail.
         assign: A field of the payload, name=value; may be repeated.
         unset: A field of the payload to leave out; may be repeated.
@@ -241,10 +243,10 @@ def fix(
         raise ValidationError("payload: give either --set and --unset, or --payload, or --edit", field="payload")
     app = connection.application()
     with connection.client(app) as client:
-        found = client.get(job, org=org)
+        found = client.get(job_named(client, job, org), org=org)
         given = edited(found.payload) if edit else payload
         made = client.dead.fix(
-            job,
+            found.id,
             reason=reason,
             set=pairs(assign),
             unset=unset,
@@ -260,7 +262,7 @@ def _decide(
     verb: str,
     one: Callable[..., None],
     many: Callable[..., Any],
-    jobs: tuple[UUID, ...],
+    jobs: Sequence[UUID],
     meant: Many,
     connection: ConnectionOptions,
     reason: str | None,
@@ -275,7 +277,7 @@ def _decide(
     return _many(verb, many, how, meant, connection)
 
 
-def _each(verb: str, act: Callable[[UUID], None], jobs: tuple[UUID, ...], connection: ConnectionOptions) -> int:
+def _each(verb: str, act: Callable[[UUID], None], jobs: Sequence[UUID], connection: ConnectionOptions) -> int:
     """Decide about some by id; what is refused is said, and the others go on."""
     code, answers = 0, []
     for job in jobs:

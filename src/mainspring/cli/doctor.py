@@ -49,8 +49,8 @@ def _findings(connection: ConnectionOptions, deep: bool) -> list[Finding]:
     from mainspring.health.doctor import Finding, findings
 
     app = connection.application()
-    dsn, listen = connection.address(app), worker_config(app.config if app else None).listen_dsn
-    limit = answered_within(app.answered_within if app else None)
+    dsn, listen = connection.address(app), (app.worker_settings() if app else worker_config()).listen_dsn
+    limit = app.patience() if app else answered_within()
     about: dict[str, Any] = {"deep": deep, "listen_dsn": listen or None, "answered_within": limit}
     try:
         return findings(examine(dsn, connection.schema_of(app), GONE_AFTER, **about))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
-from typing import Annotated, Any
-from uuid import UUID
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import App, Parameter
@@ -13,6 +12,8 @@ from cyclopts import App, Parameter
 import mainspring.contrib  # noqa: F401 (what the error codes of blocks mean)
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
+from mainspring.cli.ids import TypedId, job_named
+from mainspring.cli.spans import TypedSpan
 from mainspring.codes import explained
 from mainspring.dedupe import Mode
 from mainspring.errors import JobNotFound, TransitionRefused, ValidationError
@@ -20,6 +21,11 @@ from mainspring.job import Job, NewJob, Progress
 from mainspring.states import State
 from mainspring.text.document import read_payload
 from mainspring.text.texts import shown
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from mainspring.client import Client
 
 app = App(name="job", help="Enqueue, look at and change jobs.", help_format="plaintext")
 
@@ -35,7 +41,7 @@ def enqueue(
     queue: str | None = None,
     priority: int | None = None,
     at: datetime | None = None,
-    delay: timedelta | None = None,
+    delay: TypedSpan | None = None,
     key: str | None = None,
     mode: Mode | None = None,
     org: str | None = None,
@@ -85,7 +91,7 @@ def list_jobs(
     queue: str | None = None,
     task: str | None = None,
     org: str | None = None,
-    before: UUID | None = None,
+    before: TypedId | None = None,
     limit: int = 50,
     connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
@@ -100,9 +106,10 @@ def list_jobs(
         limit: At most so many, up to 1000.
         connection: The database, and who acts.
     """
-    filters: dict[str, Any] = {"state": state, "queue": queue, "task": task, "before": before, "limit": limit}
+    filters: dict[str, Any] = {"state": state, "queue": queue, "task": task, "limit": limit}
     with connection.client() as client:
-        jobs, now = client.jobs(org=org, **filters), client.now()
+        last = None if before is None else job_named(client, before, org)
+        jobs, now = client.jobs(org=org, before=last, **filters), client.now()
     if connection.json:
         output.as_json(jobs)
     else:
@@ -111,7 +118,7 @@ def list_jobs(
 
 @app.command
 def show(
-    job: UUID | None = None,
+    job: TypedId | None = None,
     *,
     key: str | None = None,
     org: str | None = None,
@@ -124,13 +131,13 @@ def show(
         mainspring job show --key auto-approve:9
 
     Args:
-        job: The job's id.
+        job: The job's id, or its first eight digits or more.
         key: The job's key, in place of its id: the last job that was enqueued under it.
         org: The organisation that the job must belong to.
         connection: The database, and who acts.
     """
     with connection.client() as client:
-        found, now = client.get(job, key=key, org=org), client.now()
+        found, now = client.get(_id(client, job, org), key=key, org=org), client.now()
         attempts, steps = client.attempts(found.id, org=org), client.steps(found.id, org=org)
     plan = _plan(found)
     if connection.json:
@@ -152,7 +159,7 @@ def show(
 
 @app.command
 def explain(
-    job: UUID | None = None,
+    job: TypedId | None = None,
     *,
     key: str | None = None,
     org: str | None = None,
@@ -162,18 +169,19 @@ def explain(
 
     A tick holds, a cross does not, a dot does not decide.
 
-        mainspring job explain 0199aa10-51f4-7c3e-9d40-3a5a0a5c7f11
+        mainspring job explain 0199aa10-51f4
 
     Args:
-        job: The job's id.
+        job: The job's id, or its first eight digits or more.
         key: The job's key, in place of its id: the last job that was enqueued under it.
         org: The organisation that the job must belong to.
         connection: The database, and who acts.
     """
     with connection.client() as client:
-        if job is None or key is not None:
-            job = client.get(job, key=key, org=org).id
-        found = client.explain(job, org=org)
+        given = _id(client, job, org)
+        if given is None or key is not None:
+            given = client.get(given, key=key, org=org).id
+        found = client.explain(given, org=org)
     if connection.json:
         return output.as_json(found)
     output.say(found.verdict, *([found.advice] if found.advice else []), "")
@@ -183,7 +191,7 @@ def explain(
 
 @app.command
 def cancel(
-    job: UUID | None = None,
+    job: TypedId | None = None,
     *,
     key: str | None = None,
     org: str | None = None,
@@ -197,28 +205,30 @@ def cancel(
         mainspring job cancel JOB --reason "the customer left"
 
     Args:
-        job: The job's id.
+        job: The job's id, or its first eight digits or more.
         key: The job's key, in place of its id.
         org: The organisation that the job belongs to.
         reason: Why, for the audit trail.
         connection: The database, and who acts.
     """
     with connection.client() as client:
-        outcome = client.cancel(job, key=key, org=org, reason=reason)
-    name = f"job {job}" if job else f"the job under key {key}"
+        given = _id(client, job, org)
+        outcome = client.cancel(given, key=key, org=org, reason=reason)
+    name = f"job {given}" if given else f"the job under key {key}"
     if outcome == "not_found":
-        raise JobNotFound(f"there is no {name.removeprefix('the ')}", job_id=job)
+        raise JobNotFound(f"there is no {name.removeprefix('the ')}", job_id=given)
     if outcome in ("already_finished", "not_cancellable"):
-        raise TransitionRefused(f"cancel: {name} is {outcome.replace('_', ' ')}", verb="cancel", state=None, job_id=job)
+        text = f"cancel: {name} is {outcome.replace('_', ' ')}"
+        raise TransitionRefused(text, verb="cancel", state=None, job_id=given)
     output.as_json({"outcome": outcome}) if connection.json else output.say(f"{name}: {outcome.replace('_', ' ')}")
 
 
 @app.command
 def reschedule(
-    job: UUID | None = None,
+    job: TypedId | None = None,
     *,
     at: datetime | None = None,
-    delay: timedelta | None = None,
+    delay: TypedSpan | None = None,
     key: str | None = None,
     org: str | None = None,
     reason: str | None = None,
@@ -231,7 +241,7 @@ def reschedule(
         mainspring job reschedule --key remind:7 --delay 2h
 
     Args:
-        job: The job's id.
+        job: The job's id, or its first eight digits or more.
         at: An instant, such as 2030-01-31T08:00:00Z.
         delay: How long from now, such as 90s or 2h; 0s for now.
         key: The job's key, in place of its id.
@@ -240,23 +250,31 @@ def reschedule(
         connection: The database, and who acts.
     """
     with connection.client() as client:
-        state = client.reschedule(job, key=key, org=org, at=at, delay=delay, reason=reason)
-    output.as_json({"state": state}) if connection.json else output.say(f"{job or key}: {state}")
+        given = _id(client, job, org)
+        state = client.reschedule(given, key=key, org=org, at=at, delay=delay, reason=reason)
+    output.as_json({"state": state}) if connection.json else output.say(f"{given or key}: {state}")
 
 
 @app.command(name=("retry", "replay"))
-def retry(job: UUID, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
+def retry(
+    job: TypedId, *, reason: str, org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION
+) -> None:
     """Make a failed or dead job ready again, with all its attempts; for many see `mainspring dead replay`.
 
     Args:
-        job: The job's id.
+        job: The job's id, or its first eight digits or more.
         reason: Why, for the audit trail.
         org: The organisation that the job belongs to.
         connection: The database, and who acts.
     """
     with connection.client() as client:
-        client.replay(job, reason=reason, org=org)
-    output.as_json({"state": "ready"}) if connection.json else output.say(f"{job}: ready")
+        given = job_named(client, job, org)
+        client.replay(given, reason=reason, org=org)
+    output.as_json({"state": "ready"}) if connection.json else output.say(f"{given}: ready")
+
+
+def _id(client: Client, job: TypedId | None, org: str | None) -> UUID | None:
+    return None if job is None else job_named(client, job, org)
 
 
 def _payload(text: str | None, fields: tuple[str, ...]) -> str:

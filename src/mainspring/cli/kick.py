@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from mainspring.cli import output
 from mainspring.cli.exits import complain
+from mainspring.cli.spans import TypedSpan
 from mainspring.errors import ConfigurationError, ValidationError
 from mainspring.text.span import span
 
@@ -26,8 +27,8 @@ def kick(
     *,
     url: str | None = None,
     path: str = "/v1/run",
-    every: timedelta | None = None,
-    timeout: Annotated[timedelta, Parameter(show_default=span)] = timedelta(minutes=2),
+    every: TypedSpan | None = None,
+    timeout: Annotated[TypedSpan, Parameter(show_default=span)] = timedelta(minutes=2),
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
     """Call a run endpoint once, or again and again.

@@ -9,6 +9,7 @@ from cyclopts import App
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
+from mainspring.cli.spans import TypedSpan
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def set_limit(
     task: str | None = None,
     by: Literal["all", "org", "strand"] | None = None,
     rate: int | None = None,
-    per: str | None = None,
+    per: TypedSpan | None = None,
     concurrency: int | None = None,
     in_order: bool | None = None,
     reason: str | None = None,
@@ -71,7 +72,7 @@ def set_limit(
     `limit reset`.
 
         mainspring limit set rate:payments --rate 20 --reason "the bank asked"
-        mainspring limit set exports --queue q:exports --concurrency 2 --by org
+        mainspring limit set exports --queue exports --concurrency 2 --by org
 
     Args:
         name: The limit's name.
@@ -85,7 +86,7 @@ def set_limit(
         reason: Why, for the audit trail.
         connection: The database, and who acts.
     """
-    from mainspring.limit import Limit, read_per
+    from mainspring.limit import Limit
 
     if sum((rate is not None, concurrency is not None, bool(in_order))) > 1:
         raise ValidationError("rate: give one of --rate, --concurrency and --in-order", field="rate")
@@ -107,7 +108,7 @@ def set_limit(
             task=task,
             by="strand" if ordered else by or (old.by if old else "all"),
             rate=rate,
-            per=read_per(per) if per is not None else old.per if old and rate is not None else None,
+            per=per if per is not None else old.per if old and rate is not None else None,
             concurrency=1 if ordered else concurrency,
             in_order=ordered,
         )

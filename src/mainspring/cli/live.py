@@ -17,8 +17,8 @@ from mainspring.text.sanitize import mask
 
 if TYPE_CHECKING:
     from mainspring.db.pulse import Pulse
-    from mainspring.sandbox.ledger import LedgerEntry
     from mainspring.simulate.timeline import SimulatedAttempt
+    from mainspring_sandbox.ledger import LedgerEntry
 
 WatchMode = Literal["jobs", "all", "pulse"]
 MoneyFeed: TypeAlias = "Callable[[], Iterable[LedgerEntry]]"  # what has moved since the last time it was asked
@@ -186,7 +186,7 @@ def _read(text: bytes) -> EndedGroup:
 def moved(entry: LedgerEntry) -> str:
     """Money that moved, or did not, in one line: how much, for what, and why not.
 
-    >>> from mainspring.sandbox.ledger import Ledger
+    >>> from mainspring_sandbox.ledger import Ledger
     >>> told = {"amount": 1250, "currency": "jpy", "metadata": {"booking_id": "17"}, "decline_code": "lost_card"}
     >>> moved(Ledger(clock=lambda: datetime(2026, 6, 3, 14, tzinfo=UTC)).add("decline", "ch_1", told))
     '2026-06-03 14:00:00Z  decline  1250 JPY  booking 17  lost_card'

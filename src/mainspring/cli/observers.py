@@ -8,10 +8,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainspring.errors import ConfigurationError
+from mainspring.extras import installed, needs
 
 if TYPE_CHECKING:
     from mainspring.app import App
     from mainspring.events import Observer
+    from mainspring.observe import Metrics
     from mainspring.worker import Worker
 
 ALERT_LOOK_S = 30.0  # seconds between looks at the database for alerts
@@ -23,21 +25,27 @@ class Observers:
     def __init__(self, app: App, dsn: str, schema: str) -> None:
         from mainspring.db.gauges import Reader
         from mainspring.db.measures import Measures
-        from mainspring.observe import Alerts, Log, Metrics
+        from mainspring.observe import Alerts, Log
 
         self._reader = Reader(dsn, schema)
-        measures = Measures(dsn, app.measures, schema) if app.measures else None
-        self._metrics = Metrics(app.registry, gauges=self._reader, measures=measures)
+        self._metrics: Metrics | None = None
+        if installed("prometheus_client"):
+            from mainspring.observe import Metrics
+
+            measures = Measures(dsn, app.measures, schema) if app.measures else None
+            self._metrics = Metrics(app.registry, gauges=self._reader, measures=measures)
         logs = [] if any(isinstance(one, Log) for one in app.observers) else [Log(app.registry)]
-        told: list[Observer] = [*logs, self._metrics, *app.observers]
+        told: list[Observer] = [*logs, *([self._metrics] if self._metrics else []), *app.observers]
         self._alerts = Alerts(told)
         self.all: list[Observer] = [*told, self._alerts]
         app.told[:] = told
 
     def serve(self, worker: Worker, host: str, port: int) -> None:
         """Show metrics to Prometheus, by a thread of its own."""
+        needs("metrics need", "metrics", "prometheus_client")
         from prometheus_client import CollectorRegistry, start_http_server
 
+        assert self._metrics is not None
         self._metrics.state = worker.state
         registry = CollectorRegistry()
         registry.register(self._metrics)

@@ -38,7 +38,8 @@ def erase(
 ) -> None:
     """Delete an organisation's keys: what they encrypted can be read by nobody any more. There is no way back.
 
-    For applications that encrypt (`App(cipher=...)`); what was never encrypted stays readable.
+    For applications that encrypt (`App(cipher=...)`). Recipients, messages and inbound webhooks, which are not
+    encrypted, are deleted or emptied; other plain payloads stay readable.
 
         mainspring org erase acme --reason "asked to be forgotten" --yes
 

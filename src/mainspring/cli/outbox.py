@@ -49,6 +49,7 @@ class Desk:
         request = urllib.request.Request(  # noqa: S310 (checked above)
             f"{base.rstrip('/')}/sandbox/{path}?{asked}",
             data=None if body is None else msgspec.json.encode(body),
+            headers={} if body is None else {"Content-Type": "application/json"},
             method=method,
         )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import ConfigurationError
-from mainspring.sandbox.environment import REAL
-from mainspring.sandbox.environment import environment as environment
+from mainspring_sandbox.environment import REAL
+from mainspring_sandbox.environment import environment as environment
 
 if TYPE_CHECKING:
-    from mainspring.sandbox import Sandbox
+    from mainspring_sandbox import Sandbox
 
 SANDBOX_PORT, SMTP_PORT = 8025, 1025  # where they are free
 FILE = "sandbox.json"  # where other commands find it
@@ -38,7 +38,7 @@ class SandboxProviders:
     def start(self) -> None:
         """Start them, and say in the environment, which worker processes inherit, where they are."""
         try:
-            from mainspring.sandbox import Sandbox
+            from mainspring_sandbox import Sandbox
         except ConfigurationError:
             raise ConfigurationError("`mainspring up` needs an extra: pip install 'mainspring[up]'") from None
         self._books.parent.mkdir(parents=True, exist_ok=True)

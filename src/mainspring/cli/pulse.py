@@ -19,12 +19,13 @@ UNTOLD_GRACE_S = 30.0  # seconds, of a process that has not said yet how long it
 
 
 class PulsePipe:
-    """A pipe into which a process writes, every second or so, for how long it may be silent next, and its grace."""
+    """A pipe into which a process writes every second or so: for how long it may be silent, its grace, and its id."""
 
     def __init__(self) -> None:
         self._ear, self.mouth = os.pipe()
         os.set_blocking(self._ear, False)
         self.spoke = False  # it has begun to work
+        self.worker = ""  # as the process calls itself
         self.grace = UNTOLD_GRACE_S
         self._heard, self._lease = time.monotonic(), float("inf")  # until it speaks for the first time
         asyncio.get_running_loop().add_reader(self._ear, self._listen)
@@ -58,7 +59,8 @@ class PulsePipe:
             if not said:  # it has closed its end
                 asyncio.get_running_loop().remove_reader(self._ear)
                 return
-            self._lease, self.grace = map(float, said[-1].split())
+            lease, grace, worker = said[-1].split()
+            self._lease, self.grace, self.worker = float(lease), float(grace), worker.decode()
             self._heard, self.spoke = time.monotonic(), True
 
 
@@ -70,14 +72,14 @@ async def abort(process: Process) -> None:
         process.kill()
 
 
-def speaker(mouth: int) -> Callable[[float, float], None]:
+def speaker(mouth: int, worker: str) -> Callable[[float, float], None]:
     """For the process itself: says that it lives, for how long it may be silent, and how long it may take to stop."""
     os.set_inheritable(mouth, False)
     os.set_blocking(mouth, False)
 
     def speak(lease: float, grace: float) -> None:
         with suppress(OSError):  # nobody listens any more, or not now
-            os.write(mouth, f"{lease:g} {grace:g}\n".encode())
+            os.write(mouth, f"{lease:g} {grace:g} {worker}\n".encode())
 
     return speak
 

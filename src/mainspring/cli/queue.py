@@ -9,10 +9,10 @@ from typing import Annotated
 import msgspec
 from cyclopts import App, Parameter
 
-from mainspring.category import DEAD_LETTER
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.errors import NotPermitted, ValidationError
+from mainspring.queue import DEAD_LETTER
 from mainspring.text.span import span
 from mainspring.text.texts import did_you_mean
 
@@ -45,7 +45,7 @@ def pause(queue: str, *, reason: str | None = None, connection: ConnectionOption
 
     When it returns, no further claim commits.
 
-        mainspring queue pause q:exports --reason "the printer is away"
+        mainspring queue pause exports --reason "the printer is away"
 
     Args:
         queue: The queue's name.

@@ -11,13 +11,14 @@ from cyclopts import Parameter
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
+from mainspring.cli.spans import TypedSpan
 from mainspring.text.span import span
 
 
 def run_due(
     *,
     limit: int = 10,
-    budget: Annotated[timedelta, Parameter(show_default=span)] = timedelta(seconds=25),
+    budget: Annotated[TypedSpan, Parameter(show_default=span)] = timedelta(seconds=25),
     concurrency: int = 1,
     queues: str | None = None,
     connection: ConnectionOptions = UNSAID_CONNECTION,
@@ -28,7 +29,7 @@ def run_due(
         limit: At most so many jobs.
         budget: Claim nothing more after this long, such as 25s; what runs then may end.
         concurrency: So many jobs of a kind at once.
-        queues: The queues to serve, such as q:default,q:exports; else all that the tasks use.
+        queues: The queues to serve, such as q:default,exports; else all that the tasks use.
         connection: The database, and who acts.
     """
     from mainspring.cli.logs import log_to_stderr

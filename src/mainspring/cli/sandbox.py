@@ -19,7 +19,7 @@ from mainspring.config import DATA
 from mainspring.errors import ConfigurationError, ValidationError
 
 if TYPE_CHECKING:
-    from mainspring.sandbox import Sandbox
+    from mainspring_sandbox import Sandbox
 
 app = App(name="sandbox", help="Run stand-ins for Stripe, SMS, mail and the rest.", help_format="plaintext")
 
@@ -93,7 +93,7 @@ def announced(sandbox: Sandbox, place: Path = SANDBOX_FILE) -> Iterator[None]:
 
 
 def _made(port: int, smtp_port: int, data: Path | None) -> Sandbox:
-    from mainspring.sandbox import Sandbox
+    from mainspring_sandbox import Sandbox
 
     if data is not None:
         data.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ async def _run(sandbox: Sandbox, json: bool) -> None:
 
 
 def _introduce(sandbox: Sandbox, json: bool) -> None:
-    from mainspring.sandbox.providers import PROVIDERS
+    from mainspring_sandbox.providers import PROVIDERS
 
     places = {name: f"{sandbox.url}/{name}" for name in PROVIDERS}
     places |= {"smtp": f"smtp://127.0.0.1:{sandbox.smtp_port}?tls=none", "desk": f"{sandbox.url}/sandbox/outbox"}

@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
+from mainspring.cli.spans import TypedSpan
 from mainspring.declare.registry import ENGINE_REGISTRY
 from mainspring.errors import ValidationError
 from mainspring.text.document import read_payload
@@ -120,14 +121,14 @@ def create(
     *,
     task: str,
     cron: str | None = None,
-    every: timedelta | None = None,
+    every: TypedSpan | None = None,
     zone: str = "UTC",
     payload: str = "{}",
     catch_up: CatchUp = "latest",
-    within: timedelta | None = None,
+    within: TypedSpan | None = None,
     most: int | None = None,
     running: WhileRunning = "allow",
-    jitter: timedelta | None = None,
+    jitter: TypedSpan | None = None,
     gap: Gap = "shift",
     overlap: Overlap = "first",
     queue: str | None = None,

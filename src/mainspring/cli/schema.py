@@ -68,7 +68,7 @@ def status(*, connection: ConnectionOptions = UNSAID_CONNECTION) -> None:
         output.as_json({"lines": by_line, "secured": covered.secured, "gaps": covered.gaps})
     else:
         rows = (
-            (line, s.number, s.name, s.applied_at or "not yet", s.breaking, s.known)
+            (line, s.number, s.name, s.applied_at or "not yet", s.breaking, "in another form" if s.changed else s.known)
             for line, found in by_line.items()
             for s in found.tables
         )

@@ -16,6 +16,7 @@ from cyclopts import Parameter
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, load, place_of
+from mainspring.cli.spans import TypedSpan
 from mainspring.errors import ValidationError
 from mainspring.text.span import span
 
@@ -32,7 +33,7 @@ def simulate(
     /,
     *,
     start: Annotated[str | None, Parameter(name="--from", show_default=False)] = None,
-    length: Annotated[timedelta, Parameter(name="--for", show_default=span)] = timedelta(days=7),
+    length: Annotated[TypedSpan, Parameter(name="--for", show_default=span)] = timedelta(days=7),
     zone: str = "UTC",
     seed: int = 0,
     dsn: str | None = None,
@@ -58,7 +59,7 @@ def simulate(
 
     check_zone(zone)
     if not timedelta(0) < length <= LONGEST_SIMULATION:
-        raise ValidationError("for: is not a length of time up to 10 years", field="for")
+        raise ValidationError("for: is not a time span up to 10 years", field="for")
     begin = instant(start, zone)
     if keep and dsn is None:
         dsn = UNSAID_CONNECTION.address(None)

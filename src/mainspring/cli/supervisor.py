@@ -79,9 +79,9 @@ class Supervisor:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
 
-    async def _start(self, number: int, pulse: PulsePipe) -> Process:
+    async def _start(self, number: int, pulse: PulsePipe, after: Sequence[str]) -> Process:
         mouth = pulse.mouth
-        command = (*self._command, *(self._each(number) if self._each else ()), "--pulse", str(mouth))
+        command = (*self._command, *(self._each(number) if self._each else ()), "--pulse", str(mouth), *after)
         with self._log_file.open("ab") if self._log_file else nullcontext() as file:
             try:
                 return await asyncio.create_subprocess_exec(
@@ -91,11 +91,11 @@ class Supervisor:
                 pulse.given()
 
     async def _keep(self, number: int) -> int:
-        failures = 0
+        failures, after = 0, tuple[str, ...]()
         while not self._stopping.is_set():
             began = time.monotonic()
             pulse = PulsePipe()
-            process = await self._start(number, pulse)
+            process = await self._start(number, pulse, after)
             self._processes[process.pid] = process
             self._started(process.pid)
             if self._stopping.is_set():  # it was asked for while the process was made
@@ -106,9 +106,12 @@ class Supervisor:
             )
             watching = [asyncio.create_task(watch) for watch in watches]
             code = await process.wait()
+            died_at = time.monotonic()
             for watch in watching:
                 watch.cancel()
             pulse.close()
+            if pulse.worker:  # else it never took a job, and who died before it is still to be buried
+                after = ("--after", pulse.worker, "--died-at", str(died_at))
             del self._processes[process.pid]
             if self._stopping.is_set():
                 return 0 if code == -signal.SIGTERM else code  # it had not yet begun to listen

@@ -18,10 +18,12 @@ from cyclopts import Parameter
 
 from mainspring.cli.banner import banner, clock_line
 from mainspring.cli.connection import load
+from mainspring.cli.demo_token import DemoToken
 from mainspring.cli.exits import complain
 from mainspring.cli.live import MOVED, Live, Screen, WatchMode
 from mainspring.cli.providers import SandboxProviders
 from mainspring.cli.simulate import check_app, instant
+from mainspring.cli.spans import TypedSpan
 from mainspring.cli.up_database import UpDatabase
 from mainspring.config import DATA
 from mainspring.errors import ConfigurationError, ValidationError
@@ -29,8 +31,8 @@ from mainspring.errors import ConfigurationError, ValidationError
 if TYPE_CHECKING:
     from mainspring.app import App
     from mainspring.embedded import Cluster
-    from mainspring.sandbox.ledger import LedgerEntry
     from mainspring.web import Server
+    from mainspring_sandbox.ledger import LedgerEntry
 
 EXAMPLE = "mainspring.example:app"
 FASTEST_CLOCK = 3600
@@ -67,7 +69,7 @@ def up(
     processes: int = 1,
     rate: float = 20.0,
     port: int = 8080,
-    seconds: float | None = None,
+    length: Annotated[TypedSpan | None, Parameter(name="--for")] = None,
     watch: Annotated[WatchMode | None, Parameter(show_default=False)] = None,
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
@@ -81,7 +83,7 @@ def up(
         processes: How many worker processes.
         rate: How many jobs the example enqueues per second.
         port: Where it is served over HTTP; if somebody has that port, at a free one.
-        seconds: Stop after so long; else run until Ctrl-C.
+        length: Stop after this long, such as 90s; else run until Ctrl-C.
         watch: What is shown: jobs, all with the engine's own, or the pulse in numbers; else jobs, of the example pulse.
         json: Print one JSON object a second and nothing else.
     """
@@ -92,7 +94,6 @@ def up(
         ("processes", processes >= 1, "must be at least 1"),
         ("rate", 0 <= rate <= 10_000, "is not between 0 and 10,000"),
         ("port", 0 <= port <= 65_535, "is not between 0 and 65,535"),
-        ("seconds", (seconds or 0) >= 0, "must not be negative"),
     ):
         if not fits:
             raise ValidationError(f"{name}: {must}", field=name)
@@ -101,7 +102,7 @@ def up(
     check_app(app)
     place = data or (DATA / "speed" if wish.virtual else DATA)
     with _alone(place):
-        return asyncio.run(Up(Cluster(place / "postgres"), wish).run(seconds))
+        return asyncio.run(Up(Cluster(place / "postgres"), wish).run(length.total_seconds() if length else None))
 
 
 class Up:
@@ -111,6 +112,7 @@ class Up:
         self._cluster, self._wish = cluster, wish
         self._log = cluster.path.parent / "worker.log"
         self._providers = SandboxProviders(cluster.path.parent)
+        self._token = DemoToken(cluster.path.parent)
         self._database = UpDatabase(
             cluster, speed=wish.speed, start=wish.start, virtual=wish.virtual, secured=wish.app == EXAMPLE
         )
@@ -130,9 +132,8 @@ class Up:
             self._say("Starting PostgreSQL …")
             await asyncio.to_thread(self._cluster.start)
             os.environ["MAINSPRING_DSN"] = self._database.dsn("api")
-            if not any(name.endswith(("_LEASE_SECONDS", "_LEASE_RENEW_SECONDS")) for name in os.environ):
-                os.environ |= LEASES | dict(os.environ)
             app = load(self._wish.app)  # it finds all; a name that leads nowhere is told before anything is written
+            os.environ |= _leases(app)
             with suppress(FileNotFoundError):
                 self._log.unlink()  # of the last time
             await asyncio.to_thread(self._database.migrate, app)
@@ -143,6 +144,7 @@ class Up:
 
     def _stop(self) -> bool:
         self._providers.stop()
+        self._token.take_back()
         running = self._cluster.running
         if running:
             self._database.halt()
@@ -204,11 +206,12 @@ class Up:
                 *app.observers,
                 Metrics(app.registry, gauges=Reader(self._database.dsn("worker"), app.schema)),
             )
-        server = Server(app, port=self._wish.port)
+        tokens = self._token.give(app)
+        server = Server(app, port=self._wish.port, tokens=tokens)
         try:
             self._url = server.listen()
         except ConfigurationError:
-            server = Server(app, port=0)
+            server = Server(app, port=0, tokens=tokens)
             self._url = server.listen()
         self._providers.tell(self._url)
         return server
@@ -244,7 +247,8 @@ class Up:
         fast = self._database.course is not None
         text = banner(
             cluster=self._cluster, log=self._log, pid=pid, url=self._url, sandbox=self._providers.sandbox.url,
-            about=app.about, time=clock_line(self._database.now(), self._wish.speed) if fast else "",
+            about=app.about, curl=self._token.curl,
+            time=clock_line(self._database.now(), self._wish.speed) if fast else "",
         )  # fmt: skip
         return self._say(text)
 
@@ -266,15 +270,33 @@ async def _then(event: asyncio.Event, *acts: Callable[[], None]) -> None:
         act()
 
 
+def _leases(app: App) -> dict[str, str]:
+    """Short leases, unless somebody has said how long they are, under our names or the application's."""
+    said = {app.setting_aliases.get(name, name) for name in os.environ}
+    lease = {name for name in LEASES if "_LEASE_" in name}
+    return {} if said & lease else {name: value for name, value in LEASES.items() if name not in said}
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """Let nobody else read what this process and its workers write."""
+    before = os.umask(0o066)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 @contextmanager
 def _alone(data: Path) -> Iterator[None]:
-    """Refuse to run twice on the same data."""
+    """Refuse to run twice on the same data, and keep others from reading them."""
     try:
         data.mkdir(parents=True, exist_ok=True)
         file = (data / "up.lock").open("w")
+        data.chmod(0o711 if os.geteuid() == 0 else 0o700)  # for root, PostgreSQL's account must find its own folder
     except OSError as error:
         raise ConfigurationError(f"data: cannot be kept in {data}: {error.strerror}") from None
-    with file as lock:
+    with file as lock, _private_files():
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

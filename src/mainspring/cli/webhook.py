@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
@@ -14,7 +15,9 @@ from cyclopts import App, Parameter
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.cli.exits import complain
+from mainspring.cli.spans import TypedSpan
 from mainspring.errors import ConfigurationError, ValidationError
+from mainspring.text.span import span
 
 if TYPE_CHECKING:
     from mainspring.client import Client
@@ -152,7 +155,7 @@ def remove(id: UUID, *, reason: str, org: str | None = None, connection: Connect
 def rotate(
     id: UUID,
     *,
-    overlap: str = "24h",
+    overlap: Annotated[TypedSpan, Parameter(show_default=span)] = timedelta(hours=24),
     reason: str | None = None,
     org: str | None = None,
     connection: ConnectionOptions = UNSAID_CONNECTION,
@@ -170,10 +173,8 @@ def rotate(
         org: The organisation that it belongs to.
         connection: The database, the application, and who acts.
     """
-    from mainspring.limit import read_per
-
     with _hooks(connection, needed=True) as (hooks, client):
-        how: Any = {"overlap": read_per(overlap, "overlap"), "reason": reason, "org": org}
+        how: Any = {"overlap": overlap, "reason": reason, "org": org}
         secret = hooks.endpoints(client).rotate(id, **how)
     if connection.json:
         return output.as_json({"endpoint": id, "secret": secret}, secrets=False)
@@ -249,7 +250,11 @@ def redeliver(
 
 @app.command(name="test")
 def ping(
-    id: UUID, *, wait: str = "10s", org: str | None = None, connection: ConnectionOptions = UNSAID_CONNECTION
+    id: UUID,
+    *,
+    wait: Annotated[TypedSpan, Parameter(show_default=span)] = timedelta(seconds=10),
+    org: str | None = None,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> int:
     """Send a `webhook.ping` event to an endpoint, whatever it wants, and see what it answers.
 
@@ -261,9 +266,7 @@ def ping(
         org: The organisation that it belongs to.
         connection: The database, the application, and who acts.
     """
-    from mainspring.limit import read_per
-
-    patience = time.monotonic() + read_per(wait, "wait").total_seconds()
+    patience = time.monotonic() + wait.total_seconds()
     with _hooks(connection, needed=True) as (hooks, client):
         found = hooks.endpoints(client).ping(id, org=org)
         while True:
@@ -275,9 +278,9 @@ def ping(
         output.as_json(_document(sent))
     else:
         _tell(sent, now)
-    if wait != "0s" and not sent.attempts:
-        complain(f"no worker sent it within {wait}: see `mainspring job explain {sent.job_id}`")
-    return 0 if sent.status == "delivered" or wait == "0s" else 1
+    if wait and not sent.attempts:
+        complain(f"no worker sent it within {span(wait)}: see `mainspring job explain {sent.job_id}`")
+    return 0 if sent.status == "delivered" or not wait else 1
 
 
 @contextmanager

@@ -71,6 +71,8 @@ def run(
     parent: Annotated[int | None, Parameter(show=False)] = None,
     pulse: Annotated[int | None, Parameter(show=False)] = None,
     alone: Annotated[str | None, Parameter(show=False)] = None,
+    after: Annotated[str | None, Parameter(show=False)] = None,
+    died_at: Annotated[float, Parameter(show=False)] = 0.0,
     connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> int:
     """Run jobs until SIGTERM or SIGINT; a second signal ends the grace period.
@@ -86,7 +88,7 @@ def run(
         processes: How many worker processes.
         concurrency: How many async handlers at once in each.
         threads: How many plain functions at once in each.
-        queues: The queues to serve with their weights, such as q:default,q:exports=2; else all that the tasks use.
+        queues: The queues to serve with their weights, such as q:default,exports=2; else all that the tasks use.
         metrics_port: Show metrics to Prometheus on this port, and the next ones for further processes.
         metrics_host: The address that it listens on.
         log_format: How it logs, whatever the application has set up; none leaves that to the application alone.
@@ -94,6 +96,8 @@ def run(
         parent: The process that this one must not outlive.
         pulse: Where this one says that it lives.
         alone: The id of a worker that runs only jobs that must run alone, one after another, and ends.
+        after: The id of the worker in whose place this one is started: its jobs wait for no lease.
+        died_at: When that one died, by the monotonic clock.
         connection: The database, and who acts.
     """
     from mainspring.cli.logs import log_to_stderr
@@ -113,7 +117,8 @@ def run(
     worker, observers = _worker(connection, alone)
     faulthandler.enable()  # a signal that ends us from outside says where we stand
     worker.own_process = True
-    worker.pulse = fuse if alone is not None else None if pulse is None else speaker(pulse)
+    worker.after = None if after is None else (after, died_at)
+    worker.pulse = fuse if alone is not None else None if pulse is None else speaker(pulse, worker.id)
     log_to_stderr(json=connection.json)
     return _looping(_work(worker, observers, parent, alone is not None, metrics_host, port), worker.escaped)
 

@@ -7,6 +7,7 @@ Blocks write verbs of their own with the same parts: `Verbs`, `verb`, `Work`, a 
 """
 
 from mainspring.client.aio import AsyncClient
+from mainspring.client.batches import AsyncEnqueuedBatch, EnqueuedBatch
 from mainspring.client.colour import Async, Blocking, Sync, Verbs, Work, verb
 from mainspring.client.dead import AsyncDeadLetters, DeadLetters
 from mainspring.client.seam import Seam
@@ -17,10 +18,12 @@ __all__ = [
     "Async",
     "AsyncClient",
     "AsyncDeadLetters",
+    "AsyncEnqueuedBatch",
     "AsyncTimers",
     "Blocking",
     "Client",
     "DeadLetters",
+    "EnqueuedBatch",
     "Seam",
     "Sync",
     "Timers",

@@ -12,12 +12,12 @@ from psycopg_pool import PoolTimeout
 from mainspring.cipher import Cipher
 from mainspring.client.alerts import AsyncClientAlerts
 from mainspring.client.audit import AsyncAudit
-from mainspring.client.batches import AsyncBatches
+from mainspring.client.batches import AsyncBatches, AsyncEnqueuedBatch, EnqueuedBatchVerbs
 from mainspring.client.breakers import AsyncBreakers
 from mainspring.client.coalesce import Coalescer
 from mainspring.client.colour import Async, Work, do_async
 from mainspring.client.dead import AsyncDeadLetters
-from mainspring.client.enqueue import EnqueueVerbs, bound, enqueue, send
+from mainspring.client.enqueue import EnqueueVerbs, bound, enqueue, enqueue_together, send
 from mainspring.client.jobs import JobVerbs
 from mainspring.client.limits import AsyncLimits
 from mainspring.client.quarantine import AsyncQuarantine
@@ -36,6 +36,9 @@ from mainspring.declare.caller import NOBODY, Caller
 from mainspring.errors import DatabaseUnavailable
 from mainspring.events import Observer
 from mainspring.job import AsyncEnqueued, Enqueued, NewJob
+from mainspring.text.span import Span, configured_span
+from mainspring.together.batch import NewBatch
+from mainspring.together.flow import Flow
 
 T = TypeVar("T")
 
@@ -58,8 +61,8 @@ class AsyncClient(JobVerbs, EnqueueVerbs, Async):
         schema: str = DEFAULT_SCHEMA,
         caller: Caller = NOBODY,
         pool_size: int = 4,
-        timeout: float = CONNECT_PATIENCE_S,
-        answered_within: float = ANSWERED_WITHIN,
+        timeout: Span = CONNECT_PATIENCE_S,
+        answered_within: Span = ANSWERED_WITHIN,
         secured: bool = False,
         observers: Sequence[Observer] = (),
         cipher: Cipher | None = None,
@@ -95,13 +98,19 @@ class AsyncClient(JobVerbs, EnqueueVerbs, Async):
     @overload
     async def enqueue(self, job: NewJob[T], *, conn: Any = None) -> AsyncEnqueued[T]: ...
     @overload
-    async def enqueue(self, job: Together, *, conn: Any = None) -> list[Enqueued]: ...
-    async def enqueue(self, job: NewJob | Together, *, conn: Any = None) -> Enqueued | list[Enqueued]:
+    async def enqueue(self, job: NewBatch, *, conn: Any = None) -> AsyncEnqueuedBatch: ...
+    @overload
+    async def enqueue(self, job: Flow, *, conn: Any = None) -> list[Enqueued]: ...
+    async def enqueue(
+        self, job: NewJob | Together, *, conn: Any = None
+    ) -> Enqueued | EnqueuedBatchVerbs | list[Enqueued]:
         """Enqueue one job; or a batch or a flow, all of it or nothing."""
         seam = self.seam
         if conn is None and isinstance(job, NewJob) and seam.keyring.cipher is None:
             # The same work; as a generator it costs a tenth more.
             return bound(self, await seam.enqueue(seam.complete([job])[0]))
+        if isinstance(job, NewBatch):
+            return AsyncEnqueuedBatch(self, job, bound(self, await seam.do(enqueue_together(seam, job, conn))))
         return bound(self, await seam.do(enqueue(seam, job, conn)))
 
     async def close(self) -> None:
@@ -118,10 +127,10 @@ class AsyncClient(JobVerbs, EnqueueVerbs, Async):
 class AsyncSeam(ClientSeam):
     """The seam of async clients: it does a verb's work in the event loop."""
 
-    def __init__(self, dsn: str, *, pool_size: int, timeout: float, **about: Any) -> None:
+    def __init__(self, dsn: str, *, pool_size: int, timeout: Span, **about: Any) -> None:
         super().__init__(dsn, **about)
-        limit = self.answered_within
-        self._pool = async_pool(dsn, size=pool_size, name="mainspring client", timeout=timeout, answered_within=limit)
+        limit, wait = self.answered_within, configured_span("timeout", timeout).total_seconds()
+        self._pool = async_pool(dsn, size=pool_size, name="mainspring client", timeout=wait, answered_within=limit)
         self._kept: tuple[AsyncConnection, AsyncDoor] | None = None
         self._coalescer = Coalescer(lambda wanted: self.do(send(self, wanted)))
 

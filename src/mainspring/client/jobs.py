@@ -12,7 +12,7 @@ from mainspring.db import decisions, jobs, queues, steps
 from mainspring.db.cipher import erase
 from mainspring.db.explain import explain_job
 from mainspring.db.jobs import Attempt, CancelOutcome
-from mainspring.db.queues import GONE_AFTER, Queue, WorkerRow
+from mainspring.db.queues import GONE_AFTER, QueueRow, WorkerRow
 from mainspring.db.readable import key_among, readable_attempts, readable_steps
 from mainspring.db.steps import Step
 from mainspring.errors import ResultUnavailable
@@ -42,14 +42,16 @@ class JobVerbs(Verbs):
         state: str | None = None,
         queue: str | None = None,
         task: str | None = None,
+        prefix: str | None = None,
         before: Id | None = None,
         limit: int = 50,
         org: str | None = None,
         conn: Any = None,
     ) -> Work[list[Job]]:
-        """Jobs by state, queue and task, newest first; `before` continues after the last one seen."""
+        """Jobs by state, queue, task and the first digits of their ids, newest first; `before`: after this one."""
         filters: dict[str, Any] = {"state": state, "queue": queue, "task": task, "before": before, "limit": limit}
-        found = yield from self.seam.ask(jobs.select(self.seam.sql, self.seam.who(org), **filters), conn)
+        dialogue = jobs.select(self.seam.sql, self.seam.who(org), prefix=prefix, **filters)
+        found = yield from self.seam.ask(dialogue, conn)
         return (yield from self.seam.all_shown(found))
 
     @verb
@@ -128,7 +130,7 @@ class JobVerbs(Verbs):
     def result(self, job: Id, *, org: str | None = None, timeout: Span = 60.0) -> Work[Any]:
         """Wait until a job has ended and return what its handler returned."""
         deadline = time.monotonic() + span_of("timeout", timeout).total_seconds()
-        for pause in _pauses():
+        for pause in looks():
             found = yield from self.seam.ask(jobs.get_by(self.seam.sql, self.seam.who(org), job, None))
             if found.state in FINISHED or time.monotonic() >= deadline:
                 return _result_of((yield from self.seam.shown(found)))
@@ -159,7 +161,7 @@ class JobVerbs(Verbs):
         return resumed
 
     @verb
-    def queues(self, *, conn: Any = None) -> Work[list[Queue]]:
+    def queues(self, *, conn: Any = None) -> Work[list[QueueRow]]:
         """Every queue that is declared, served or filled."""
         return self.seam.ask(queues.listing(self.seam.sql), conn)
 
@@ -197,8 +199,8 @@ def _result_of(job: Job) -> Any:
     return job.result
 
 
-def _pauses() -> Iterator[float]:
-    """How long to wait between looks at a job: short at first, a quarter of a second at last."""
+def looks() -> Iterator[float]:
+    """How long to wait between looks at what shall end: short at first, a quarter of a second at last."""
     pause = 0.005
     while True:
         yield pause

@@ -27,6 +27,7 @@ from mainspring.declare.envelope import complete, merged
 from mainspring.errors import ConfigurationError
 from mainspring.events import Bus, Event, Observer, enqueued
 from mainspring.job import SYSTEM, Enqueued, Job, NewJob
+from mainspring.text.span import Span, configured_span
 
 T = TypeVar("T")
 
@@ -141,9 +142,10 @@ class ClientSeam(Seam):
         secured: bool,
         observers: Sequence[Observer],
         cipher: Cipher | None,
-        answered_within: float,
+        answered_within: Span,
     ) -> None:
-        limit, sql = check_answered(answered_within), Sql(schema)
+        seconds = configured_span("answered_within", answered_within).total_seconds()
+        limit, sql = check_answered(seconds), Sql(schema)
         super().__init__(sql, Keyring(cipher, dsn, sql, secured=secured, answered_within=limit), caller, observers)
         self.dsn, self.secured, self.answered_within = dsn, secured, limit
 

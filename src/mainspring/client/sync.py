@@ -12,11 +12,11 @@ from psycopg_pool import PoolTimeout
 from mainspring.cipher import Cipher
 from mainspring.client.alerts import ClientAlerts
 from mainspring.client.audit import Audit
-from mainspring.client.batches import Batches
+from mainspring.client.batches import Batches, EnqueuedBatch, EnqueuedBatchVerbs
 from mainspring.client.breakers import Breakers
 from mainspring.client.colour import Sync, Work, do
 from mainspring.client.dead import DeadLetters
-from mainspring.client.enqueue import EnqueueVerbs, bound, enqueue, send
+from mainspring.client.enqueue import EnqueueVerbs, bound, enqueue, enqueue_together, send
 from mainspring.client.jobs import JobVerbs
 from mainspring.client.limits import Limits
 from mainspring.client.quarantine import Quarantine
@@ -35,6 +35,9 @@ from mainspring.declare.caller import NOBODY, Caller
 from mainspring.errors import DatabaseUnavailable
 from mainspring.events import Observer
 from mainspring.job import Enqueued, NewJob
+from mainspring.text.span import Span, configured_span
+from mainspring.together.batch import NewBatch
+from mainspring.together.flow import Flow
 
 T = TypeVar("T")
 
@@ -58,8 +61,8 @@ class Client(JobVerbs, EnqueueVerbs, Sync):
         schema: str = DEFAULT_SCHEMA,
         caller: Caller = NOBODY,
         pool_size: int = 4,
-        timeout: float = CONNECT_PATIENCE_S,
-        answered_within: float = ANSWERED_WITHIN,
+        timeout: Span = CONNECT_PATIENCE_S,
+        answered_within: Span = ANSWERED_WITHIN,
         secured: bool = False,
         observers: Sequence[Observer] = (),
         cipher: Cipher | None = None,
@@ -95,9 +98,13 @@ class Client(JobVerbs, EnqueueVerbs, Sync):
     @overload
     def enqueue(self, job: NewJob[T], *, conn: Any = None) -> Enqueued[T]: ...
     @overload
-    def enqueue(self, job: Together, *, conn: Any = None) -> list[Enqueued]: ...
-    def enqueue(self, job: NewJob | Together, *, conn: Any = None) -> Enqueued | list[Enqueued]:
+    def enqueue(self, job: NewBatch, *, conn: Any = None) -> EnqueuedBatch: ...
+    @overload
+    def enqueue(self, job: Flow, *, conn: Any = None) -> list[Enqueued]: ...
+    def enqueue(self, job: NewJob | Together, *, conn: Any = None) -> Enqueued | EnqueuedBatchVerbs | list[Enqueued]:
         """Enqueue one job; or a batch or a flow, all of it or nothing."""
+        if isinstance(job, NewBatch):
+            return EnqueuedBatch(self, job, bound(self, self.seam.do(enqueue_together(self.seam, job, conn))))
         return bound(self, self.seam.do(enqueue(self.seam, job, conn)))
 
     def close(self) -> None:
@@ -114,10 +121,10 @@ class Client(JobVerbs, EnqueueVerbs, Sync):
 class SyncSeam(ClientSeam):
     """The seam of sync clients: it does a verb's work in place."""
 
-    def __init__(self, dsn: str, *, pool_size: int, timeout: float, **about: Any) -> None:
+    def __init__(self, dsn: str, *, pool_size: int, timeout: Span, **about: Any) -> None:
         super().__init__(dsn, **about)
-        limit = self.answered_within
-        self._pool = pool(dsn, size=pool_size, name="mainspring client", timeout=timeout, answered_within=limit)
+        limit, wait = self.answered_within, configured_span("timeout", timeout).total_seconds()
+        self._pool = pool(dsn, size=pool_size, name="mainspring client", timeout=wait, answered_within=limit)
 
     def do(self, work: Work[T]) -> T:
         """Do a verb's work, here and now."""

@@ -42,13 +42,13 @@ class Declare(Protocol):
 
 
 class Registry:
-    """The tasks of one application. A name, or an alias, means one task in all registries that are joined.
+    """The tasks of one application. In all registries that are joined a name, or an alias, means one task.
 
-    >>> tasks = Registry("rental")
+    >>> tasks = Registry("shop")
     >>> @tasks.task(queue="q:notifications")
-    ... async def send_invoice(*, booking_id: int) -> None:
-    ...     "Send the invoice of a booking."
-    >>> tasks.get("send_invoice").job(booking_id=7).queue
+    ... async def send_invoice(*, order_id: int) -> None:
+    ...     "Send the invoice of an order."
+    >>> tasks.get("send_invoice").job(order_id=7).queue
     'q:notifications'
     """
 
@@ -57,6 +57,7 @@ class Registry:
             raise DeclarationError(f"registry {name}: this name is the engine's own")
         self.name = name
         self._tasks: dict[str, Task[Any, Any]] = {}  # by name and by alias
+        self._categories: dict[str, Task[Any, Any]] = {}  # by name, the first task of each
         self._schedules: dict[tuple[str, str], Schedule] = {}  # by organisation and name
         self._joined: list[Registry] = []
         self._joined_by: list[Registry] = []
@@ -204,7 +205,7 @@ class Registry:
     def get(self, name: str) -> Task[Any, Any]:
         """The task with this name or alias.
 
-        >>> Registry("rental").get("send_invoice")
+        >>> Registry("shop").get("send_invoice")
         Traceback (most recent call last):
         mainspring.errors.UnknownTask: no task is called 'send_invoice'
         """
@@ -237,8 +238,14 @@ class Registry:
                 other = home._tasks.get(name, task)
                 if other is not task:
                     raise DuplicateTask(f"task {name} is declared twice: by {other.app} and by {task.app}")
+            for task in tasks:
+                first = home._categories.get(task.category.name, task)
+                if first.category != task.category:
+                    pair = f"of {first.name} in {first.app}, and of {task.name} in {task.app}"
+                    raise DeclarationError(f"category {task.category.name} has two meanings: {pair}")
         for home in homes:
             home._tasks.update(new)
+            home._categories = {task.category.name: task for task in tasks} | home._categories
         for task in tasks:
             task.home = task.home or self
 

@@ -72,7 +72,7 @@ class Schedule:
 
     >>> from mainspring.declare.registry import Registry
     >>> from mainspring.when.rule import weekly
-    >>> tasks = Registry("rental")
+    >>> tasks = Registry("shop")
     >>> @tasks.task
     ... async def send_digest(*, week_of: str = "") -> None: ...
     >>> tasks.schedule("digest", weekly("mon", "08:00", zone="Europe/Oslo"), send_digest)

@@ -27,7 +27,7 @@ import msgspec
 from msgspec.structs import replace
 from typing_extensions import TypeVar
 
-from mainspring.category import CATEGORIES, DEAD_LETTER
+from mainspring.category import CATEGORIES, Category
 from mainspring.checks import LOWEST_PRIORITY
 from mainspring.circuit import MAX_BREAKER, Need
 from mainspring.declare.enqueuer import enqueuer
@@ -35,6 +35,7 @@ from mainspring.declare.payload import codec_for
 from mainspring.dedupe import Dedupe
 from mainspring.errors import DeclarationError, UnknownOption, ValidationError
 from mainspring.job import DEFAULT_PRIORITY, Claim, Enqueuing, NewJob
+from mainspring.queue import DEAD_LETTER
 from mainspring.retry import Retry
 from mainspring.text.document import read_payload
 from mainspring.text.sanitize import names_secret
@@ -58,7 +59,7 @@ class TaskOptions(TypedDict, total=False):
     """What a declaration may say; what it leaves out comes from the category, or has the default shown."""
 
     name: str  # the function's
-    category: str  # "default"
+    category: str | Category  # "default"
     queue: str  # the category's
     priority: int  # 2, from 0 (first) to 3 (last)
     retry: Retry | int  # the category's; 3: so many attempts, with the category's delays
@@ -86,6 +87,11 @@ TASK_OPTIONS: Final = TaskOptions.__annotations__.keys()
 #: The options as they are kept: time spans are timedeltas.
 _SPANS: Final = {"key_ttl": timedelta | None, "timeout": timedelta, "snooze_limit": timedelta | None}
 _READ: Any = TypedDict("_READ", {**get_type_hints(TaskOptions), **_SPANS}, total=False)  # type: ignore[misc]  # made at run time
+#: What an option takes whose type says too little to whoever gave another.
+_WANTED: Final = {
+    "retry": "takes a number of attempts, or a policy such as ms.exponential(attempts=3)",
+    "dedupe": "takes one of ms.dedupe, such as ms.dedupe.by_payload()",
+}
 
 
 class Task(Generic[P, R, C]):
@@ -105,7 +111,7 @@ class Task(Generic[P, R, C]):
         self.name = options.get("name", str(getattr(fn, "__name__", "?")))
         self.doc = (inspect.getdoc(fn) or "").partition("\n")[0]
         options = self._checked(options)
-        self.category = CATEGORIES[options.get("category", "default")]
+        self.category = self._category(options.get("category", "default"))
         self.queue = options.get("queue", self.category.queue)
         self.priority = options.get("priority", DEFAULT_PRIORITY)
         self.retry = self._retry(options.get("retry"))
@@ -181,9 +187,24 @@ class Task(Generic[P, R, C]):
             await send_welcome.enqueue(user_id=7)  # where an event loop runs, or conn is async
 
         It is `client.enqueue(send_welcome.job(user_id=7))`. In a handler, `ctx.enqueue(send_welcome.job(user_id=7))`.
+        With `conn=` a type checker does not see the payload: `enqueue_in` says the same, checked.
         """
         job: Callable[..., NewJob] = self.job  # whose arguments the overloads check
         return enqueuer(self, conn)(job(*args, **kwargs), conn)
+
+    def enqueue_in(self, conn: Any, /, *args: P.args, **kwargs: P.kwargs) -> Enqueuing[R]:
+        """Ask for a run of the task as a part of the transaction of a connection or a session.
+
+        ::
+
+            with Session(engine) as session, session.begin():
+                session.add(User(id=7))
+                send_welcome.enqueue_in(session, user_id=7)
+        """
+        if conn is None:
+            raise ValidationError("conn: is missing", field="conn")
+        answer: Enqueuing[R] = enqueuer(self, conn)(self.job(*args, **kwargs), conn)
+        return answer
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[R]:
         """One request to run the task, to be enqueued; the handler's context is not among its arguments.
@@ -272,10 +293,8 @@ class Task(Generic[P, R, C]):
             given = {name: self._read(name, value) for name, value in options.items()}
             options = cast(TaskOptions, msgspec.convert(given, _READ))
         except msgspec.ValidationError as error:
-            raise self._wrong(str(error)) from None
-        category = options.get("category", "default")
-        if category not in CATEGORIES:
-            raise self._wrong(f"unknown category {category!r}{did_you_mean(category, CATEGORIES)}")
+            said, _, option = str(error).rstrip("`").rpartition(" - at `$.")
+            raise self._wrong(f"{option}: {_WANTED.get(option, said)}") from None
         for what, value, limit in (
             ("name", self.name, MAX_NAME),
             ("queue", options.get("queue", "q:default"), MAX_QUEUE),
@@ -299,6 +318,16 @@ class Task(Generic[P, R, C]):
         if found is None:
             raise self._wrong(f"{name} is {NO_SPAN}")
         return found
+
+    def _category(self, given: str | Category) -> Category:
+        if isinstance(given, Category):
+            if CATEGORIES.get(given.name, given) != given:
+                raise self._wrong(f"category {given.name}: this name is the engine's own")
+            return given
+        if given not in CATEGORIES:
+            meant = did_you_mean(given, CATEGORIES)
+            raise self._wrong(f"unknown category {given!r}{meant}; one of your own is a value, ms.Category({given!r})")
+        return CATEGORIES[given]
 
     def _retry(self, given: Retry | int | None) -> Retry:
         if isinstance(given, Retry):

@@ -8,10 +8,14 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from mainspring.errors import ConfigurationError
+
+#: Where programs and libraries are, the language, and the zone.
+INHERITED = frozenset({"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR"})
 
 
 def account(data: Path) -> tuple[int, int] | None:
@@ -33,6 +37,15 @@ def can(who: tuple[int, int] | None, *command: str | Path) -> bool:
     return False
 
 
+def surroundings(env: Mapping[str, str]) -> dict[str, str]:
+    """What PostgreSQL needs to know of ours: its functions could read the rest, secrets of an application among it.
+
+    >>> surroundings({"PATH": "/bin", "LC_ALL": "C", "STRIPE_API_KEY": "sk_live", "PGOPTIONS": "-c fsync=off"})
+    {'PATH': '/bin', 'LC_ALL': 'C'}
+    """
+    return {name: value for name, value in env.items() if name in INHERITED or name.startswith("LC_")}
+
+
 def call(who: tuple[int, int] | None, output: int, *command: str | Path) -> int:
     """Run a command as an account, in a session of its own: Ctrl-C in our terminal must not reach the server."""
     user, group = who or (None, None)
@@ -42,6 +55,7 @@ def call(who: tuple[int, int] | None, output: int, *command: str | Path) -> int:
         stdout=output,
         stderr=output,
         cwd="/",
+        env=surroundings(os.environ),
         user=user,
         group=group,
         extra_groups=None if user is None else [],

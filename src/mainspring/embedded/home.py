@@ -9,7 +9,7 @@ from mainspring.embedded.cluster import Cluster
 from mainspring.job import DEFAULT_ORG
 
 
-def here() -> str | None:
+def local_dsn() -> str | None:
     """The address of the server that runs in this directory, if one does."""
     place = DATA / "postgres"
     if not place.is_dir():

@@ -21,12 +21,14 @@ import psycopg
 import mainspring as ms
 from mainspring.db.schema.line import Line, Migration
 from mainspring.db.schema.secure import is_secured
+from mainspring.errors import DatabaseUnavailable
 from mainspring.example.till import open_till
 
 tasks = ms.Registry("shop")
 till = open_till()
 dice = random.SystemRandom()
 TICK = 0.1  # seconds between two crowds of customers
+EXPORTS = ms.Queue("exports", start_target="5m")
 
 #: The shop's own tables, applied by the same runner as the engine's.
 MIGRATIONS = Line(
@@ -86,7 +88,7 @@ async def send_receipt(*, order_id: int) -> str:
     return f"receipt of order {order_id}"
 
 
-@tasks.task(category="exports")
+@tasks.task(queue=EXPORTS.name)
 def export_orders(*, day: int) -> int:
     """Call a library that blocks: a plain function runs in a thread."""
     time.sleep(dice.uniform(0.2, 0.5))
@@ -143,7 +145,7 @@ async def busy(dsn: str, rate: float, sandbox: str) -> None:
             batch = list(islice(jobs, int(owed)))
             owed -= len(batch)
             if batch:
-                with suppress(ms.DatabaseUnavailable):  # customers come again
+                with suppress(DatabaseUnavailable):  # customers come again
                     await client.enqueue_many(batch)
             await asyncio.sleep(TICK)
 
@@ -159,6 +161,7 @@ app = ms.App(
     tasks,
     *([till.tasks] if till else []),
     blocks=till.blocks if till else [],
+    queues=[EXPORTS],
     migrations=[MIGRATIONS],
     prepare=[grant],
 )

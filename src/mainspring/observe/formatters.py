@@ -58,12 +58,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as a JSON object."""
-        ours: dict[str, Any] = {
-            "at": _at(record.created),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "pid": record.process,
-        }
+        ours = head_of(record)
         if isinstance(record.msg, EventLine):
             ours = {**ours, **record.msg.fields, **ours}
             if len(record.__dict__) == record.msg.attributes:
@@ -75,6 +70,16 @@ class JsonFormatter(logging.Formatter):
         for name in record.__dict__.keys() - RECORD_FIELDS - ours.keys():  # nobody writes in another's name
             ours[name] = _safe(name, record.__dict__[name])
         return _encode(ours).decode()
+
+
+def head_of(record: logging.LogRecord) -> dict[str, Any]:
+    """What every line begins with."""
+    return {
+        "at": _at(record.created),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "pid": record.process,
+    }
 
 
 class TerminalFormatter(logging.Formatter):

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from mainspring.observe.formatters import JsonFormatter
+
 
 class _BatchOfThread(threading.local):
     """The handlers that hold lines of the batch that this thread logs; None where it logs none."""
@@ -40,12 +42,17 @@ class BatchHandler(logging.StreamHandler[TextIO]):
         if _batch.holders is None:
             return super().emit(record)
         try:
-            self._held.append(self.format(record) + self.terminator)
+            self.hold(self.format(record) + self.terminator)
         except Exception:
-            return self.handleError(record)
+            self.handleError(record)
+        return None
+
+    def hold(self, lines: str) -> None:
+        """Keep lines until the batch ends."""
+        assert _batch.holders is not None, "only inside of batched()"
+        self._held.append(lines)
         if self not in _batch.holders:
             _batch.holders.append(self)
-        return None
 
     def write_held(self) -> None:
         """Write what is kept."""
@@ -56,6 +63,25 @@ class BatchHandler(logging.StreamHandler[TextIO]):
             self.flush()
         finally:
             self.release()
+
+
+def straight_to(logger: logging.Logger, level: int) -> list[BatchHandler]:
+    """The handlers that write a line of this logger as it is; none where anything else would look at its record."""
+    here: logging.Logger | None = logger
+    found: list[BatchHandler] = []
+    if logger.filters or logger.disabled or logging.getLogRecordFactory() is not logging.LogRecord:
+        return []
+    while here is not None:
+        for handler in here.handlers:
+            if level < handler.level:
+                continue
+            if type(handler) is not BatchHandler or type(handler.formatter) is not JsonFormatter or handler.filters:
+                return []
+            if handler.terminator != "\n":
+                return []
+            found.append(handler)
+        here = here.parent if here.propagate else None
+    return found
 
 
 @contextmanager

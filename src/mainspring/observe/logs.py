@@ -10,13 +10,14 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from mainspring.declare.registry import Registry
 from mainspring.events import Alert, Event, JobEnqueued, JobEvent, JobFailed, JobStarted, JobSucceeded
-from mainspring.observe.formatters import RECORD_FIELDS, EventLine
-from mainspring.observe.handlers import batched
+from mainspring.observe.formatters import RECORD_FIELDS, EventLine, head_of
+from mainspring.observe.handlers import batched, straight_to
 
 #: What is not plain information.
 LEVELS = {
@@ -50,6 +51,8 @@ MILLISECONDS = {"duration": "duration_ms", "lateness": "late_ms", "delay": "dela
 MOST_LINE_IDS = 20  # job ids in one line
 _OFTEN = (JobStarted, JobSucceeded)
 
+_encode_lines = msgspec.json.Encoder().encode_lines
+
 
 class Log:
     """An observer that makes each event a record of the logger `mainspring.job`, `mainspring.worker` and so on.
@@ -70,7 +73,13 @@ class Log:
         created: list[JobEnqueued] = []
         records = EventRecords()
         with batched():
+            straight = StraightLines()
             for event in batch:
+                if straight.open:
+                    if self._is_plain(event):
+                        straight.add(event)  # type: ignore[arg-type] # it is one of them
+                        continue
+                    straight.flush()
                 logger, level = logger_of(event.name), _level(event)
                 if not logger.isEnabledFor(level):
                     continue
@@ -78,14 +87,15 @@ class Log:
                     created.append(event)
                 else:
                     logger.handle(records.make(logger, level, self._fields(event)))
+            straight.flush()
             for group in _groups(created):
                 logger = logger_of(group[0].name)
                 logger.handle(records.make(logger, logging.INFO, self._created(group)))
 
     def _fields(self, event: Event) -> dict[str, Any]:
         """The fields of an event under the names that lines have."""
-        if type(event) in _OFTEN and not event.subject and event.task not in self._camel:  # type: ignore[attr-defined] # they have both
-            return _often(event)  # type: ignore[arg-type] # the same
+        if self._is_plain(event):
+            return _often(event)  # type: ignore[arg-type] # it is one of them
         fields: dict[str, Any] = msgspec.to_builtins(event)
         name = fields.pop("event")
         if not isinstance(event, JobEvent):
@@ -93,6 +103,10 @@ class Log:
         subject = fields.pop("subject") or {}
         line = {"event": name} | {new: fields.pop(old) for old, new in JOB.items()} | _measures(fields)
         return self._styled(subject | line, event)
+
+    def _is_plain(self, event: Event) -> bool:
+        """Whether it happens to every job, and its line has nothing that others have not."""
+        return type(event) in _OFTEN and not event.subject and event.task not in self._camel  # type: ignore[attr-defined] # they have both
 
     def _created(self, group: list[JobEnqueued]) -> dict[str, Any]:
         """One line for jobs that were created together."""
@@ -164,6 +178,71 @@ class EventRecords:
         return record
 
 
+class PlainLine(msgspec.Struct, gc=False):
+    """The line of what happens to every job, as a record's formatter would write it."""
+
+    at: str
+    level: str
+    logger: str
+    pid: int | None
+    event: str
+    request_id: str
+    correlation_id: str
+    job_id: UUID
+    job_type: str
+    org_id: str
+    project_id: UUID | None
+    queue: str
+    attempts: int
+
+
+class StartedLine(PlainLine, gc=False):
+    """The line of a start."""
+
+    late_ms: int
+
+
+class SucceededLine(PlainLine, gc=False):
+    """The line of a success."""
+
+    duration_ms: int
+
+
+class StraightLines:
+    """The lines of a batch where only our own handlers see them: to make records would be most of the work."""
+
+    def __init__(self) -> None:
+        logger = logger_of("job.started")
+        self._lines: list[PlainLine] = []
+        self._handlers = straight_to(logger, logging.INFO) if logger.isEnabledFor(logging.INFO) else []
+        self.open = bool(self._handlers)
+        if self.open:
+            record = logger.makeRecord(logger.name, logging.INFO, "(event)", 0, "", (), None)
+            at, level, name, pid = head_of(record).values()
+            self._head = (at, level, name, pid)
+
+    def add(self, event: JobStarted | JobSucceeded) -> None:
+        """Write a line of it, soon."""
+        line: Any = StartedLine if type(event) is JobStarted else SucceededLine
+        millis = _millis(event.lateness if isinstance(event, JobStarted) else event.duration)
+        self._lines.append(line(
+            *self._head, event.name, event.request_id, event.correlation_id, event.job_id, event.task, event.org_id,
+            event.project_id, event.queue, event.attempt, millis,
+        ))  # fmt: skip
+
+    def flush(self) -> None:
+        """Write what there is, before anything else is."""
+        if self._lines:
+            text = _encode_lines(self._lines).decode()
+            for handler in self._handlers:
+                handler.hold(text)
+            self._lines = []
+
+
+def _millis(seconds: float) -> int:
+    return max(0, round(seconds * 1000))
+
+
 def _often(event: JobStarted | JobSucceeded) -> dict[str, Any]:
     """The fields of what happens to every job, without the detour."""
     line: dict[str, Any] = {
@@ -178,9 +257,9 @@ def _often(event: JobStarted | JobSucceeded) -> dict[str, Any]:
         "attempts": event.attempt,
     }
     if isinstance(event, JobStarted):
-        line["late_ms"] = max(0, round(event.lateness * 1000))
+        line["late_ms"] = _millis(event.lateness)
     else:
-        line["duration_ms"] = max(0, round(event.duration * 1000))
+        line["duration_ms"] = _millis(event.duration)
     return line
 
 

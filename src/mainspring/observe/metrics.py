@@ -15,7 +15,6 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from mainspring.category import QUEUES
 from mainspring.db.gauges import Gauges
 from mainspring.declare.registry import Registry
 from mainspring.events import (
@@ -44,6 +43,7 @@ from mainspring.health.measure import Measured
 from mainspring.observe.aliases import under_alias, wants_aliases
 from mainspring.observe.gauges import shown
 from mainspring.observe.measures import measured
+from mainspring.queue import QUEUES
 
 OTHER = "other"
 MOST_QUEUES = 50  # that callers invent; more are counted as one

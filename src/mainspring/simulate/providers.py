@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from mainspring.app import App
 from mainspring.errors import ConfigurationError
-from mainspring.sandbox.environment import REAL, applied, environment
 from mainspring.virtual.visitor import Visitor
+from mainspring_sandbox.environment import REAL, applied, environment
 
 if TYPE_CHECKING:
-    from mainspring.sandbox import Sandbox
+    from mainspring_sandbox import Sandbox
 
 #: What stands between us and the sandbox, or the world, in some environments.
 PROXIES: Final = tuple(name for proxy in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY") for name in (proxy, proxy.lower()))
@@ -43,7 +43,7 @@ class SimulatedProviders:
     def meet(self, app: App) -> None:
         """Know the application on which they call by themselves: Stripe does, with its webhooks."""
         if self._sandbox is not None:
-            from mainspring.sandbox import Courier
+            from mainspring_sandbox import Courier
 
             self.visitors.append(Courier(self._sandbox, app))
 
@@ -51,7 +51,7 @@ class SimulatedProviders:
         """How much left the house, by its kind."""
         if self._sandbox is None:
             return {}
-        from mainspring.sandbox.desk import OUTBOX
+        from mainspring_sandbox.desk import OUTBOX
 
         counts = {kind: self._sandbox.ledger.count(kind) for kind in OUTBOX}
         return {kind: count for kind, count in counts.items() if count}
@@ -65,7 +65,7 @@ def providers(watch: SimulatedClock, seed: int) -> Iterator[SimulatedProviders]:
     """
     without = (*REAL, *PROXIES)
     try:
-        from mainspring.sandbox import Sandbox
+        from mainspring_sandbox import Sandbox
     except ConfigurationError:
         nowhere = {name: value for name, value in environment(*NOWHERE).items() if name in os.environ}
         with applied(nowhere, without):

@@ -92,8 +92,7 @@ def _prepare(app: App, database: Database, chance: Chance, start: datetime) -> N
         conn.execute(render(QUICKEN, app.schema))
         chance.move(start)
         chance.shake("prepare")
-        if app.limits:
-            run(psycopg_door(conn), DeclaredTasks.by(app).declare(Sql(app.schema)))
+        run(psycopg_door(conn), DeclaredTasks.by(app).declare(Sql(app.schema)))
         take(conn, (*app.migrations, *app.prepare), schema=app.schema)
 
 

@@ -17,6 +17,7 @@ from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.task import Task
 from mainspring.job import Job
+from mainspring.text.span import Span, span_of
 from mainspring.virtual.tasks import shown
 
 T = TypeVar("T")
@@ -78,8 +79,8 @@ class Filters(TypedDict, total=False):
 
     payload: Mapping[str, Any]  # some of its fields, at any depth
     queue: str
-    at: datetime | timedelta  # when it is due; a timedelta: from now
-    within: timedelta  # how far that may be off
+    at: datetime | Span  # when it is due; a time span: from now
+    within: Span  # how far that may be off
     key: str
     org: str
 
@@ -112,7 +113,7 @@ class EnqueuedVerbs(ABC):
 
         ::
 
-            mainspring.assert_enqueued(send_receipt, payload={"order_id": 7}, at=timedelta(hours=4))
+            mainspring.assert_enqueued(send_receipt, payload={"order_id": 7}, at="4h")
         """
         expected, found = self._expected(task, filters), self.jobs()
         matching = [job for job in found if not expected.differences(job)]
@@ -131,13 +132,13 @@ class EnqueuedVerbs(ABC):
 
     def _expected(self, task: Task[..., Any] | str | None, filters: Filters) -> Expected:
         at = filters.get("at")
-        due = self.now() + at if isinstance(at, timedelta) else at
+        due = at if at is None or isinstance(at, datetime) else self.now() + span_of("at", at)
         return Expected(
             task=name_of(task),
             payload=filters.get("payload"),
             queue=filters.get("queue"),
             at=due,
-            within=filters.get("within", timedelta(0)),
+            within=span_of("within", filters.get("within", 0)),
             key=filters.get("key"),
             org=filters.get("org"),
         )

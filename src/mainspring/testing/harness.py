@@ -30,6 +30,7 @@ from mainspring.job import Claim, Job, NewJob
 from mainspring.job import Enqueued as Answer
 from mainspring.testing.enqueued import EnqueuedVerbs, name_of
 from mainspring.testing.working import Working
+from mainspring.text.span import Span, span_of
 from mainspring.virtual.calling_thread import run_from_thread
 from mainspring.virtual.clock import Clock
 from mainspring.virtual.joined import AsyncView
@@ -72,8 +73,7 @@ class Harness(EnqueuedVerbs):
         )
         self.clock = Clock(self.conn, schema=self._sql.schema)
         self.clock.set(self.clock.now())
-        if known.limits:
-            self._ask(known.declare(self._sql))
+        self._ask(known.declare(self._sql))
         self._working: Working | None = None
         self._thread = threading.get_ident()
         self.visitors: list[Visitor] = []
@@ -98,14 +98,14 @@ class Harness(EnqueuedVerbs):
 
     def advance(
         self,
-        delta: timedelta | None = None,
+        delta: Span | None = None,
         *,
         to: datetime | None = None,
         raise_errors: bool = True,
         limit: int = MOST_DRAINED,
         **units: float,
     ) -> Drained:
-        """Let time pass, `advance(hours=4)`, and run what becomes due on the way, each job at its exact instant.
+        """Let time pass, `advance("4h")`, and run what becomes due on the way, each job at its exact instant.
 
         A lease that ends on the way is rescued, and visitors come when they want to. While a worker is `working`, time
         moves at once and the worker runs.
@@ -115,7 +115,7 @@ class Harness(EnqueuedVerbs):
 
     async def aadvance(
         self,
-        delta: timedelta | None = None,
+        delta: Span | None = None,
         *,
         to: datetime | None = None,
         raise_errors: bool = True,
@@ -126,9 +126,9 @@ class Harness(EnqueuedVerbs):
         target = self._target(delta, to, units)
         return await self._in_loop(lambda runner: self._advance(runner, target, raise_errors, limit))
 
-    def _target(self, delta: timedelta | None, to: datetime | None, units: dict[str, float]) -> datetime:
+    def _target(self, delta: Span | None, to: datetime | None, units: dict[str, float]) -> datetime:
         now = self.now()
-        target = to if to is not None else now + (delta or timedelta(**units))
+        target = to if to is not None else now + (timedelta(**units) if delta is None else span_of("delta", delta))
         if target < now:
             raise ValueError(f"time does not go back: it is {now}, not before {target}")
         return target
@@ -151,7 +151,7 @@ class Harness(EnqueuedVerbs):
         self,
         until: datetime | Callable[[], object],
         *,
-        within: timedelta = YEAR,
+        within: Span = YEAR,
         raise_errors: bool = True,
         limit: int = MOST_DRAINED,
     ) -> Drained:
@@ -162,7 +162,7 @@ class Harness(EnqueuedVerbs):
         """
         if isinstance(until, datetime):
             return self.advance(to=until, raise_errors=raise_errors, limit=limit)
-        condition, target = until, self._target(within, None, {})
+        condition, target = until, self._target(span_of("within", within), None, {})
 
         async def so(runner: Runner) -> object:  # in the test's own thread, as its code expects
             return await asyncio.get_running_loop().run_in_executor(runner.threads, condition)
@@ -173,14 +173,14 @@ class Harness(EnqueuedVerbs):
         self,
         until: datetime | Callable[[], object],
         *,
-        within: timedelta = YEAR,
+        within: Span = YEAR,
         raise_errors: bool = True,
         limit: int = MOST_DRAINED,
     ) -> Drained:
         """`run_until`, in the test's own loop; the condition may be async."""
         if isinstance(until, datetime):
             return await self.aadvance(to=until, raise_errors=raise_errors, limit=limit)
-        condition, target = until, self._target(within, None, {})
+        condition, target = until, self._target(span_of("within", within), None, {})
 
         async def so(_: Runner) -> object:
             found = condition()
@@ -311,13 +311,13 @@ class Harness(EnqueuedVerbs):
                 self._working = None
 
     def wait_for(
-        self, event: str, *, job_id: UUID | None = None, task: Task[..., Any] | str | None = None, timeout: float = 10.0
+        self, event: str, *, job_id: UUID | None = None, task: Task[..., Any] | str | None = None, timeout: Span = 10.0
     ) -> Event:
         """Wait until the worker has told of an event, such as `job.succeeded`, since its block began."""
         return self._background().wait_for(event, job_id=job_id, task=name_of(task), timeout=timeout)
 
     async def await_for(
-        self, event: str, *, job_id: UUID | None = None, task: Task[..., Any] | str | None = None, timeout: float = 10.0
+        self, event: str, *, job_id: UUID | None = None, task: Task[..., Any] | str | None = None, timeout: Span = 10.0
     ) -> Event:
         """`wait_for`, while the test's own loop goes on."""
         return await self._background().await_for(event, job_id=job_id, task=name_of(task), timeout=timeout)

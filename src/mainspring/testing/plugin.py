@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mainspring.virtual.run import RunClusters
 
 #: Fixtures for who tests against the sandbox. By its name: the kit itself does not need it.
-pytest_plugins = ("mainspring.sandbox.plugin",)
+pytest_plugins = ("mainspring_sandbox.plugin",)
 
 DSN = "MAINSPRING_TEST_DSN"
 NEW = "mainspring_new"

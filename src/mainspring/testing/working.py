@@ -11,6 +11,7 @@ from uuid import UUID
 
 from mainspring.config import WorkerConfig
 from mainspring.events import Event
+from mainspring.text.span import Span, span_of
 from mainspring.virtual.tasks import DeclaredTasks
 from mainspring.worker import Worker
 
@@ -88,7 +89,7 @@ class Working:
             self._told.notify_all()
 
     def wait_for(
-        self, event: str, *, job_id: UUID | None = None, task: str | None = None, timeout: float = 10.0
+        self, event: str, *, job_id: UUID | None = None, task: str | None = None, timeout: Span = 10.0
     ) -> Event:
         """The first such event that the worker has told of; waits for it if there is none yet."""
 
@@ -102,18 +103,19 @@ class Working:
                     return told
             return None
 
+        patience = span_of("timeout", timeout).total_seconds()
         with self._told:
-            self._told.wait_for(lambda: first() is not None or self._ended, timeout)
+            self._told.wait_for(lambda: first() is not None or self._ended, patience)
             found = first()
         if found is not None:
             return found
         about = "".join(f" of {what} {value}" for what, value in (("job", job_id), ("task", task)) if value is not None)
         last = ", ".join(told.name for told in self.events[-10:]) or "none"
-        why = f"the worker has ended: {self._failure}" if self._ended else f"not within {timeout:g} s"
+        why = f"the worker has ended: {self._failure}" if self._ended else f"not within {patience:g} s"
         raise AssertionError(f"no event {event}{about}: {why}; its last events: {last}") from self._failure
 
     async def await_for(
-        self, event: str, *, job_id: UUID | None = None, task: str | None = None, timeout: float = 10.0
+        self, event: str, *, job_id: UUID | None = None, task: str | None = None, timeout: Span = 10.0
     ) -> Event:
         """`wait_for`, in a thread, so that the caller's loop goes on."""
         return await asyncio.to_thread(self.wait_for, event, job_id=job_id, task=task, timeout=timeout)

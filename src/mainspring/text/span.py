@@ -6,27 +6,27 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
-from mainspring.errors import DeclarationError, ValidationError
+from mainspring.errors import ConfigurationError, DeclarationError, ValidationError
 
-#: A time span as everybody may give it: a timedelta, seconds, or a text such as 500ms, 90s, 5m, 2h, 1d.
+#: A time span as everybody may give it: a timedelta, seconds, or a text such as 500ms, 90s, 5m, 1h30m, 1d.
 Span: TypeAlias = timedelta | float | str
 
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
-_WRITTEN: Final = re.compile(r"([0-9]{1,9}) ?(ms|s|min|m|h|d)")
+_PART: Final = r"([0-9]{1,9}) ?(ms|s|min|m|h|d)"
+_WRITTEN: Final = re.compile(f"{_PART}(?: ?{_PART})*")
 NO_SPAN: Final = "not a time span, such as 90s, 5m, 2h or 1d, or a number of seconds"
 _MILLIS: Final = {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def length(text: str) -> timedelta:
-    """A time span as people write it: a whole number and one unit.
+    """A time span as people write it: whole numbers, each with its unit.
 
-    >>> [str(length(text)) for text in ("500ms", "1s", "5 min", "2h")]
-    ['0:00:00.500000', '0:00:01', '0:05:00', '2:00:00']
+    >>> [str(length(text)) for text in ("500ms", "1s", "5 min", "1h30m")]
+    ['0:00:00.500000', '0:00:01', '0:05:00', '1:30:00']
     """
-    found = _WRITTEN.fullmatch(text)
-    if found is None:
+    if _WRITTEN.fullmatch(text) is None:
         raise ValueError("is not a number with a unit, such as 500ms, 1s, 5m, 2h or 1d")
-    return timedelta(milliseconds=int(found[1]) * _MILLIS[found[2]])
+    return timedelta(milliseconds=sum(int(number) * _MILLIS[unit] for number, unit in re.findall(_PART, text)))
 
 
 def read_span(given: object) -> timedelta | None:
@@ -65,6 +65,14 @@ def declared_span(field: str, given: object) -> timedelta:
     found = read_span(given)
     if found is None:
         raise DeclarationError(f"{field}: is {NO_SPAN}")
+    return found
+
+
+def configured_span(field: str, given: object) -> timedelta:
+    """The same, in a setting."""
+    found = read_span(given)
+    if found is None:
+        raise ConfigurationError(f"{field}: is {NO_SPAN}")
     return found
 
 

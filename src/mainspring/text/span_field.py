@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mainspring.errors import ConfigurationError
-from mainspring.text.span import NO_SPAN, Span, read_span, span_of
+from mainspring.text.span import Span, configured_span, span_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -25,7 +24,4 @@ class SpanField:
         return kept
 
     def __set__(self, of: Any, given: Span) -> None:
-        found = read_span(given)
-        if found is None:
-            raise ConfigurationError(f"{self._name}: is {NO_SPAN}")
-        of.__dict__[self._name] = found
+        of.__dict__[self._name] = configured_span(self._name, given)

@@ -42,9 +42,9 @@ def batch(
 
     ::
 
-        imports = ms.batch("import", [load.job(rows=some) for some in ms.chunks(rows, 100)], on_finish=tell.job())
-        client.enqueue(imports)
-        client.batches.get(imports.id).percent
+        jobs = [load.job(rows=some) for some in ms.chunks(rows, 100)]
+        imports = client.enqueue(ms.batch("import", jobs, on_finish=tell.job()))
+        imports.progress().percent
 
     `on_finish` runs once, when every job has ended, however it ended; `ctx.batch()` tells it how. `on_failure="stop"`
     cancels what has not started at the first job that fails for good. An `open` batch does not finish until

@@ -73,7 +73,7 @@ def maintenance(
     @tasks.task(name="mainspring.check_tables", category="maintenance", encrypt=False)
     async def check_tables(ctx: Context) -> None:
         """Look whether dead rows pile up, and whether something keeps them from being removed."""
-        from mainspring.observe.alerts import Alerts, wrong  # not before it is needed: it brings the metrics' library
+        from mainspring.observe.alerts import Alerts, wrong
 
         async with ctx.complete() as conn:
             found = await run_async(async_psycopg_door(conn), gauges(sql, cap=1))

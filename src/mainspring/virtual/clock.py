@@ -17,6 +17,7 @@ from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.schema.secure import is_secured
 from mainspring.db.wire.sql import render
 from mainspring.errors import ConfigurationError
+from mainspring.text.span import Span, span_of
 from mainspring.virtual.joined import View, join
 
 _INSTALL = """
@@ -84,6 +85,6 @@ class Clock:
         self._at = at
         return at
 
-    def advance(self, delta: timedelta | None = None, **units: float) -> datetime:
+    def advance(self, delta: Span | None = None, **units: float) -> datetime:
         """Move the clock, `advance(hours=4)`; it stands still afterwards."""
-        return self.set(self.now() + (delta or timedelta(**units)))
+        return self.set(self.now() + (timedelta(**units) if delta is None else span_of("delta", delta)))

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from mainspring.app import App
-from mainspring.category import DEAD_LETTER, QUEUES
 from mainspring.cipher import Cipher
 from mainspring.circuit import Breaker
 from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db.cipher import Keyring
 from mainspring.db.limits import declare
+from mainspring.db.queues import declare as declare_queues
 from mainspring.db.readable import key_in, readable_job
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue
@@ -23,6 +23,7 @@ from mainspring.errors import ConfigurationError
 from mainspring.events import Observer
 from mainspring.job import Job
 from mainspring.limit import DeclaredLimit, check_declared, owner
+from mainspring.queue import DEAD_LETTER, QUEUES, Queue
 from mainspring.worker.executor import Authorize
 
 Tasks: TypeAlias = "App | Registry"
@@ -41,6 +42,7 @@ class DeclaredTasks:
     cipher: Cipher | None = None
     breakers: Sequence[Breaker] = ()
     limits: Sequence[DeclaredLimit] = ()
+    declared_queues: Sequence[Queue] = ()
 
     @classmethod
     def by(cls, tasks: Tasks) -> DeclaredTasks:
@@ -53,19 +55,23 @@ class DeclaredTasks:
             observers = [observer for observer in tasks.observers if observer not in elsewhere]
             return cls(
                 tasks.registry, tasks.schema, tasks.caller, tasks.authorize, queues, observers, tasks.cipher,
-                tasks.breakers, tasks.limits,
+                tasks.breakers, tasks.limits, tasks.queues,
             )  # fmt: skip
         raise ConfigurationError(f"app: a {type(tasks).__name__} is no App and no Registry")
 
     def serves(self) -> list[str]:
-        """The queues whose jobs run: the stock ones, those of the tasks, and those configured."""
-        names = [*QUEUES, *(task.queue for task in self.registry), *self.queues]
+        """The queues whose jobs run: the engine's, those declared, those of the tasks, and those configured."""
+        declared = (queue.name for queue in self.declared_queues)
+        names = [*QUEUES, *declared, *(task.queue for task in self.registry), *self.queues]
         return [name for name in dict.fromkeys(names) if name != DEAD_LETTER]
 
     def declare(self, sql: Sql) -> Dialogue[None]:
-        """Write down the limits, as a worker does when it starts."""
-        found = check_declared(self.limits, self.registry.names(), self.serves())
-        return declare(sql, owner(self.registry.origins()), found)
+        """Write down the limits and the queues, as a worker does when it starts."""
+        app = owner(self.registry.origins())
+        if self.limits:
+            yield from declare(sql, app, check_declared(self.limits, self.registry.names(), self.serves()))
+        if self.declared_queues:
+            yield from declare_queues(sql, app, self.declared_queues)
 
 
 def shown(job: Job, ring: Keyring) -> Job:

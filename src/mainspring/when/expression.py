@@ -23,14 +23,15 @@ from calendar import monthrange
 from collections.abc import Iterator
 from datetime import date, datetime
 from functools import lru_cache
-from typing import Final, NoReturn
-
-from cronsim import CronSim, CronSimError
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from mainspring.checks import LAST_YEAR
 from mainspring.errors import ValidationError
 from mainspring.text.texts import MAX_NAME, shown
 from mainspring.when.zones import DAY
+
+if TYPE_CHECKING:
+    from cronsim import CronSim
 
 SPELLINGS: Final = {
     "@hourly": "0 * * * *",
@@ -41,7 +42,7 @@ SPELLINGS: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-LAST_DAY: Final = CronSim.LAST
+LAST_DAY: Final = -1000  # as cronsim writes it, which is imported where an expression is read
 _NAMES: Final = ("minute", "hour", "day of month", "month", "day of week")
 _COUNTS: Final = (60, 24, 31, 12, 7)
 _MONTHS: Final = "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"
@@ -170,20 +171,23 @@ def parse(text: str) -> Cron:
         _refuse(f"has {len(fields)} fields, not the five of {', '.join(_NAMES)}")
     for number, field in enumerate(fields):
         _check_field(number, field)
-    try:
-        cron = Cron(fields, _simulate(fields))
-    except CronSimError:  # each field alone is right
-        _refuse("never comes: no month has such a day")
-    if not cron.ever():
+    parsed = _simulate(fields)
+    cron = None if parsed is None else Cron(fields, parsed)
+    if cron is None or not cron.ever():  # each field alone is right
         _refuse("never comes: no month has such a day")
     return cron
 
 
-def _simulate(fields: list[str]) -> CronSim:
+def _simulate(fields: list[str]) -> CronSim | None:
+    from cronsim import CronSim, CronSimError
+
     # The weekdays of cronsim begin with Sunday, and its last Friday is `5L`.
     weekdays = re.sub(r"(?<!SUN)(?<!0)-SUN", "-7", fields[4])
     weekdays = re.sub(_WEEKDAYS, lambda name: str(_WEEKDAYS.split("|").index(name[0])), weekdays)
-    return CronSim(" ".join([*fields[:4], weekdays]), datetime(2000, 1, 1))  # noqa: DTZ001  # never asked for instants
+    try:
+        return CronSim(" ".join([*fields[:4], weekdays]), datetime(2000, 1, 1))  # noqa: DTZ001  # not for instants
+    except CronSimError:
+        return None
 
 
 _RANGES: Final = ("0-59", "0-23", "1-31 or L", "1-12 or JAN-DEC", "0-7 or SUN-SAT, with #n or L")
@@ -199,9 +203,7 @@ def _check_field(number: int, field: str) -> None:
             _refuse(f"{said} has a step that is not from 1 to {_COUNTS[number] - 1}")
     alone = ["*"] * 5
     alone[number] = field
-    try:
-        _simulate(alone)
-    except CronSimError:
+    if _simulate(alone) is None:
         _refuse(f"{said} is not a list of {_RANGES[number]}")
 
 

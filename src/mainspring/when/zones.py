@@ -13,12 +13,12 @@ from bisect import bisect_left, bisect_right
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from importlib import import_module
-from importlib.resources import files
 from pathlib import Path
 from typing import Final, NamedTuple
 from zoneinfo import TZPATH, ZoneInfo, available_timezones
 
 from mainspring.errors import ValidationError
+from mainspring.extras import installed, needs
 from mainspring.text.texts import MAX_NAME, did_you_mean, text_problem
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -80,7 +80,7 @@ def version() -> str:
                     return lines.readline().removeprefix("# version ").strip()
         if (folder / "UTC").is_file():
             return "unknown"
-    return str(import_module("tzdata").IANA_VERSION)
+    return str(import_module("tzdata").IANA_VERSION) if installed("tzdata") else "unknown"
 
 
 def forget() -> None:
@@ -92,6 +92,8 @@ def forget() -> None:
 
 @lru_cache(maxsize=1024)
 def _exists(name: str) -> bool:
+    if name == "UTC":  # whatever is installed
+        return True
     # The names that come with Python's package are known by one small file; to list the system's takes 50 ms.
     # `localtime` is whatever the machine is set to: two schedulers would disagree.
     if name not in _packaged() and (name == "localtime" or name not in available_timezones()):
@@ -105,6 +107,12 @@ def _exists(name: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _packaged() -> frozenset[str]:
+    if not installed("tzdata"):
+        if not available_timezones():
+            needs("time zones need", "worker", "tzdata")
+        return frozenset()
+    from importlib.resources import files  # not before somebody names a zone
+
     return frozenset(files("tzdata").joinpath("zones").read_text().split())
 
 

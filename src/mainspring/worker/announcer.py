@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -33,7 +35,7 @@ from mainspring.events import (
 )
 from mainspring.outcome import Error, Move
 from mainspring.states import WORDS
-from mainspring.worker.attempt import NO_DEADLINE, LiveAttempt
+from mainspring.worker.attempt import NO_DEADLINE, Created, LiveAttempt
 
 START_ON_TIME_S = 60.0  # seconds after its due time that a start may come
 
@@ -54,8 +56,9 @@ def about(attempt: LiveAttempt) -> JobFields:
 class Announcer:
     """Tells observers what happens to the jobs of this worker. Made only where somebody observes."""
 
-    def __init__(self, bus: Bus, worker: str) -> None:
+    def __init__(self, bus: Bus, worker: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.bus, self._worker = bus, worker
+        self._loop = loop  # where the bus is at home
 
     def started(self, attempt: LiveAttempt) -> None:
         """The handler is about to be entered."""
@@ -70,13 +73,17 @@ class Announcer:
         for attempt in attempts:
             events.append(JobSucceeded(*about(attempt), attempt.ended - attempt.began))
             if attempt.created:
-                events += [enqueued(job, state) for job, state in attempt.created]
-                if attempt.task.sweeps:
-                    found = sum(
-                        job.task != attempt.task.name for job, _ in attempt.created
-                    )  # the other is its next page
-                    events += [SweepFound(attempt.task.name, found, attempt.claim.id)] if found else []
+                events += _created(attempt, attempt.created)
         self.bus.extend(events)
+
+    def created(self, attempt: LiveAttempt, jobs: Sequence[Created]) -> None:
+        """A block in the middle of the job has committed these; called where its handler runs, in the loop or not."""
+        events = _created(attempt, jobs)
+        if self._loop is None:
+            return self.bus.extend(events)
+        with suppress(RuntimeError):  # the worker has ended
+            self._loop.call_soon_threadsafe(self.bus.extend, events)
+        return None
 
     def moved(self, attempt: LiveAttempt, move: Move, verb: str) -> None:
         """This end is committed; `verb` is what the database made of it."""
@@ -114,6 +121,13 @@ class Announcer:
     def limit_late(self, limit: str) -> None:
         """Jobs that a limit let in could not be started in time."""
         self.bus.emit(LimitLate(self._worker, limit))
+
+
+def _created(attempt: LiveAttempt, jobs: Sequence[Created]) -> list[Event]:
+    """That they are there, and what a sweep has found by them."""
+    events: list[Event] = [enqueued(job, state) for job, state in jobs]
+    found = sum(job.task != attempt.task.name for job, _ in jobs) if attempt.task.sweeps else 0  # not its next page
+    return [*events, SweepFound(attempt.task.name, found, attempt.claim.id)] if found else events
 
 
 def _ends(attempt: LiveAttempt, move: Move, verb: str) -> list[JobEvent]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from mainspring.worker.crew import Crew
 
 NO_DEADLINE = float("inf")
+#: A job that was enqueued and is new, and its state.
+Created = tuple[NewJob, str]
 NO_FOLLOW_UPS: list[Any] = []  # shared: whoever has follow-ups brings a list
 
 
@@ -41,6 +43,7 @@ class LiveAttempt:
         "blamed",
         "cancelled",
         "claim",
+        "cleared",
         "committing",
         "created",
         "crew",
@@ -76,12 +79,13 @@ class LiveAttempt:
         self.start_by = NO_DEADLINE  # after that they do not any more
         self.entered = False  # its handler is, as far as rates are concerned
         self.alone = False  # nothing else is here while it runs
+        self.cleared = False  # it may have crashed a worker before, and no longer counts as one that may
         self.handle: asyncio.Task[None] | None = None
         self.thread: asyncio.Future[Any] | None = None  # of a plain function, which may go on after its time
         self.cancelled = False  # the cancellation token
         self.committing = False  # its own transaction is about to commit: the fence decides, nobody else
         self.settled = False  # its end is recorded or given up: nothing more is written for it
-        self.created: list[tuple[NewJob, str]] = NO_FOLLOW_UPS  # follow-ups of its own transaction, each with its state
+        self.created: list[Created] = NO_FOLLOW_UPS  # follow-ups, to be told of once they are committed
         self.seal: Seal | None = None  # of a job that is encrypted
         self.passes: list[Any] = NO_FOLLOW_UPS  # what its breakers want to hear of
         self.blamed: Any = None  # what one of them has heard of already

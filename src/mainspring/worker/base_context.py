@@ -37,7 +37,7 @@ from mainspring.text.document import MAX_BYTES
 from mainspring.text.sanitize import mask, masked
 from mainspring.text.texts import MAX_NAME, text_problem
 from mainspring.together.chunk import EACH_CHECKPOINT
-from mainspring.worker.attempt import LiveAttempt
+from mainspring.worker.attempt import Created, LiveAttempt
 from mainspring.worker.block import block, inside_transaction, is_inside_transaction, refuse_inside_transaction
 from mainspring.worker.resources import Resources
 from mainspring.worker.service import log
@@ -129,25 +129,38 @@ class BaseContext:
     def _joining(self, wanted: tuple[NewJob, ...]) -> EnqueueGroup:
         return self.completed(wanted), lambda sealed: batches.join(self._sql, self.job, sealed)
 
-    def tell_created(self, wanted: Sequence[NewJob], answers: list[Enqueued]) -> None:
-        """Remember the follow-ups that are new, to be told after the commit."""
+    def tell_created(self, wanted: Sequence[NewJob], answers: list[Enqueued], *, committed: bool = False) -> None:
+        """Tell of the follow-ups that are new; they are remembered until they are committed."""
         pairs = zip(wanted, answers, strict=False)  # an on-finish job waits, and is told of later
         new = [(job, answer.state) for job, answer in pairs if answer.answer == "created"]
-        self._attempt.created = [*self._attempt.created, *new]
+        if committed:
+            self._tell_committed(new)
+        else:
+            self._attempt.created = [*self._attempt.created, *new]
+
+    def _tell_committed(self, created: Sequence[Created]) -> None:
+        """Tell of jobs that are committed, whatever becomes of this one."""
+        if created and self._resources.announcer is not None:
+            self._resources.announcer.created(self._attempt, created)
 
     @contextmanager
-    def _middle(self, conn: Any) -> Iterator[None]:
-        """A block in the middle is open: what is enqueued and audited in it is written at its end, and goes with it."""
-        outside, repeats = (self.follow_ups, self._notes), self._repeats.copy()
-        self.follow_ups, self._notes = [], ()
+    def _middle(self, conn: Any) -> Iterator[list[Created]]:
+        """A block in the middle is open: what is enqueued and audited in it is written at its end, and goes with it.
+
+        Yields what is to be told when it has committed.
+        """
+        outside, repeats = (self.follow_ups, self._notes, self._attempt.created), self._repeats.copy()
+        self.follow_ups, self._notes, self._attempt.created = [], (), []
+        created: list[Created] = []
         try:
             with self._block(conn), inside_transaction():
-                yield
+                yield created
+            created += self._attempt.created
         except BaseException:
             self._repeats = repeats  # it may be tried again in this attempt
             raise
         finally:
-            self.follow_ups, self._notes = outside
+            self.follow_ups, self._notes, self._attempt.created = outside
 
     def _write_middle(self) -> Dialogue[bool]:
         """What a block in the middle leaves, and the fence; says whether the job's cancellation was asked for."""
@@ -266,11 +279,11 @@ class BaseContext:
     def ends_with(self, result: Any) -> bool:
         """The handler has returned: whether something waits for the job's success, to be written with it."""
         if self._elsewhere is not None and not self._attempt.settled:
-            why = "was rolled back, or is another database's" if self._elsewhere == "done" else "was not awaited"
+            why = "was rolled back, or never committed" if self._elsewhere == "done" else "was not awaited"
             raise CompletionNotCommitted(f"ctx.complete_in() {why}: the job is tried again", job_id=self.job.id)
         if self._attempt.settled:
             if result is not None and self._attempt.why != "lost":
-                text = "the value returned after ctx.complete() is lost: give it to ctx.complete(result=…)"
+                text = "what is returned after the completion is lost: give it to ctx.complete(result=…) or complete_in"
                 raise AfterCompletion(text, job_id=self.job.id)
             return False
         self.result = result if self.result is None else self.result
@@ -287,7 +300,7 @@ class BaseContext:
         if self._attempt.settled:
             raise AfterCompletion("the job is completed: nothing can be written for it any more", job_id=self.job.id)
         if self._elsewhere is not None:  # what came now would miss that transaction, or wait for its lock
-            raise AfterCompletion("the job is completed by ctx.complete_in(): put this in front", job_id=self.job.id)
+            raise AfterCompletion("the job is completed by ctx.complete_in(): do this before it", job_id=self.job.id)
 
     def _begin_complete(self) -> None:
         """Whether the job may be completed now."""

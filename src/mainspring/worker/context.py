@@ -219,7 +219,7 @@ class JobContext(BaseContext, Context):
         with unavailable():
             conn = await self._transactions.take(self.job)
         try:
-            with self._middle(conn):
+            with self._middle(conn) as created:
                 yield conn
                 self._refuse_if_settled()
                 with unavailable():
@@ -228,6 +228,7 @@ class JobContext(BaseContext, Context):
                     tell_commit(self.job, "before", ends_job=False)
                     await conn.command("commit")
                     tell_commit(self.job, "after", ends_job=False)
+            self._tell_committed(created)
         finally:
             await self._transactions.give(conn)
 

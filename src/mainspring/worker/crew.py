@@ -23,6 +23,7 @@ from mainspring.worker.weights import Weights
 
 AHEAD = 0.05  # seconds
 SMOOTHING = 0.05
+SUSPECT_MARGIN_S = 0.1  # seconds that a suspect must run for longer than before
 START_PATIENCE_S = 1.0  # a job that was held so long without starting is given back
 
 
@@ -49,7 +50,7 @@ class Crew:
         self.running = 0
         self.left: set[LiveAttempt] = set()  # attempts that are over, while their handlers go on and keep their slots
         self.claims = 0
-        self.open = True  # closed while the database is away: nothing starts that could not be recorded
+        self.open = True
         self._ready: deque[LiveAttempt] = deque()
         self._gated: list[
             LiveAttempt
@@ -74,7 +75,7 @@ class Crew:
 
     def add(self, attempt: LiveAttempt) -> None:
         """Take a claimed job; it starts at once if there is a slot, and its rates let it through."""
-        if attempt.shares:
+        if attempt.shares and (self._gated or not self._rates.waves_through(attempt)):
             if self._may_pass(attempt):
                 return
             if self._gated and _order(attempt) < _order(self._gated[-1]):
@@ -89,6 +90,13 @@ class Crew:
             self._begin(attempt)
         else:
             self._ready.append(attempt)
+
+    def close(self) -> None:
+        """The database is away: nothing starts that could not be recorded, or by a share that may be another's then."""
+        self.open = False
+        for attempt in self._ready:
+            if attempt.passing:
+                attempt.start_by = 0.0
 
     def ended(self, duration: float) -> None:
         """A handler ended: its slot is free at once, before its outcome is written."""
@@ -192,9 +200,22 @@ class Crew:
         """A job has ended that may have crashed a worker before, or that ran alone."""
         if attempt.alone:
             self._solitude.ended(attempt.claim.task if succeeded else None)
-        elif attempt.claim.crashes:
+        elif attempt.claim.crashes and not attempt.cleared:
+            attempt.cleared = True
             self.suspects.ended(well=attempt.why != "lost")
             self.wants_more = self.wants_more or self.suspects.more
+
+    def clear_after(self, attempt: LiveAttempt, seconds: float) -> None:
+        """A suspect that has run for so long, longer than before its worker died, is none any more: others may come."""
+        if attempt.cleared or attempt.settled:  # it has ended, or its end will tell
+            return
+        now = self._rates.now()
+        left = seconds if attempt.handle is None else attempt.began + seconds - now  # None: it waits for its slot
+        if left > 0:
+            self._rates.call_at(now + left, lambda: self.clear_after(attempt, seconds))
+        else:
+            self.suspect_ended(attempt)
+            self._freed()
 
     def late(self) -> None:
         """A job was held too long: handlers are slow now, so claim no more than there are slots."""

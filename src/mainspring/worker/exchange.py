@@ -16,8 +16,9 @@ import psycopg
 from mainspring.db.wire.connect import AsyncConnection, options, refuse_stale
 from mainspring.db.wire.translate import is_transient
 from mainspring.health.trouble import Trouble
+from mainspring.job import Claim
 from mainspring.outcome import Error, Move
-from mainspring.worker.crew import Crew
+from mainspring.worker.crew import SUSPECT_MARGIN_S, Crew
 from mainspring.worker.outbox import Outcomes
 from mainspring.worker.pace import Pace
 from mainspring.worker.rates import gates_of
@@ -172,8 +173,11 @@ class Exchange:
 
     def _open(self, is_open: bool) -> None:
         for crew in self._crews:
-            crew.open = is_open
-            crew.fill()
+            if is_open:
+                crew.open = True
+                crew.fill()
+            else:
+                crew.close()
         if not is_open:
             self._rates.distrust()
 
@@ -259,7 +263,15 @@ class Exchange:
             await self._report(conn, request.outcomes, reply.accepted)
         if request.idle_for is not None and self.pace.flooded:
             await self._statements.execute(conn, [("lower_idle", [])])
+        if reply.suspects:
+            await self._time(conn, reply.suspects)
         return True
+
+    async def _time(self, conn: psycopg.AsyncConnection[Any], suspects: list[Claim]) -> None:
+        """A suspect that runs for longer than it had when its worker died is none any more."""
+        for epoch, ran in (await self._statements.ran_before(conn, suspects)).items():
+            if ran is not None and (attempt := self._attempts.get(epoch)) is not None:
+                attempt.crew.clear_after(attempt, ran / self._config.speed + SUSPECT_MARGIN_S)
 
     def _request(self) -> ExchangeRequest:
         """What this turn sends; whom it asks for, nobody else asks for until its answer is here."""
@@ -281,7 +293,8 @@ class Exchange:
         return ExchangeRequest(
             outcomes, asks, suspects={crew: crew.suspects.ask() for crew, want in asks if want}, at=now, alone=alone,
             polling=polling, idle_for=min(pace.poll * 2, longest) if sleeps else None, reported=reported, wanted=wanted,
-            shares=self._rates.known and (bool(asks) or alone), still=still,
+            shares=self._rates.known and (bool(asks) or alone) and (reported != "[]" or not self._rates.calm(now)),
+            still=still,
         )  # fmt: skip
 
     def _wishes(self, now: float) -> tuple[Outcomes, list[tuple[Crew, int]], bool]:
@@ -322,8 +335,9 @@ class Exchange:
         for claim in reply.found:
             self._counts["claimed"] += len(claim.jobs)
             if claim.want:
-                came = sum(1 for job in claim.jobs if job.crashes)
-                claim.crew.suspects.answered(request.suspects[claim.crew], came)
+                came = [job for job in claim.jobs if job.crashes]
+                claim.crew.suspects.answered(request.suspects[claim.crew], len(came))
+                reply.suspects += came
                 if pace.learn(claim, reply.due, request.at, ended):
                     self._signal.set()
         if request.alone:

@@ -97,7 +97,8 @@ class Executor:
         if keys is None or keys.current is None:
             ask = ring.to_write if key is None else ring.to_read
             keys = await asyncio.to_thread(ask, claim.org_id, key)
-        seal = Seal(keys, claim)
+        strict = attempt.task.encrypt and ring.cipher is not None and not ring.cipher.accept_plain
+        seal = Seal(keys, claim, strict=strict)
         attempt.claim = replace(claim, payload=seal.open("payload", claim.payload))
         attempt.seal = seal  # not before: who cannot read it cannot hide an error by it either
 

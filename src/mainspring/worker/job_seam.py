@@ -36,8 +36,8 @@ class JobSeam(ClientSeam):
         return open_connection() if conn is None else conn
 
     def tell_created(self, jobs: Sequence[NewJob], answers: list[Enqueued], conn: Any = None) -> list[Enqueued]:
-        """Tell observers of them as of the job's other follow-ups: with its success."""
-        self._ctx.tell_created(jobs, answers)
+        """Tell observers of them once they are committed: with the open block; outside of blocks they are already."""
+        self._ctx.tell_created(jobs, answers, committed=self.joins(conn) is None)
         return answers
 
 
@@ -47,12 +47,12 @@ class AsyncJobSeam(JobSeam, AsyncSeam):
     def __init__(self, ctx: JobContext, resources: Resources) -> None:
         JobSeam.__init__(self, ctx, resources)
 
-    async def run(self, flow: Dialogue[T], conn: Any = None, *, atomic: bool = False) -> T:
+    async def run(self, dialogue: Dialogue[T], conn: Any = None, *, atomic: bool = False) -> T:
         """In the open block; else in a transaction of its own, under the job's lease."""
         if (conn := self.joins(conn)) is not None:
-            return await AsyncSeam.run(self, flow, conn)
+            return await AsyncSeam.run(self, dialogue, conn)
         async with self._ctx.transaction() as own:
-            return await AsyncSeam.run(self, flow, own)
+            return await AsyncSeam.run(self, dialogue, own)
 
     async def enqueue(self, job: NewJob) -> Enqueued:
         """Enqueue one completed job."""
@@ -68,12 +68,12 @@ class SyncJobSeam(JobSeam, SyncSeam):
     def __init__(self, ctx: ThreadContext, resources: Resources) -> None:
         JobSeam.__init__(self, ctx, resources)
 
-    def run(self, flow: Dialogue[T], conn: Any = None, *, atomic: bool = False) -> T:
+    def run(self, dialogue: Dialogue[T], conn: Any = None, *, atomic: bool = False) -> T:
         """In the open block; else in a transaction of its own, under the job's lease."""
         if (conn := self.joins(conn)) is not None:
-            return SyncSeam.run(self, flow, conn)
+            return SyncSeam.run(self, dialogue, conn)
         with self._ctx.transaction() as own:
-            return SyncSeam.run(self, flow, own)
+            return SyncSeam.run(self, dialogue, own)
 
     def enqueue(self, job: NewJob) -> Enqueued:
         """Enqueue one completed job."""

@@ -40,7 +40,7 @@ from mainspring.worker.pace import Pace
 from mainspring.worker.processes import Children
 from mainspring.worker.rates import Rates
 from mainspring.worker.reporter import Reporter, Reports
-from mainspring.worker.rescuer import Heartbeat, Rescuer
+from mainspring.worker.rescuer import Heartbeat, Predecessor, Rescuer
 from mainspring.worker.resources import Resources
 from mainspring.worker.schedules.fan_out import FanOut
 from mainspring.worker.schedules.firing import Firing
@@ -80,6 +80,7 @@ class WorkerSettings:
     alone: bool  # run only what must run alone
     cell: Sequence[str] | None  # the command line of a worker that does
     own_process: bool  # which ends if it cannot go on
+    predecessor: Predecessor | None  # whose place it takes
 
     @property
     def name(self) -> str:
@@ -102,7 +103,7 @@ class Parts:
         config, signal = settings.config, Signal()
         rescue, renew = asyncio.Event(), asyncio.Event()  # wake services that are built after who wakes them
         rates = Rates(config.speed, known=settings.limited, wake=signal.set)
-        announcer = Announcer(bus, settings.id) if bus else None
+        announcer = Announcer(bus, settings.id, asyncio.get_running_loop()) if bus else None
         self.state = WorkerState(settings.id, config, signal, Outbox(signal.set), rates, announcer, counts, attempts)
         self.ending = self._ending()
         self.connection = self._connection(config.lease.total_seconds() / 4)
@@ -126,12 +127,13 @@ class Parts:
         renewer = Renewer(self.connection, self._sql, settings.id, config, attempts, self.tracker.lose, renew)
         self.watch = LeaseWatch(config, attempts, self.tracker)
         self.rescuer = Rescuer(
-            self.connection, self._sql, self.state, self.exchange, self._solitude.probed, renew, rescue
-        )
+            self.connection, self._sql, self.state, self.exchange, self._solitude.probed, renew, rescue,
+            settings.predecessor,
+        )  # fmt: skip
         self.heartbeat = self._heartbeat()
         self.slots = SlotWatch(
-            self.connection, self._sql, list(settings.queues), self.crews, attempts, self.executor, self.ending,
-            config.lease.total_seconds(), self._solitude.only,
+            self.connection, self._sql, self.state, list(settings.queues), self.crews, self.executor, self.ending,
+            self._solitude.only,
         )  # fmt: skip
         self.services = [renewer, canceller, *self._other_services()]
 
@@ -168,8 +170,9 @@ class Parts:
 
     def _handlers(self) -> Handlers:
         resources = Resources(
-            self._sql, self._settings.id, self.transactions, self.pool, self.breakers, self._ring, self._reports
-        )
+            self._sql, self._settings.id, self.transactions, self.pool, self.breakers, self._ring, self._reports,
+            self.state.announcer,
+        )  # fmt: skip
         threads = ThreadPoolExecutor(self._settings.config.threads, thread_name_prefix=THREADS)
         return Handlers(resources, threads, Children(), self.state.rates)
 

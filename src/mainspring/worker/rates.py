@@ -20,16 +20,18 @@ from mainspring.worker.share import NEVER, Share
 SHARE_IDLE_S: Final = 0.5  # a share that finds nothing to do for so long is let go
 SLACK: Final = 0.05  # seconds by which jobs are asked for before they are needed, beside two turns
 OFTEN: Final = 0.005  # between two asks for jobs of one rate
+SELDOM: Final = 0.1  # the same where the rate is far away: its jobs come with all others
 MOST_SHARES_TOLD: Final = 100  # shares that one claim speaks of
 TRUST: Final = 0.98  # of the time that a share lasts: clocks do not run alike
+NO_SHARES: Final[list[Share]] = []
 
 _json = msgspec.json.Encoder().encode
 
 
 @lru_cache(1024)
-def gates_of(text: str) -> list[str]:
+def gates_of(text: str) -> tuple[str, ...]:
     """The gates of a claimed job, as the claim says them."""
-    return msgspec.json.decode(text, type=list[str])
+    return msgspec.json.decode(text, type=tuple[str, ...])
 
 
 class Rates:
@@ -49,7 +51,8 @@ class Rates:
         self._wake = wake  # told when there is something to report
         self._shares: dict[str, Share] = {}
         self._changed: dict[str, Share] = {}
-        self._entering: list[LiveAttempt] = []  # in this turn of the loop
+        self._together: dict[tuple[str, ...], list[Share]] = {}  # by the gates that jobs pass together
+        self._entering: list[list[Share]] = []  # that count those entered in this turn of the loop
         self._heap: list[tuple[float, str]] = []
         self._turn = 0.0  # how long a turn with the database takes, smoothed
         self._loop = loop or asyncio.get_running_loop()
@@ -58,16 +61,34 @@ class Rates:
 
     def receive(self, attempt: LiveAttempt, gates: Iterable[str]) -> None:
         """A job came that passes these gates."""
-        self.known = True
-        shares = []
-        for gate in gates:
-            share = self._shares.get(gate)
-            if share is None:
-                share = self._shares[gate] = Share(gate, self._loop.time())
-                self._review(share, share.known_at)
+        gates = tuple(gates)
+        shares = self._together.get(gates)
+        if shares is None:
+            shares = self._together[gates] = [self._of(gate) for gate in gates]
+        for share in shares:
             share.let_in += 1
-            shares.append(share)
         attempt.shares = shares
+
+    def _of(self, gate: str) -> Share:
+        self.known = True
+        share = self._shares.get(gate)
+        if share is None:
+            share = self._shares[gate] = Share(gate, self._loop.time())
+            self._review(share, share.known_at)
+        return share
+
+    def waves_through(self, attempt: LiveAttempt) -> bool:
+        """Let a job through at once, where its rates are so far away that it may wait for its slot like any other."""
+        now, start_by = self._loop.time(), NEVER
+        for share in attempt.shares:
+            if not share.is_far(now):
+                return False
+            if share.trusted < start_by:
+                start_by = share.trusted
+        for share in attempt.shares:
+            share.taken += 1
+        attempt.passing, attempt.start_by = True, start_by
+        return True
 
     def take(self, attempt: LiveAttempt) -> float | None:
         """Let a job through all its gates, or none: then the answer is when that may be."""
@@ -91,24 +112,31 @@ class Rates:
         """Its handler's first lines run now: it is counted when they are done, never too early."""
         if not self._entering:
             self._loop.call_soon(self._all_entered)
-        self._entering.append(attempt)
+        self._entering.append(attempt.shares)
+        attempt.passing, attempt.shares = False, NO_SHARES
 
     def _all_entered(self) -> None:
+        """Those that pass the same gates one after another are counted together."""
         entering, self._entering = self._entering, []
-        for attempt in entering:
-            if attempt.passing:  # else it has ended already
-                self.entered(attempt)
+        now, count, last = self._loop.time(), 0, entering[0]
+        for shares in entering:
+            if shares is not last:
+                self._count(last, count, now)
+                count, last = 0, shares
+            count += 1
+        self._count(last, count, now)
+
+    def _count(self, shares: Iterable[Share], count: int, now: float) -> None:
+        for share in shares:
+            share.enter(now, count)
+            if not share.changed:
+                self._touch(share, now)
 
     def entered(self, attempt: LiveAttempt) -> None:
         """Its handler's first line was reached, at the latest now."""
         if attempt.passing:
-            attempt.passing = False
-            now = self._loop.time()
-            for share in attempt.shares:
-                share.enter(now)
-                if not share.changed:
-                    self._touch(share, now)
-            attempt.shares = []
+            self._count(attempt.shares, 1, self._loop.time())
+            attempt.passing, attempt.shares = False, NO_SHARES
 
     def give_back(self, attempt: LiveAttempt, *, late: bool = False) -> list[Share]:
         """It ends without having been entered; `late`: because it waited in vain. Answers the shares that now are."""
@@ -120,7 +148,7 @@ class Rates:
                 share.late_since = attempt.received_at
                 found.append(share)
             self._touch(share, now)
-        attempt.shares, attempt.passing = [], False
+        attempt.shares, attempt.passing = NO_SHARES, False
         return found
 
     def now(self) -> float:
@@ -151,6 +179,10 @@ class Rates:
             else:
                 heappop(heap)
         return NEVER
+
+    def calm(self, now: float) -> bool:
+        """Whether all rates are far away, so that a claim that reports nothing need not ask about them either."""
+        return bool(self._shares) and all(share.is_far(now) for share in self._shares.values())
 
     def report(self, now: float, *, alone: bool) -> tuple[str, dict[str, int]]:
         """What a claim reports about shares, and how many jobs it asks for of each.
@@ -224,6 +256,7 @@ class Rates:
             if gate not in present and share.known_at < sent_at:
                 del self._shares[gate]
                 self._changed.pop(gate, None)
+                self._together.clear()
                 gone.append(share)
         return gone
 
@@ -248,10 +281,14 @@ class Rates:
 
     def _touch(self, share: Share, now: float) -> None:
         """Something about a share has changed, and more may: a moment later it is looked at whether to tell it."""
-        self._changed[share.gate] = share
         share.changed = True
-        if share.next_at > now + OFTEN:
-            self._at(share, now + OFTEN, now)
+        soon = OFTEN
+        if share.is_far(now):
+            soon = SELDOM
+        else:
+            self._changed[share.gate] = share
+        if share.next_at > now + soon:
+            self._at(share, now + soon, now)
 
     def _review(self, share: Share, now: float) -> None:
         """When should somebody be told about a share?"""
@@ -264,7 +301,8 @@ class Rates:
         if share.n and now < share.trusted:
             missing = share.hold(now, self.ahead) - share.waiting - share.asked
             if missing > 0 and share.more:
-                at = min(at, max(now, share.asked_at + max(OFTEN, self.ahead / 8)))
+                often = SELDOM if share.is_far(now) else max(OFTEN, self.ahead / 8)
+                at = min(at, max(now, share.asked_at + often))
             elif missing <= 0:
                 at = min(at, max(now + OFTEN, share.grows_at(now, self.ahead)))
             elif share.unmet_since is not None and not share.waiting:

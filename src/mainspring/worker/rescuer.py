@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,6 +28,15 @@ def _loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """A worker whose process has died, as its supervisor saw, and in whose place this one was started."""
+
+    worker: str
+    died_at: float  # by the monotonic clock, which all processes of a machine share
+    outlived: Sequence[str] = ()  # tasks whose handlers may go on without it
+
+
 class Rescuer(Service):
     """Every worker rescues for all; no leader is needed, because a rescue takes only what is expired.
 
@@ -44,8 +55,10 @@ class Rescuer(Service):
         probed: set[str],  # tasks of which a job has succeeded alone
         renew: asyncio.Event,  # makes this worker renew its leases
         wake: asyncio.Event | None = None,
+        predecessor: Predecessor | None = None,  # in this place, which has died
     ) -> None:
         config = state.config
+        self._predecessor = predecessor
         super().__init__(config.rescue_every.total_seconds(), wake)
         self._connection, self._sql, self._exchange = connection, sql, exchange
         self._worker, self._counts, self._announcer = state.worker, state.counts, state.announcer
@@ -65,6 +78,9 @@ class Rescuer(Service):
             if self._jumped(now):
                 self._not_before = max(self._not_before, _loop_time() + 2 * self.interval)
                 self._renew.set()
+            if self._predecessor is not None:
+                await self._bury(self._predecessor)
+                self._predecessor = None
             if _loop_time() >= self._not_before and not self._exchange.unsure:
                 await self._rescue()
             while self._probed:
@@ -87,6 +103,13 @@ class Rescuer(Service):
         if jumped:
             log.warning("the database's clock jumped ahead to %s: leases are renewed before any is taken back", now)
         return jumped
+
+    async def _bury(self, dead: Predecessor) -> None:
+        async def end(conn: psycopg.AsyncConnection[Any]) -> None:
+            ago = max(0.0, time.monotonic() - dead.died_at) * self._speed
+            await conn.execute(self._sql["bury"], [ago, dead.worker, list(dead.outlived)])
+
+        await self._connection.use(end)
 
     async def _rescue(self) -> None:
         async def rescue(conn: psycopg.AsyncConnection[Any]) -> list[Any]:

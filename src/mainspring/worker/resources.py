@@ -17,6 +17,7 @@ from mainspring.db.wire.translate import unavailable
 from mainspring.errors import DatabaseUnavailable, MainspringError
 from mainspring.job import Claim
 from mainspring.outcome import Error
+from mainspring.worker.announcer import Announcer
 from mainspring.worker.breakers import BreakerService
 from mainspring.worker.outbox import error_row
 from mainspring.worker.reporter import Reports
@@ -38,6 +39,7 @@ class Resources:
     breakers: BreakerService
     ring: Keyring
     reports: Reports
+    announcer: Announcer | None = None  # where somebody observes
 
     @property
     def encrypts(self) -> bool:

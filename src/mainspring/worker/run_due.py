@@ -23,6 +23,7 @@ from mainspring.db.wire.translate import unavailable
 from mainspring.declare.registry import Registry
 from mainspring.errors import ValidationError
 from mainspring.states import SETTLES, WORDS
+from mainspring.text.span import Span, span_of
 from mainspring.worker.worker import Worker
 
 RUN_DUE_JOBS: Final = 10
@@ -85,10 +86,11 @@ class RunDue(Worker):
         self._left: tuple[datetime, int] | None = None
         self._enough = asyncio.Event()
 
-    async def once(self, budget: timedelta) -> Summary:
+    async def once(self, budget: Span) -> Summary:
         """Run what is due; nothing is claimed once the budget is used, and what runs then may end."""
-        check_span("budget", budget)
-        deadline = asyncio.get_running_loop().time() + budget.total_seconds()
+        length = span_of("budget", budget)
+        check_span("budget", length)
+        deadline = asyncio.get_running_loop().time() + length.total_seconds()
         with unavailable():
             await self.start()
             grace = self._config.grace  # when somebody cancels the call

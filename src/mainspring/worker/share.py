@@ -6,6 +6,7 @@ from collections import deque
 from typing import Final
 
 EXACT: Final = 64  # so many entries are remembered one by one, more as hundredths of a window
+FAR: Final = 1000  # a share that is smaller is never far: at such rates nobody counts microseconds
 NEVER: Final = float("inf")
 
 
@@ -61,6 +62,10 @@ class Share:
                 return at + self.per
         return now + self.per
 
+    def is_far(self, now: float) -> bool:
+        """Whether hardly any of it is used, so that it matters little when exactly a job is entered."""
+        return now < self.trusted and self.n >= FAR and (self.taken + self._size) * 4 < self.n
+
     def hold(self, now: float, ahead: float) -> int:
         """How many jobs should be here: what can be entered so soon, and what is on its way."""
         self._entries(now)
@@ -80,17 +85,18 @@ class Share:
                 return at + self.per - rest
         return NEVER
 
-    def enter(self, now: float) -> None:
-        """The first line of a handler was reached, at the latest now."""
-        self.taken -= 1
-        self.entered += 1
-        self._size += 1
-        part = now // (self.per / 100)
-        if len(self._log) > EXACT and self._log[-1][2] == part:
-            self._log[-1][0] = now
-            self._log[-1][1] += 1
+    def enter(self, now: float, count: int = 1) -> None:
+        """The first lines of so many handlers were reached, at the latest now."""
+        self.taken -= count
+        self.entered += count
+        self._size += count
+        far = self.n >= FAR and self._size * 4 < self.n
+        part = now // (self.per / (10 if far else 100))
+        if self._log and (far or len(self._log) > EXACT) and self._log[-1][2] == part:
+            self._log[-1][0] = now  # the later instant, so that nothing is forgotten too early
+            self._log[-1][1] += count
         else:
-            self._log.append([now, 1, part])
+            self._log.append([now, count, part])
         self.late_since = None
 
     def kept(self, now: float) -> int:

@@ -23,6 +23,7 @@ from mainspring.worker.crew import Crew
 from mainspring.worker.ending import Ending
 from mainspring.worker.executor import Executor
 from mainspring.worker.service import Service
+from mainspring.worker.state import WorkerState
 
 OUTLIVED_PATIENCE_S: Final = 10.0  # seconds beyond its time limit in which a handler may still end, at most a lease
 THREADS: Final = "mainspring"  # as the threads of plain functions are called, before their number
@@ -37,17 +38,17 @@ class SlotWatch(Service):
         self,
         connection: SharedConnection,
         sql: Sql,
+        state: WorkerState,
         queues: Sequence[str],
         crews: Mapping[str, Crew],
-        attempts: Mapping[int, LiveAttempt],
         executor: Executor,
         ending: Ending,
-        lease: float,
         alone: bool,
     ) -> None:
+        lease = state.config.lease.total_seconds()
         super().__init__(min(1.0, lease / 10))
         self._connection, self._sql, self._queues = connection, sql, list(queues)
-        self._crews, self._attempts, self._executor = crews, attempts, executor
+        self._crews, self._attempts, self._executor = crews, state.attempts, executor
         self._ending, self._alone = ending, alone
         self._patience = min(OUTLIVED_PATIENCE_S, lease)
         self._told: set[str] = set()  # kinds

@@ -83,6 +83,7 @@ class ExchangeReply:
     alone: list[Claim] = field(default_factory=list)  # the job that was asked for alone
     alone_due: bool = False  # there is one
     shares: list[Any] | None = None  # of rates, every one that this worker keeps
+    suspects: list[Claim] = field(default_factory=list)  # of what was found
 
 
 class ExchangeStatements:
@@ -172,6 +173,12 @@ class ExchangeStatements:
         cursor = await conn.execute(self._sql["alone_due"], [self.queues, self.queues, self.tasks])
         row = await cursor.fetchone()
         return bool(row and row[0])
+
+    async def ran_before(self, conn: psycopg.AsyncConnection[Any], jobs: Sequence[Claim]) -> dict[int, float | None]:
+        """For how many seconds at most suspects had run when their worker died, by epoch."""
+        ids = [[job.epoch for job in jobs], [job.org_id for job in jobs], [job.id for job in jobs]]
+        cursor = await conn.execute(self._sql["ran_before"], ids)
+        return dict(await cursor.fetchall())
 
     async def take_back(self, conn: psycopg.AsyncConnection[Any], lost: Sequence[Claim]) -> int:
         """Say that we live: what others took back from us meanwhile was no crash."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Suspects:
-    """One at first, then 2, 4, 8 … as they end; one again after trouble, and once no more of them wait.
+    """One at first, then 2, 4, 8 … as they end well or outlive the crash; one again after trouble and when none waits.
 
     >>> suspects = Suspects()
     >>> suspects.answered(suspects.ask(), 1)

@@ -182,7 +182,7 @@ class ThreadContext(BaseContext, SyncContext):
         self._pool.open()
         with (
             self._pool.connection() as conn,
-            self._middle(conn),
+            self._middle(conn) as created,
             bound(conn, self.job.org_id, self.job.project_id),
         ):
             yield conn
@@ -192,6 +192,7 @@ class ThreadContext(BaseContext, SyncContext):
                 self._learn(run(psycopg_door(conn), self._write_middle()))
             tell_commit(self.job, "before", ends_job=False)
         tell_commit(self.job, "after", ends_job=False)
+        self._tell_committed(created)
 
     @contextmanager
     def _complete(self, result: object = None) -> Iterator[Connection[Any]]:

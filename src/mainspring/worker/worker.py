@@ -15,30 +15,32 @@ from typing import Any
 
 import psycopg
 
-from mainspring.category import DEAD_LETTER, QUEUES
 from mainspring.cipher import Cipher
 from mainspring.circuit import Breaker, declared
 from mainspring.config import DEFAULT_SCHEMA, WorkerConfig, at_speed
 from mainspring.db.limits import declare
+from mainspring.db.queues import declare as declare_queues
 from mainspring.db.schema.status import check, status
 from mainspring.db.wire.connect import Connection, options
 from mainspring.db.wire.run import psycopg_door
-from mainspring.db.wire.run import run as run_flow
+from mainspring.db.wire.run import run as run_dialogue
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.translate import is_transient
 from mainspring.declare.block import Trigger
 from mainspring.declare.registry import Registry
 from mainspring.errors import DatabaseUnavailable
 from mainspring.events import Bus, DatabaseAway, DatabaseBack, Observer, WorkerStarted, WorkerStopped, WorkerStopping
+from mainspring.extras import needs
 from mainspring.health.trouble import Trouble
 from mainspring.limit import DeclaredLimit, check_declared, owner
+from mainspring.queue import DEAD_LETTER, QUEUES, Queue
 from mainspring.text.sanitize import sanitize
 from mainspring.worker import aside
 from mainspring.worker.attempt import LiveAttempt, Trace
 from mainspring.worker.executor import Authorize
 from mainspring.worker.leases import Renewer
 from mainspring.worker.parts import Parts, WorkerSettings
-from mainspring.worker.rescuer import Heartbeat
+from mainspring.worker.rescuer import Heartbeat, Predecessor
 from mainspring.worker.service import backoff, job_log, log
 from mainspring.worker.watchdog import Watchdog
 
@@ -56,6 +58,7 @@ class Worker:
 
     housekeeping = True  # fires the engine's own schedules, too
     own_process = False  # which ends if the event loop stands still
+    after: tuple[str, float] | None = None  # the worker in whose place it was started, and when that died
     pulse: Callable[[float, float], None] | None = None  # told that it lives: its lease and its grace, in seconds
 
     def __init__(
@@ -72,10 +75,12 @@ class Worker:
         trace: Trace | None = None,
         breakers: Sequence[Breaker] = (),
         limits: Sequence[DeclaredLimit] | None = None,  # None: they are somebody else's to declare
+        declared_queues: Sequence[Queue] | None = None,  # the same
         triggers: Sequence[Trigger] = (),
         alone: str | None = None,  # the id of a worker that runs only what must run alone
         cell: Sequence[str] | None = None,  # the command line of such a worker; None: this one runs them itself
     ) -> None:
+        needs("a worker needs", "worker", "tzdata")
         host = re.sub(r"[^\w.-]", "-", socket.gethostname())
         self.id = alone or f"{host}:{os.getpid()}:{secrets.token_hex(4)}"  # unique per process start
         self._alone, self._cell = alone is not None, cell
@@ -88,7 +93,8 @@ class Worker:
         self._cipher = cipher
         self._breakers = declared(breakers, registry)
         self._triggers = triggers
-        queues = [*QUEUES, *(task.queue for task in registry), *self._config.queues]
+        self._declared_queues = declared_queues
+        queues = [*self._known_queues(), *self._config.queues]
         self._limits = limits if limits is None else check_declared(limits, registry.names(), queues)
         self._bus = Bus(observers, self._soon)
         self._away_since: float | None = None
@@ -254,14 +260,23 @@ class Worker:
             config=self._config, queues=self._queues(), breakers=self._breakers, limited=bool(self._limits),
             authorize=self._authorize, cipher=self._cipher, trace=self._trace, triggers=self._triggers,
             housekeeping=self.housekeeping, alone=self._alone, cell=self._cell, own_process=self.own_process,
+            predecessor=self._predecessor(),
         )  # fmt: skip
 
+    def _predecessor(self) -> Predecessor | None:
+        if self.after is None:
+            return None
+        outlived = [task.name for task in self._registry if task.runs == "process"]
+        return Predecessor(*self.after, outlived)
+
     def _queues(self) -> dict[str, int]:
-        """The queues to serve: those configured, or the stock ones and those of the tasks."""
-        if self._config.queues:
-            return dict(self._config.queues)
-        names = [*QUEUES, *(task.queue for task in self._registry)]
-        return {name: 1 for name in names if name != DEAD_LETTER}
+        """The queues to serve: those configured, or all that are known."""
+        return dict(self._config.queues or {name: 1 for name in self._known_queues() if name != DEAD_LETTER})
+
+    def _known_queues(self) -> list[str]:
+        """The engine's, those that the application declares, and those of the tasks."""
+        declared = (queue.name for queue in self._declared_queues or ())
+        return [*QUEUES, *declared, *(task.queue for task in self._registry)]
 
     def _reachable(self, error: Exception | None) -> None:
         """The database answers, or does not; told when that changes."""
@@ -296,8 +311,11 @@ class Worker:
         """Refuse a schema that does not fit."""
         with Connection.connect(self._dsn, **options(self._dsn, f"mainspring worker {self.id}")) as conn:
             check(status(conn, schema=self._schema))
+            app = owner(self._registry.origins())
             if self._limits is not None:
-                run_flow(psycopg_door(conn), declare(Sql(self._schema), owner(self._registry.origins()), self._limits))
+                run_dialogue(psycopg_door(conn), declare(Sql(self._schema), app, self._limits))
+            if self._declared_queues is not None:
+                run_dialogue(psycopg_door(conn), declare_queues(Sql(self._schema), app, self._declared_queues))
             row = conn.execute(Sql(self._schema)["speed"]).fetchone()
             assert row is not None
             self._config = at_speed(self._config, row[0])

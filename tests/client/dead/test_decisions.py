@@ -13,9 +13,9 @@ from tests.databases import Database
 from tests.db.engine import Engine
 
 import mainspring as ms
-from mainspring import Client, JobNotFound, ValidationError
+from mainspring import Client, ValidationError
 from mainspring.client import AsyncDeadLetters, DeadLetters
-from mainspring.errors import TransitionRefused
+from mainspring.errors import JobNotFound, TransitionRefused
 from mainspring.uuid7 import uuid7
 
 pytestmark = pytest.mark.anyio

@@ -51,6 +51,7 @@ PSYCOPG2 = """
 import json, sys
 import mainspring as ms
 from mainspring import Client
+from mainspring.errors import KeyReused
 psycopg, sys.modules["psycopg"] = sys.modules["psycopg"], None  # Django must not see psycopg 3
 import django
 import django.db.backends.postgresql.base as backend
@@ -74,7 +75,7 @@ with Client(dsn) as client:
         try:
             with transaction.atomic():
                 client.enqueue(greet.job(name="refused").with_key("k"), conn=connection)
-        except ms.KeyReused as error:
+        except KeyReused as error:
             seen["refused"] = error.job_id == first.id
         client.enqueue(greet.job(name="after the savepoint"), conn=connection)
     try:

@@ -16,8 +16,8 @@ from tests.client.frameworks.joins import Block, Join
 from tests.client.tasks import greet
 from tests.databases import Database
 
-from mainspring import AsyncClient, Client, JobExists, JobNotFound, KeyReused
-from mainspring.errors import ConfigurationError, TransitionRefused
+from mainspring import AsyncClient, Client
+from mainspring.errors import ConfigurationError, JobExists, JobNotFound, KeyReused, TransitionRefused
 from mainspring.uuid7 import uuid7
 from mainspring.virtual.clock import Clock
 

@@ -17,6 +17,7 @@ from tests.client.tasks import at_once, greet, store
 from tests.databases import Database
 
 import mainspring as ms
+from mainspring.errors import KeyReused
 from mainspring.virtual.clock import Clock
 
 pytestmark = pytest.mark.anyio
@@ -145,7 +146,7 @@ async def test_whatever_the_task_says_of_its_key_a_timer_is_moved(timers: Any) -
 
 async def test_a_key_that_another_task_holds_is_refused(timers: Any, sql: Sql) -> None:
     await timers.set(at(4))
-    with pytest.raises(ms.KeyReused):
+    with pytest.raises(KeyReused):
         await timers.set(store.job(value=1).after(60).with_key(KEY))
     assert (await timers.get(KEY)).task == "greet"
 

@@ -90,6 +90,25 @@ def test_short_channels_have_a_text_of_their_own_and_only_mail_has_html() -> Non
     assert template.render({}, "in_app").link == "/x"
 
 
+@pytest.mark.parametrize("link", ["https://shop.example/orders/7?a=b#c", "HTTP://shop.example", "/", "/orders/7"])
+def test_a_link_of_an_inbox_leads_to_an_address_or_a_path(link: str) -> None:
+    assert Template("t", "T", "x", link="{{ link }}").render({"link": link}, "in_app").link == link
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "javascript:alert(1)", " javascript:alert(1)", "JaVaScRiPt:alert(1)", "java\nscript:alert(1)",
+        "data:text/html,x",
+        "vbscript:x", "file:///etc/passwd", "//evil.test", "/\\evil.test", "https://shop.example\\@evil.test", "x", "",
+        "http://", "https://shop.example/\njavascript:x", "\x01javascript:alert(1)",
+    ],
+)  # fmt: skip
+def test_a_link_that_a_browser_would_run_is_refused(link: str) -> None:
+    with pytest.raises(ValidationError, match=r"^data: the link of t is neither an http\(s\) address nor a path"):
+        Template("t", "T", "x", link="{{ link }}").render({"link": link}, "in_app")
+
+
 @pytest.mark.parametrize(
     ("source", "data", "field"),
     [

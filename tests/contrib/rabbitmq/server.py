@@ -23,8 +23,8 @@ PATIENCE = 600  # seconds for a start: three of CPU time on an idle machine, and
 #: Users, and what they may configure, write and read: the guide says what each needs.
 USERS = {
     "guest": (".*", ".*", ".*"),
-    "shop-web": ("^$", "^bpc$", "^$"),
-    "shop-worker": (r"^mainspring\..*", r"^(bpc|mainspring\..*)$", r"^(bpc|mainspring\..*)$"),
+    "shop-web": ("^$", "^mainspring$", "^$"),
+    "shop-worker": (r"^mainspring\..*", r"^mainspring(\..*)?$", r"^mainspring(\..*)?$"),
     "nobody": ("^$", "^$", "^$"),
 }
 CONFIG = """

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from dataclasses import fields
 
 import pytest
@@ -9,7 +10,7 @@ from tests.docs.pages import ROOT, table
 from tests.worker.stage import Stage
 
 import mainspring as ms
-from mainspring.contrib.rabbitmq import QueueConfig, RabbitMQ, config, queue_config
+from mainspring.contrib.rabbitmq import QueueConfig, RabbitMQ, queue_config
 from mainspring.errors import ConfigurationError
 
 PAGE = ROOT / "docs" / "settings.md"
@@ -19,6 +20,8 @@ VARIABLES = [
     ("exchange", "QUEUE_EXCHANGE", "jobs", "jobs"),
     ("routing_key", "QUEUE_ROUTING_KEY", "wake", "wake"),
 ]
+#: The names of the passport's document, as that application maps them to ours.
+PASSPORT = {f"BPC_{name}": f"MAINSPRING_{name}" for name in [row[1] for row in VARIABLES] + ["HEALTH_REQUIRE_QUEUE"]}
 
 
 @pytest.mark.rule("ENG-17.01")
@@ -53,10 +56,11 @@ async def test_unless_it_is_switched_on_nobody_is_called(
 def test_one_setting_switches_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BPC_QUEUE_ENABLED", "true")
 
-    block = RabbitMQ()
+    block = RabbitMQ(exchange="bpc", setting_aliases=PASSPORT)
 
-    assert block.config == QueueConfig(enabled=True)
+    assert block.config == QueueConfig(enabled=True, exchange="bpc")
     assert (block.config.exchange, block.config.routing_key) == ("bpc", "jobs.trigger")
+    assert RabbitMQ().config == QueueConfig(exchange="mainspring")  # the name is nobody else's
     assert [check.name for check in block.checks] == ["queue"]
     assert not block.checks[0].required
     assert block.observers
@@ -66,10 +70,11 @@ def test_one_setting_switches_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.rule("ENG-17.02", "ENG-27.05")
 @pytest.mark.parametrize("prefix", ["MAINSPRING", "BPC"])
 @pytest.mark.parametrize(("setting", "variable", "text", "value"), VARIABLES)
-def test_each_setting_has_two_names_and_wins_over_code(
+def test_each_setting_may_have_two_names_and_wins_over_code(
     setting: str, variable: str, text: str, value: object, prefix: str
 ) -> None:
-    found = queue_config({f"{prefix}_{variable}": text}, url="amqp://here/", exchange="here", routing_key="here")
+    said = {"url": "amqp://here/", "exchange": "here", "routing_key": "here"}
+    found = queue_config({f"{prefix}_{variable}": text}, PASSPORT, **said)
 
     assert getattr(found, setting) == value
 
@@ -90,7 +95,12 @@ def test_two_values_of_one_setting_stop_the_start(variable: str, monkeypatch: py
     monkeypatch.setenv(f"BPC_{variable}", "other")
 
     with pytest.raises(ConfigurationError, match=f"MAINSPRING_{variable} and BPC_{variable}: two names"):
-        RabbitMQ()
+        RabbitMQ(setting_aliases=PASSPORT)
+
+
+def test_a_name_for_a_setting_that_is_not_the_brokers_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"no setting here \(did you mean 'MAINSPRING_QUEUE_URL'\?\)"):
+        RabbitMQ(setting_aliases={"SHOP_BROKER": "MAINSPRING_QUEUE_URI"})
 
 
 @pytest.mark.parametrize(
@@ -114,11 +124,11 @@ def test_what_cannot_work_is_refused_by_name_and_without_its_value(said: dict[st
 
 def test_a_value_that_is_no_switch_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="MAINSPRING_QUEUE_ENABLED or BPC_QUEUE_ENABLED: not a valid enabled"):
-        queue_config({"BPC_QUEUE_ENABLED": "perhaps"})
+        queue_config({"BPC_QUEUE_ENABLED": "perhaps"}, PASSPORT)
 
 
 def test_a_missing_library_is_named_only_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "aio_pika", None)
 
     RabbitMQ()
     with pytest.raises(ConfigurationError, match=r"pip install 'mainspring\[rabbitmq\]'"):

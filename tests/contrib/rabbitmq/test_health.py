@@ -31,7 +31,8 @@ async def test_readiness_requires_the_broker_only_if_the_flag_is_on(
     broker: Broker, wire: Wire, app: Apps, monkeypatch: pytest.MonkeyPatch, flag: str, down: tuple[int, str]
 ) -> None:
     monkeypatch.setenv("BPC_HEALTH_REQUIRE_QUEUE", flag)
-    made = app(broker.block(url=wire.url))
+    names = {"BPC_HEALTH_REQUIRE_QUEUE": "MAINSPRING_HEALTH_REQUIRE_QUEUE"}  # the passport's document has its own
+    made = app(broker.block(url=wire.url, setting_aliases=names))
 
     assert await ready(made) == (200, "ok")
     wire.cut()

@@ -21,10 +21,10 @@ async def test_the_rights_in_the_guide_are_enough(stage: Stage, broker: Broker) 
     for user in ("shop-web", "shop-worker"):
         assert f"set_permissions {user} {' '.join(repr(each) for each in USERS[user])}".replace("\\\\", "\\") in guide
     woken: list[bool] = []
-    bpc, key = Broker(broker.port, "bpc"), f"test.{uuid4().hex[:8]}"
-    web = bpc.block(url=bpc.url_of("shop-web"), routing_key=key)
-    worker = bpc.block(url=bpc.url_of("shop-worker"), routing_key=key)
-    async with bpc.ear(key) as ear, listening(worker, lambda: woken.append(True)):
+    ours, key = Broker(broker.port, "mainspring"), f"test.{uuid4().hex[:8]}"
+    web = ours.block(url=ours.url_of("shop-web"), routing_key=key)
+    worker = ours.block(url=ours.url_of("shop-worker"), routing_key=key)
+    async with ours.ear(key) as ear, listening(worker, lambda: woken.append(True)):
         web._publisher(enqueued(job := uuid4()))
         worker._publisher(enqueued(follow_up := uuid4()))
         assert {(await ear.next())["job_id"] for _ in range(2)} == {str(job), str(follow_up)}

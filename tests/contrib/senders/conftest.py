@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mainspring.sandbox import Sandbox
+from mainspring_sandbox import Sandbox
 
 
 @pytest.fixture(scope="session")

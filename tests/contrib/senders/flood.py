@@ -33,9 +33,9 @@ from mainspring.contrib.notify.push import Push
 from mainspring.contrib.notify.smtp import Smtp
 from mainspring.contrib.notify.twilio import Twilio
 from mainspring.embedded import VOLATILE, Cluster
-from mainspring.sandbox import Sandbox
-from mainspring.sandbox.faults import Fault
 from mainspring.virtual.clock import Clock
+from mainspring_sandbox import Sandbox
+from mainspring_sandbox.faults import Fault
 
 BEGIN: Final = datetime(2026, 3, 2, 12, tzinfo=UTC)
 CHANNELS: Final[tuple[Channel, ...]] = ("email", "sms", "push")

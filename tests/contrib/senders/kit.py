@@ -14,8 +14,8 @@ from mainspring.contrib.notify.resend import Resend
 from mainspring.contrib.notify.sender import Outgoing, Sender
 from mainspring.contrib.notify.smtp import Smtp
 from mainspring.contrib.notify.twilio import Twilio
-from mainspring.sandbox import Sandbox
-from mainspring.sandbox.faults import Fault
+from mainspring_sandbox import Sandbox
+from mainspring_sandbox.faults import Fault
 
 #: Lines on loopback are plain: reading the authorities of the world takes 0.1 s each time.
 NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -10,8 +10,8 @@ from tests.contrib.senders.kit import PUSH, RESEND, SMTP, TWILIO, Kind, fault
 import mainspring as ms
 from mainspring.contrib.notify import Notify, Template
 from mainspring.contrib.notify.sender import Sender
-from mainspring.sandbox import Sandbox
 from mainspring.testing import Harness
+from mainspring_sandbox import Sandbox
 
 RETRY = ms.fixed(60, attempts=3)
 NOTE = Template("ready", "Ready", "Your machine is ready.", channels=("email",), class_="critical")

@@ -19,7 +19,7 @@ from mainspring.contrib.notify.sender import Sender, Undeliverable
 from mainspring.contrib.secret import Secret
 from mainspring.errors import ConfigurationError
 from mainspring.outcome import Failure, Permanent, RetryAfter
-from mainspring.sandbox import Sandbox
+from mainspring_sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from mainspring.contrib.notify.sender import Undeliverable
 from mainspring.contrib.notify.smtp import Smtp
 from mainspring.errors import ConfigurationError
 from mainspring.outcome import Failure, Permanent
-from mainspring.sandbox import Sandbox
+from mainspring_sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from mainspring.contrib.notify.sender import Undeliverable
 from mainspring.contrib.notify.twilio import Twilio
 from mainspring.errors import ConfigurationError
 from mainspring.outcome import Failure, Permanent
-from mainspring.sandbox import Sandbox
+from mainspring_sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from tests.databases import Database
 from tests.worker.stage import Stage
 
 from mainspring import AsyncClient
-from mainspring.sandbox import Sandbox
+from mainspring_sandbox import Sandbox
 
 
 @pytest.fixture

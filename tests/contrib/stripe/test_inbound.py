@@ -18,7 +18,7 @@ import mainspring as ms
 from mainspring.contrib.stripe import Charge, NotYet, StripeEvent, latest, sign
 from mainspring.events import Event as Told
 from mainspring.events import JobDeadlettered
-from mainspring.sandbox.stripe import Manner
+from mainspring_sandbox.stripe import Manner
 
 pytestmark = pytest.mark.anyio
 

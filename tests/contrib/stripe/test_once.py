@@ -12,7 +12,7 @@ from tests.contrib.stripe.till import KEY, PATIENT, START, Till
 
 import mainspring as ms
 from mainspring.contrib.stripe import Money, OutcomeUnknown, Stripe
-from mainspring.sandbox.faults import Fault
+from mainspring_sandbox.faults import Fault
 
 pytestmark = pytest.mark.anyio
 

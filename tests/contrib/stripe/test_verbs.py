@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ from mainspring.contrib.stripe import (
 )
 from mainspring.contrib.stripe.verbs import StripeRequest
 from mainspring.errors import ConfigurationError
-from mainspring.sandbox.faults import Fault
+from mainspring_sandbox.faults import Fault
 
 pytestmark = pytest.mark.anyio
 
@@ -283,7 +284,7 @@ async def test_settings_that_cannot_work_are_refused_at_once(options: dict[str, 
 
 
 async def test_without_the_extra_one_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "stripe", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'mainspring\[stripe\]'"):
         Stripe("sk_test_1")
 

@@ -16,8 +16,8 @@ from mainspring.contrib.stripe import Money, Stripe
 from mainspring.contrib.stripe.verbs import Calls, StripeRequest
 from mainspring.job import NewJob
 from mainspring.retry import Retry
-from mainspring.sandbox import Sandbox
-from mainspring.sandbox.ledger import LedgerEntry
+from mainspring_sandbox import Sandbox
+from mainspring_sandbox.ledger import LedgerEntry
 
 START = datetime(2026, 6, 3, 14, tzinfo=UTC)
 KEY = "sk_test_canary_0123456789"

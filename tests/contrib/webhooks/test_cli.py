@@ -99,7 +99,7 @@ def test_a_ping_that_no_worker_sends_says_where_to_look(cli: Cli, inbox: Inbox) 
     told = json.loads(sent.out)
     assert (sent.code, told["status"]) == (1, "pending")
     explained = f"mainspring job explain {told['job_id']}"
-    assert sent.err == f"mainspring: no worker sent it within 1s: see `{explained}`\n"
+    assert sent.err == f"mainspring: no worker sent it within 1 s: see `{explained}`\n"
 
 
 def test_the_secret_is_printed_once_for_people(cli: Cli, inbox: Inbox) -> None:

@@ -1,6 +1,7 @@
 """Crashes and who pays for them: `make killers`, or `python -m tests.proofs.chaos.killers rescue killers outage`.
 
 `rescue`   one of two workers is killed with 36 jobs of 2 s: how much longer does everything take?
+`held`     a process is killed that holds all jobs there are, 36 of 2 s, and its supervisor starts another
 `killers`  50 jobs that kill their process among 200 harmless ones, four workers that are started anew: who is buried?
 `outage`   the network of a worker is gone for 10 s at a lease of 6 s, beside a worker that sees it vanish: who crashed?
 
@@ -72,8 +73,11 @@ def say(text: str) -> None:
 class Workers:
     """Processes of `mainspring worker run`; one that dies is started anew, as a supervisor does."""
 
-    def __init__(self, dsn: str, count: int, *, lease: float, concurrency: int, log: Path) -> None:
+    def __init__(
+        self, dsn: str, count: int, *, lease: float, concurrency: int, log: Path, supervised: bool = False
+    ) -> None:
         self.deaths = 0
+        self._supervised = supervised
         self._log = log
         self._env = os.environ | {
             "MAINSPRING_DSN": dsn, "MAINSPRING_CONCURRENCY": str(concurrency), "MAINSPRING_THREADS": str(concurrency),
@@ -84,7 +88,8 @@ class Workers:
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "mainspring.cli", "worker", "run", "--app", "tests.proofs.chaos.killers:app"]
-        command += ["--no-supervise"] if "supervise" in signature(run).parameters else []  # we are the supervisor
+        if not self._supervised and "supervise" in signature(run).parameters:
+            command += ["--no-supervise"]  # we are the supervisor
         with self._log.open("ab") as log:
             return subprocess.Popen(command, cwd=ROOT, env=self._env, stdout=log, stderr=log)
 
@@ -170,6 +175,29 @@ def rescue(case: Case, *, jobs: int = 432, seconds: float = 2.0, slots: int = 36
     return not case.left() and took[True] <= allowed
 
 
+def held(case: Case, *, jobs: int = 36, seconds: float = 2.0, lease: float = 6.0) -> bool:
+    """One SIGKILL of the only process, with every job in its slots."""
+    took = {}
+    for kill in (False, True):
+        with case.workers(1, lease=lease, concurrency=jobs, supervised=True) as workers, ms.Client(case.dsn) as client:
+            case.until(lambda: case.one("select count(*) from mainspring.worker where not stopping") == 1, 20)
+            client.enqueue_many([slow.job(seconds=seconds) for _ in range(jobs)])
+            began = time.monotonic()
+            case.until(lambda: case.one("select count(*) from mainspring.running") == jobs, 20)
+            if kill:
+                time.sleep(seconds / 2)
+                os.kill(case.one("select pid from mainspring.worker where not stopping"), signal.SIGKILL)
+            case.until(lambda: not case.left(), 150, workers)
+            took[kill] = time.monotonic() - began
+        case.conn.execute("delete from mainspring.worker")
+    allowed = 2 * took[False] + lease
+    say(
+        f"held: {jobs} jobs of {seconds:g} s in one process, lease {lease:g} s: undisturbed {took[False]:.1f} s, "
+        f"one SIGKILL {took[True]:.1f} s, allowed {allowed:.1f} s; {case.left()} left"
+    )
+    return not case.left() and took[True] <= allowed
+
+
 def killers(
     case: Case, *, innocents: int = 200, bad: int = 50, workers: int = 4, slots: int = 25, lease: float = 2.0,
     every: float = 0.5, limit: float = 500.0,
@@ -237,7 +265,7 @@ def outage(case: Case, *, jobs: int = 5, gone: float = 10.0, lease: float = 6.0)
     return fine
 
 
-CASES: dict[str, Callable[[Case], bool]] = {"rescue": rescue, "killers": killers, "outage": outage}
+CASES: dict[str, Callable[[Case], bool]] = {"rescue": rescue, "held": held, "killers": killers, "outage": outage}
 
 
 def main() -> int:

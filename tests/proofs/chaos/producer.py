@@ -22,6 +22,7 @@ from tests.proofs.chaos.journal import Journal, say
 from tests.proofs.chaos.plan import Orders
 
 import mainspring as ms
+from mainspring.errors import DatabaseUnavailable
 from mainspring.job import NewJob
 from mainspring.uuid7 import uuid7
 
@@ -112,7 +113,7 @@ class Producer:
         except (ms.MainspringError, psycopg.Error) as error:
             for job in jobs:
                 (self._undone if undo else self._unsure).write(job.id, type(error).__name__)
-            if not isinstance(error, ms.DatabaseUnavailable | psycopg.OperationalError):
+            if not isinstance(error, DatabaseUnavailable | psycopg.OperationalError):
                 say(f"unexpected {error!r}")  # to the log of this process
             await asyncio.sleep(0.1)
             return

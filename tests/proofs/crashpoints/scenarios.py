@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable
@@ -166,3 +167,10 @@ SCENARIOS: dict[str, Callable[[Surroundings], Play]] = {
     "sms": Message,
     "webhook": Webhook,
 }
+
+
+def drain(around: tuple[str, str, int], scenario: str, point: str | None) -> None:
+    """Work until nothing is due, and be killed at the point."""
+    play = SCENARIOS[scenario](Surroundings(*around))
+    play.plant(point)
+    asyncio.run(play.drain())

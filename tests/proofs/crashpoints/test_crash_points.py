@@ -11,12 +11,12 @@ from typing import Any
 import httpx2
 import pytest
 from tests.databases import Database
-from tests.proofs.crashpoints.nursery import Nursery, nursery
-from tests.proofs.crashpoints.scenarios import AMOUNT, SCENARIOS, Payment, Play, Surroundings
+from tests.nursery import Nursery, nursery
+from tests.proofs.crashpoints.scenarios import AMOUNT, SCENARIOS, Payment, Play, Surroundings, drain
 
 import mainspring as ms
-from mainspring.sandbox import Sandbox
 from mainspring.testing import Clock
+from mainspring_sandbox import Sandbox
 
 POINTS = ["before the call", "after the call", "after the record"]
 #: What the provider has afterwards, where the worker died between the call and the record. Who takes a key, or can be
@@ -26,7 +26,7 @@ REPEATED = {"email": 2, "webhook": 2}
 
 @pytest.fixture(scope="module")
 def fork() -> Iterator[Nursery]:
-    with nursery() as running:
+    with nursery(drain) as running:
         yield running
 
 

@@ -61,7 +61,8 @@ def test_a_client_and_a_worker_do_not_repeat_it(dsn: str, caplog: pytest.LogCapt
 
 def test_what_is_wrong_is_said_all_the_same() -> None:
     for dsn, what in (
-        (ADDRESSES[0], 'missing "=" after …'),
+        (ADDRESSES[0], 'missing "=" after …; write postgresql://user@host/database'),
+        (f"postgresql+asyncpg://shop:{SECRET}@db/shop", "names a driver, .* write postgresql://"),
         (ADDRESSES[1], "its host holds an @: write %40"),
         (ADDRESSES[2], "its port is not a number: write %2F"),
     ):

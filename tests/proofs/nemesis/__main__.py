@@ -23,6 +23,7 @@ from tests.proofs.nemesis.plan import FEATURES, SHORT, Plan, only
 
 import mainspring as ms
 from mainspring.embedded import Cluster
+from mainspring.errors import JobNotFound
 
 MOST = 30  # violations that are told one by one
 OF_ONE_KIND = 4
@@ -89,7 +90,7 @@ def history(job: str, files: Path, client: ms.Client) -> Iterator[str]:
     """What the files and the engine know of a job; a hint for people, no part of the verdict."""
     said = (line for path in sorted(files.glob("*.txt")) for line in path.read_text().splitlines() if job in line)
     yield from list(said)[:12]
-    with suppress(ValueError, ms.JobNotFound):  # a key stands for its jobs
+    with suppress(ValueError, JobNotFound):  # a key stands for its jobs
         for attempt in client.attempts(UUID(job))[:6]:
             code = (attempt.error or {}).get("code", "")
             yield f"attempt {attempt.attempt} of {attempt.worker}: {attempt.outcome} {code}"

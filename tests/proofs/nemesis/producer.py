@@ -26,7 +26,7 @@ from tests.proofs.nemesis.plan import HOLDS, RATES, SLOTS, Orders
 
 import mainspring as ms
 from mainspring.declare.task import Task
-from mainspring.errors import TransitionRefused
+from mainspring.errors import DatabaseUnavailable, KeyReused, TransitionRefused
 from mainspring.job import NewJob
 from mainspring.uuid7 import uuid7
 
@@ -87,7 +87,7 @@ class Producer:
         self._calls.write("asked", number, repr(time.monotonic()), name)
         try:
             return await asked
-        except ms.DatabaseUnavailable:
+        except DatabaseUnavailable:
             return None
         except (ms.MainspringError, psycopg.Error) as error:
             if isinstance(error, errors):
@@ -159,7 +159,7 @@ class Producer:
             await self._rest(rand.uniform(0.3, 1.0))
             while sent:
                 again = workload.mend.job(good=True).with_key(key, "reset_failed")
-                if await self._send(again, errors=[ms.KeyReused]):
+                if await self._send(again, errors=[KeyReused]):
                     break
                 await asyncio.sleep(0.3)  # it has not failed yet
 

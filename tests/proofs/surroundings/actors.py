@@ -14,6 +14,7 @@ from tests.proofs.chaos.journal import Journal
 import mainspring as ms
 from mainspring.config import WorkerConfig
 from mainspring.db.wire import fence
+from mainspring.errors import DatabaseUnavailable
 from mainspring.uuid7 import uuid7
 from mainspring.worker import Worker
 
@@ -34,7 +35,7 @@ async def write(dsn: str, journal: Journal) -> None:
             try:
                 await client.enqueue(job)
                 journal.write(job.id, repr(time.time()))
-            except ms.DatabaseUnavailable:
+            except DatabaseUnavailable:
                 await asyncio.sleep(0.05)
             await asyncio.sleep(0.01)
 

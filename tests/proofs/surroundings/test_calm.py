@@ -15,6 +15,7 @@ import mainspring as ms
 from mainspring.config import WorkerConfig
 from mainspring.db.gauges import Reader
 from mainspring.embedded import Cluster
+from mainspring.errors import DatabaseUnavailable
 from mainspring.worker import service
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +81,7 @@ async def test_an_outage_of_any_length_is_a_handful_of_lines(
             for _ in range(6):
                 await asyncio.sleep(0.2)
                 await asyncio.to_thread(gauges)
-                with pytest.raises(ms.DatabaseUnavailable):
+                with pytest.raises(DatabaseUnavailable):
                     await client.now()
             away = lines.said[before:]
             await asyncio.to_thread(durable_cluster.start)

@@ -12,11 +12,12 @@ from psycopg_pool import PoolTimeout
 from tests.databases import RunClusters
 from tests.proofs.surroundings.pair import Pair, temptation
 
-from mainspring import AsyncClient, Client, DatabaseUnavailable
+from mainspring import AsyncClient, Client
 from mainspring.db.schema.migrate import migrate
 from mainspring.db.wire.connect import AsyncConnection, Connection, options, pool
 from mainspring.db.wire.fence import FENCE
 from mainspring.embedded import Cluster
+from mainspring.errors import DatabaseUnavailable
 
 pytestmark = pytest.mark.anyio
 

@@ -15,9 +15,10 @@ from tests.client.tasks import greet
 from tests.databases import Database, fresh_database, superuser
 from tests.worker.stage import SETTINGS, Stage
 
-from mainspring import AsyncClient, Client, Context, DatabaseUnavailable, Registry
+from mainspring import AsyncClient, Client, Context, Registry
 from mainspring.config import WorkerConfig
 from mainspring.embedded import Cluster
+from mainspring.errors import DatabaseUnavailable
 from mainspring.events import DatabaseAway, Event
 from mainspring.job import NewJob
 from mainspring.uuid7 import uuid7

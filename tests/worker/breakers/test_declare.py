@@ -9,8 +9,8 @@ import pytest
 
 import mainspring as ms
 from mainspring.circuit import Need, Window, breaker, counts, fit
-from mainspring.errors import ConfigurationError, DeclarationError
-from mainspring.outcome import Cancelled, Failure, Permanent, RetryAfter, Snooze
+from mainspring.errors import ConfigurationError, DatabaseUnavailable, DeclarationError
+from mainspring.outcome import BreakerOpen, Cancelled, Failure, Permanent, RetryAfter, Snooze
 from mainspring.worker.classify import classify
 
 SECOND = timedelta(seconds=1)
@@ -170,8 +170,8 @@ def test_a_key_that_cannot_be_stored_has_a_stand_in(key: str) -> None:
         (Permanent("the key of the provider is void", counts=True), True),
         (Snooze(5), False),
         (Cancelled(), False),
-        (ms.BreakerOpen("sms", SECOND), False),
-        (ms.DatabaseUnavailable(), False),
+        (BreakerOpen("sms", SECOND), False),
+        (DatabaseUnavailable(), False),
         (ms.ValidationError("a: is wrong", field="a"), False),
     ],
 )

@@ -12,6 +12,7 @@ from tests.worker.breakers.conftest import PAUSE, WITHIN, Dependency, state
 import mainspring as ms
 from mainspring.errors import ConfigurationError, DeclarationError
 from mainspring.job import NewJob
+from mainspring.outcome import BreakerOpen
 from mainspring.testing import Harness
 
 RETRY = ms.fixed(1, attempts=8)
@@ -288,7 +289,7 @@ def test_a_handler_that_can_do_without_catches_it(
         try:
             async with ctx.breaker("sms"):
                 dependency.call()
-        except ms.BreakerOpen:
+        except BreakerOpen:
             return "by mail"
         return "by sms"
 

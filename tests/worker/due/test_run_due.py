@@ -15,7 +15,8 @@ from tests.databases import Database
 import mainspring as ms
 from mainspring.db.schema.migrate import migrate
 from mainspring.embedded import Cluster
-from mainspring.errors import ConfigurationError
+from mainspring.errors import ConfigurationError, DatabaseUnavailable
+from mainspring.outcome import Cancelled
 from mainspring.uuid7 import uuid7
 from mainspring.virtual.clock import Clock
 
@@ -87,7 +88,7 @@ def test_the_summary_tells_one_of_each(app: ms.App, tasks: ms.Registry, database
             case "cancelled":
                 with database.connect() as conn, app.client() as client:
                     client.cancel(ctx.job.id, conn=conn)
-                raise ms.Cancelled
+                raise Cancelled
             case "skipped":  # somebody else has taken the job over
                 with database.connect() as conn:
                     conn.execute("update mainspring.running set worker = 'thief' where id = %s", [ctx.job.id])
@@ -273,7 +274,7 @@ def test_in_production_a_time_far_ahead_is_refused_and_another_decides_nothing(
     ("field", "how"),
     [
         ("limit", {"limit": 0}), ("limit", {"limit": 10_001}), ("limit", {"limit": "5"}), ("limit", {"limit": True}),
-        ("concurrency", {"concurrency": 0}), ("budget", {"budget": timedelta(seconds=-1)}), ("budget", {"budget": 5}),
+        ("concurrency", {"concurrency": 0}), ("budget", {"budget": timedelta(seconds=-1)}), ("budget", {"budget": "x"}),
         ("now", {"now": NOON.replace(tzinfo=None)}), ("now", {"now": datetime.max.replace(tzinfo=UTC)}),
     ],
 )  # fmt: skip
@@ -291,7 +292,7 @@ async def test_the_plain_call_inside_a_loop_says_what_to_await(app: ms.App) -> N
 
 def test_a_database_that_is_away_is_said_at_once(tasks: ms.Registry) -> None:
     app = ms.App(tasks, dsn="host=/nowhere dbname=x")
-    with pytest.raises(ms.DatabaseUnavailable):
+    with pytest.raises(DatabaseUnavailable):
         app.run_due()
 
 

@@ -39,7 +39,10 @@ def test_order_is_a_limit_too_and_can_become_another(cli: Cli) -> None:  # noqa:
     [
         (("limit", "set", "n", "--rate", "5", "--per", "1s"), "queue: give either a queue or a task"),
         (("limit", "set", "n", "--queue", "q", "--rate", "5"), "per: is missing"),
-        (("limit", "set", "n", "--queue", "q", "--rate", "5", "--per", "soon"), "per: is not a time span, such as 90s"),
+        (
+            ("limit", "set", "n", "--queue", "q", "--rate", "5", "--per", "soon"),
+            '--per: "soon" is not a time span, such as 90s',
+        ),
         (("limit", "set", "n", "--queue", "q", "--rate", "0", "--per", "1s"), "rate: is not a whole number"),
         (
             ("limit", "set", "n", "--queue", "q", "--rate", "5", "--per", "1s", "--in-order"),

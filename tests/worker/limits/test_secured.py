@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import psycopg
 import pytest
 from tests.db.engine import Engine
 from tests.secured import Secured
@@ -55,6 +56,46 @@ def test_a_worker_declares_what_its_application_says(secured: Secured) -> None:
 def test_an_application_sets_no_limits(secured: Secured) -> None:
     with ms.Client(secured.dsn("api", "acme"), secured=True) as api, pytest.raises(NotPermitted):
         api.limits.set(ms.rate("q:default", 5, per="1s"))
+
+
+@pytest.mark.rule("ENG-19.04")
+def test_an_operator_reads_the_keys_of_its_own_organisation_only(secured: Secured) -> None:
+    """A gate of a limit names whom it counts for: an organisation, and its booking or account."""
+    task = ms.Registry("x").task(strand="IBAN")(noop)
+    orgs = ("acme", "globex", "acme/sub")
+    with ms.Client(secured.dsn("operator", "SYSTEM"), secured=True) as operator:
+        operator.limits.set(ms.concurrency(task="noop", most=9), reason="x")
+        operator.limits.set(ms.concurrency(task="noop", by="org", most=9, name="by org"), reason="x")
+        operator.limits.set(ms.concurrency(task="noop", by="strand", most=9, name="by key"), reason="x")
+        operator.limits.set(ms.rate(task="noop", by="strand", most=9, per="1h", name="rate"), reason="x")
+        operator.limits.fair("q:default", weights={"globex": 2, "acme": 3})
+    with ms.Client(secured.dsn("api"), secured=True) as api:
+        for org in orgs:
+            api.enqueue(task.job().for_org(org))
+    with secured.connect("worker") as conn:
+        assert len(Engine(conn).claim(n=9, tasks=["noop"])) == 3
+    secured.do("update mainspring.fair set cursor = 'globex'")
+
+    def seen(org: str) -> set[str]:
+        with secured.connect("operator", org) as conn:
+            rows = conn.execute("select gate from mainspring.slot union all select gate from mainspring.bucket")
+            return {gate for (gate,) in rows.fetchall()}
+
+    ours = {"concurrency:noop/", "by org/acme", "by key/acme/IBAN", "rate/acme/IBAN"}
+    assert seen("acme") == ours
+    assert seen("acme/sub") == {gate.replace("acme", "acme%2Fsub") for gate in ours}
+    assert seen("SYSTEM") > ours
+    with secured.connect("operator", "acme") as conn:
+        for hidden in ("cursor", "weights"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                conn.execute(f"select {hidden} from mainspring.fair".encode())
+    with ms.Client(secured.dsn("operator", "acme"), secured=True) as operator:
+        assert {row.name: row.keys for row in operator.limits.list()} == {
+            "concurrency:noop": 1, "by org": 1, "by key": 1, "rate": 1,
+        }  # fmt: skip
+        assert [dict(turn.weights) for turn in operator.limits.turns()] == [{"acme": 3}]
+    with secured.connect("worker") as conn:
+        Engine(conn).complete("w1", *(e for (e,) in conn.execute("select epoch from mainspring.running").fetchall()))
 
 
 async def noop() -> None:

@@ -14,6 +14,7 @@ import mainspring as ms
 from mainspring.db.gauges import gauges
 from mainspring.db.wire.run import psycopg_door, run
 from mainspring.db.wire.sql import Sql
+from mainspring.errors import DatabaseUnavailable
 from mainspring.worker import Worker
 
 INDEX = "select to_regclass('mainspring.waiting_fair') is not null"
@@ -154,7 +155,7 @@ def test_a_table_that_somebody_holds_makes_fair_fail_rather_than_wait(
 ) -> None:
     with database.connect() as other, other.transaction():
         other.execute("lock table mainspring.waiting in row exclusive mode")
-        with pytest.raises(ms.DatabaseUnavailable, match="nothing was changed, try again"):
+        with pytest.raises(DatabaseUnavailable, match="nothing was changed, try again"):
             client.limits.fair("mail")
     assert engine.rows("select count(*) from mainspring.fair") == [(0,)]
 

@@ -28,6 +28,7 @@ from mainspring.declare.context import Context
 from mainspring.declare.registry import Registry
 from mainspring.errors import ConfigurationError, MainspringError
 from mainspring.retry import Retry
+from mainspring.text.span import Span, configured_span
 
 if TYPE_CHECKING:
     from mainspring.app import App
@@ -58,9 +59,10 @@ class Notify(Block):
         recipients: Recipients | None = None,
         retry: Retry | None = None,
         breakers: Sequence[Breaker] = (),
-        timeout: float = NOTIFY_TIMEOUT_S,
+        timeout: Span = NOTIFY_TIMEOUT_S,
     ) -> None:
-        if timeout <= 0:
+        patience = configured_span("timeout", timeout).total_seconds()
+        if patience <= 0:
             raise ConfigurationError("timeout: is not positive")
         self.registry = Registry("notify")
 
@@ -79,7 +81,7 @@ class Notify(Block):
         used = by_channel(senders)
         named = {one.name: one for one in breakers}
         self.breakers = [named.get(sender.name) or breaker(sender.name) for sender in used.values()]
-        self._setup = Setup(used, by_name(templates), dry_channels(dry_run), spam, recipients, timeout, Sql(), deliver)
+        self._setup = Setup(used, by_name(templates), dry_channels(dry_run), spam, recipients, patience, Sql(), deliver)
 
     def joined(self, app: App) -> None:
         """Its tables are in the application's schema."""

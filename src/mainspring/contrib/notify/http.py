@@ -10,7 +10,6 @@ import ssl
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -20,7 +19,9 @@ from mainspring.contrib.codes import PROVIDER_CONFIGURATION
 from mainspring.contrib.notify.loops import PerLoop
 from mainspring.contrib.secret import Secret
 from mainspring.errors import ConfigurationError
+from mainspring.extras import needs
 from mainspring.outcome import Failure, Permanent, RetryAfter
+from mainspring.text.span import Span, configured_span
 
 if TYPE_CHECKING:
     import httpx2
@@ -51,12 +52,13 @@ class Http:
         name: str,
         base: str,
         *,
-        timeout: float = HTTP_TIMEOUT_S,
+        timeout: Span = HTTP_TIMEOUT_S,
         login: tuple[str, Secret] | None = None,
     ) -> None:
-        self.name, self.base, self.timeout = name, checked_base(base), timeout
+        self.name, self.base = name, checked_base(base)
+        self.timeout = configured_span("timeout", timeout).total_seconds()
         self._login = login
-        needs("httpx2")
+        needs("senders need", "notify", "httpx2")
         self._client = PerLoop(self._make)
 
     def __repr__(self) -> str:
@@ -113,12 +115,6 @@ def _authorities() -> ssl.SSLContext:
     import httpx2
 
     return httpx2.create_ssl_context(trust_env=False)
-
-
-def needs(module: str) -> None:
-    """Say once, and clearly, that the extra is missing."""
-    if find_spec(module) is None:
-        raise ConfigurationError("senders need an extra: pip install 'mainspring[notify]'")
 
 
 def checked_base(base: str) -> str:

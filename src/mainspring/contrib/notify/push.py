@@ -20,6 +20,7 @@ from mainspring.contrib.notify.sender import Outgoing, Receipt, Undeliverable
 from mainspring.contrib.secret import Secret
 from mainspring.db.recipients import Channel
 from mainspring.outcome import Permanent
+from mainspring.text.span import Span
 
 
 class Push:
@@ -33,7 +34,7 @@ class Push:
     name = "push"
     channel: Channel = "push"
 
-    def __init__(self, base: str, *, token: str | Secret, timeout: float = HTTP_TIMEOUT_S) -> None:
+    def __init__(self, base: str, *, token: str | Secret, timeout: Span = HTTP_TIMEOUT_S) -> None:
         self._token = checked_secret("token", token)
         self._http = Http(self.name, base, timeout=timeout)
 

@@ -12,6 +12,7 @@ from mainspring.contrib.notify.sender import Outgoing, Receipt, Undeliverable
 from mainspring.contrib.secret import Secret
 from mainspring.db.recipients import Channel
 from mainspring.outcome import Failure, Permanent
+from mainspring.text.span import Span
 
 RESEND_URL: Final = "https://api.resend.com"
 
@@ -28,7 +29,7 @@ class Resend:
     channel: Channel = "email"
 
     def __init__(
-        self, api_key: str | Secret, *, sender: str, base: str = RESEND_URL, timeout: float = HTTP_TIMEOUT_S
+        self, api_key: str | Secret, *, sender: str, base: str = RESEND_URL, timeout: Span = HTTP_TIMEOUT_S
     ) -> None:
         sender_address(sender)
         self._sender, self._key = sender, checked_secret("api_key", api_key)

@@ -8,28 +8,29 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from mainspring.config import changes, switch
+from mainspring.config import SettingsTable, changes, switch
 from mainspring.contrib.notify.sender import Sender
 from mainspring.contrib.notify.template import Template
 from mainspring.db.recipients import Channel, Recipient
 from mainspring.db.wire.sql import Sql
 from mainspring.declare.task import Task
 from mainspring.errors import ConfigurationError, ValidationError
+from mainspring.text.span_field import SpanField
 from mainspring.text.texts import did_you_mean
 
 #: Recipients from an application's own tables: (psycopg's async connection, organisation, ids).
 Recipients = Callable[[Any, str, Sequence[str]], Awaitable[Iterable[Recipient]]]
 
 OUTSIDE: Final[tuple[Channel, ...]] = ("email", "sms", "push")
-_DRY: Final = {"dry_run": (("MAINSPRING_NOTIFY_DRY_RUN",), switch)}
+_DRY: Final[SettingsTable] = {"dry_run": ("MAINSPRING_NOTIFY_DRY_RUN", switch)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Spam:
     """At most so many messages within a time, to one recipient on one channel; critical ones neither wait nor count."""
 
     most: int = 30
-    within: timedelta = timedelta(hours=1)
+    within: SpanField = SpanField("1h")
 
     def __post_init__(self) -> None:
         if not 1 <= self.most <= 100_000 or not timedelta(0) < self.within <= timedelta(days=31):

@@ -17,14 +17,16 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from mainspring.contrib.codes import PROVIDER_CONFIGURATION
 from mainspring.contrib.notify.address import sender_address
-from mainspring.contrib.notify.http import HTTP_TIMEOUT_S, is_loopback, needs
+from mainspring.contrib.notify.http import HTTP_TIMEOUT_S, is_loopback
 from mainspring.contrib.notify.loops import PerLoop
 from mainspring.contrib.notify.mail import Mail, mail
 from mainspring.contrib.notify.sender import Outgoing, Receipt, Undeliverable
 from mainspring.contrib.secret import Secret
 from mainspring.db.recipients import Channel
 from mainspring.errors import ConfigurationError
+from mainspring.extras import needs
 from mainspring.outcome import Failure, Permanent
+from mainspring.text.span import Span, configured_span
 
 if TYPE_CHECKING:
     import aiosmtplib
@@ -59,11 +61,11 @@ class Smtp:
         password: str | Secret | None = None,
         tls: Tls = "starttls",
         sender: str,
-        timeout: float = HTTP_TIMEOUT_S,
+        timeout: Span = HTTP_TIMEOUT_S,
         context: ssl.SSLContext | None = None,
         connections: int = CONNECTIONS,
     ) -> None:
-        needs("aiosmtplib")
+        needs("senders need", "notify", "aiosmtplib")
         if connections < 1:
             raise ConfigurationError("connections: must be at least 1")
         if tls not in get_args(Tls):
@@ -73,12 +75,13 @@ class Smtp:
         if password is not None and tls == "none" and not is_loopback(host):
             raise ConfigurationError("tls: a password is not sent in the clear, except to this machine")
         self._name, self._address = sender_address(sender)
-        self._host, self._port, self._timeout, self._tls, self._context = host, port, timeout, tls, context
+        self._host, self._port, self._tls, self._context = host, port, tls, context
+        self._timeout = configured_span("timeout", timeout).total_seconds()
         self._username, self._password = username, password and Secret(password)
         self._pool = PerLoop(lambda: _SmtpPool(self._connection, connections))
 
     @classmethod
-    def from_url(cls, url: str, *, sender: str, timeout: float = HTTP_TIMEOUT_S) -> Self:
+    def from_url(cls, url: str, *, sender: str, timeout: Span = HTTP_TIMEOUT_S) -> Self:
         """From `smtp://user:password@host:587`, `smtps://…` for implicit TLS, or `smtp://…?tls=none`.
 
         >>> Smtp.from_url("smtp://shop:secret@mail.example.com", sender="shop@example.com")

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from mainspring.db.notify import Class, Notification
 from mainspring.db.recipients import Channel
-from mainspring.errors import ConfigurationError, DeclarationError, ValidationError
+from mainspring.errors import DeclarationError, ValidationError
+from mainspring.extras import needs
 from mainspring.text.texts import MAX_NAME, text_problem
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ Fill = Callable[[Any, Notification], Awaitable[Mapping[str, Any]]]
 
 MAX_TITLE: Final = 500
 MAX_TEMPLATE_TEXT: Final = 256 * 1024
+#: An inbox makes a link of it: no `javascript:`, and no `//elsewhere` in the guise of a path.
+_LINK: Final = re.compile(r"https?://[^\s\\]+|/(?![/\\])[^\s\\]*", re.IGNORECASE)
 _BRACKETS: Final = re.compile(r"\[([^\[\]\r\n]{1,100})\]")
 
 
@@ -51,8 +54,9 @@ class Template:
     >>> released.render({"Worker": "Ana", "Sunday date": "2026-11-15"}).text
     'Ana is free from 2026-11-15.'
 
-    `sms` is the text for SMS and push, where it is another one; `link` leads on from the inbox. `still` is asked right
-    before sending whether the reason still holds; `fill` gives the values that exist only then, such as a signed link.
+    `sms` is the text for SMS and push, where it is another one; `link` leads on from the inbox, to an http(s)
+    address or a path. `still` is asked right before sending whether the reason still holds; `fill` gives the values
+    that exist only then, such as a signed link.
     """
 
     name: str
@@ -90,6 +94,9 @@ class Template:
         text = self._filled("sms" if short else "text", data)
         page = self._filled("html", data) if "html" in self._parts and channel == "email" else None
         link = self._filled("link", data) if "link" in self._parts and channel == "in_app" else None
+        if link is not None and not _LINK.fullmatch(link):
+            problem = "is neither an http(s) address nor a path such as /orders/7"
+            raise ValidationError(f"data: the link of {self.name} {problem}", field="data")
         for part, value, most in (
             ("title", title, MAX_TITLE),
             ("text", text, MAX_TEMPLATE_TEXT),
@@ -157,11 +164,10 @@ class _Jinja:
 @lru_cache(maxsize=2)
 def environment(escape: bool) -> Environment:
     """Jinja as we use it: strict, in its sandbox, and with values escaped in HTML."""
-    try:
-        from jinja2 import StrictUndefined
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError:
-        raise ConfigurationError("templates need an extra: pip install 'mainspring[notify]'") from None
+    needs("templates need", "notify", "jinja2")
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
     return ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=escape, keep_trailing_newline=True)
 
 

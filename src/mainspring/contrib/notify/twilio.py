@@ -21,6 +21,7 @@ from mainspring.contrib.secret import Secret
 from mainspring.db.recipients import Channel
 from mainspring.errors import ConfigurationError
 from mainspring.outcome import Failure, Permanent
+from mainspring.text.span import Span
 
 TWILIO_URL: Final = "https://api.twilio.com"
 #: The number is none, is no mobile, cannot be reached from ours, or has opted out.
@@ -64,7 +65,7 @@ class Twilio:
         *,
         sender: str,
         base: str = TWILIO_URL,
-        timeout: float = HTTP_TIMEOUT_S,
+        timeout: Span = HTTP_TIMEOUT_S,
     ) -> None:
         for field, value in (("account_sid", account_sid), ("sender", sender)):
             if not value.strip():

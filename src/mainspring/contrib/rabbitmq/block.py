@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from mainspring.config import NO_ALIASES, SettingAliases
 from mainspring.contrib.rabbitmq.config import queue_config
 from mainspring.contrib.rabbitmq.link import BrokerLink
 from mainspring.contrib.rabbitmq.listener import MessageListener
@@ -23,20 +24,27 @@ class RabbitMQ(Block):
         app = ms.App(tasks, blocks=[RabbitMQ()])  # and MAINSPRING_QUEUE_ENABLED=true
 
     Without `enabled`, or a setting of the environment that says so, it does nothing and connects to nobody.
+    `setting_aliases` are your own names of its settings: `{"SHOP_BROKER_URL": "MAINSPRING_QUEUE_URL"}`.
     """
 
     def __init__(
         self,
         url: str | None = None,
         *,
-        exchange: str = "bpc",
-        routing_key: str = "jobs.trigger",
+        exchange: str | None = None,
+        routing_key: str | None = None,
         enabled: bool | None = None,
         required: bool | None = None,
+        setting_aliases: SettingAliases = NO_ALIASES,
     ) -> None:
         self.registry = Registry("rabbitmq")
         self.config = queue_config(
-            url=url, exchange=exchange, routing_key=routing_key, enabled=enabled, required=required
+            aliases=setting_aliases,
+            url=url,
+            exchange=exchange,
+            routing_key=routing_key,
+            enabled=enabled,
+            required=required,
         )
         self._publisher, self._listener = Publisher(self.config), MessageListener(self.config)
         if self.config.enabled:

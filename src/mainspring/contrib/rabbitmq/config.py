@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from mainspring.config import changes, switch
+from mainspring.config import NO_ALIASES, SettingAliases, SettingsTable, changes, check_aliases, switch
 from mainspring.errors import ConfigurationError
+from mainspring.extras import needs
 
 LONGEST_NAME = 255  # bytes, of names in AMQP
 
@@ -20,7 +20,7 @@ class QueueConfig:
 
     enabled: bool = False
     url: str = field(default="amqp://guest:guest@localhost:5672/", repr=False)  # RabbitMQ's own defaults
-    exchange: str = "bpc"
+    exchange: str = "mainspring"
     routing_key: str = "jobs.trigger"
     required: bool = False  # whether readiness needs it
 
@@ -38,8 +38,8 @@ class QueueConfig:
                 raise ConfigurationError(f"{name} of the broker: is not a name of 1 to {LONGEST_NAME} bytes")
         if self.required and not self.enabled:
             raise ConfigurationError("readiness requires the broker, but it is off: set MAINSPRING_QUEUE_ENABLED, too")
-        if self.enabled and find_spec("aio_pika") is None:
-            raise ConfigurationError("a broker needs an extra: pip install 'mainspring[rabbitmq]'")
+        if self.enabled:
+            needs("a broker needs", "rabbitmq", "aio_pika")
 
     @property
     def place(self) -> str:
@@ -56,21 +56,23 @@ class QueueConfig:
         return text
 
 
-# setting → (its names in the environment, how to read it)
-_QUEUE: dict[str, tuple[tuple[str, ...], Callable[[str], Any]]] = {
-    "enabled": (("MAINSPRING_QUEUE_ENABLED", "BPC_QUEUE_ENABLED"), switch),
-    "url": (("MAINSPRING_QUEUE_URL", "BPC_QUEUE_URL"), str),
-    "exchange": (("MAINSPRING_QUEUE_EXCHANGE", "BPC_QUEUE_EXCHANGE"), str),
-    "routing_key": (("MAINSPRING_QUEUE_ROUTING_KEY", "BPC_QUEUE_ROUTING_KEY"), str),
-    "required": (("MAINSPRING_HEALTH_REQUIRE_QUEUE", "BPC_HEALTH_REQUIRE_QUEUE"), switch),
+_QUEUE: SettingsTable = {
+    "enabled": ("MAINSPRING_QUEUE_ENABLED", switch),
+    "url": ("MAINSPRING_QUEUE_URL", str),
+    "exchange": ("MAINSPRING_QUEUE_EXCHANGE", str),
+    "routing_key": ("MAINSPRING_QUEUE_ROUTING_KEY", str),
+    "required": ("MAINSPRING_HEALTH_REQUIRE_QUEUE", switch),
 }
 
 
-def queue_config(env: Mapping[str, str] | None = None, **said: Any) -> QueueConfig:
+def queue_config(
+    env: Mapping[str, str] | None = None, aliases: SettingAliases = NO_ALIASES, **said: Any
+) -> QueueConfig:
     """The broker's settings: what code says, and over it what the environment says.
 
-    >>> queue_config({"BPC_QUEUE_ENABLED": "true"}, exchange="jobs")
+    >>> queue_config({"MAINSPRING_QUEUE_ENABLED": "true"}, exchange="jobs")
     QueueConfig(enabled=True, exchange='jobs', routing_key='jobs.trigger', required=False)
     """
+    check_aliases(aliases, _QUEUE)
     said = {name: value for name, value in said.items() if value is not None}
-    return QueueConfig(**said | changes(_QUEUE, env))
+    return QueueConfig(**said | changes(_QUEUE, env, aliases))

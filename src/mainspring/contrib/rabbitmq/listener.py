@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aio_pika.abc import AbstractChannel, AbstractExchange, AbstractIncomingMessage
 
 RING_PAUSE_S = 0.01  # seconds between two rings at least; what comes meanwhile is one ring
-SELDOM = 60.0  # seconds between two complaints
+COMPLAINT_PAUSE_S = 60.0  # seconds between two complaints
 LARGEST_MESSAGE = 4096  # bytes of a message that is looked at
 #: The broker keeps the last message only: a flood of them is one ring after the other.
 BELL: dict[str, Any] = {"x-queue-type": "classic", "x-max-length": 1}
@@ -82,5 +82,5 @@ class MessageListener:
             msgspec.json.decode(body if len(body) <= LARGEST_MESSAGE else b"", type=Hint)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             if time.monotonic() >= self._complain_at:
-                self._complain_at = time.monotonic() + SELDOM
+                self._complain_at = time.monotonic() + COMPLAINT_PAUSE_S
                 log.warning("a message of %d bytes is no hint of a job: ignored, as later ones", len(body))

@@ -7,7 +7,6 @@ key is the same either way. Connections are kept for each event loop and each th
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 import os
 from collections.abc import AsyncGenerator
@@ -17,7 +16,9 @@ from urllib.parse import urlsplit
 from mainspring.contrib.stripe.errors import failure
 from mainspring.contrib.stripe.verbs import Body, Calls, StripeRequest
 from mainspring.errors import ConfigurationError
+from mainspring.extras import needs
 from mainspring.outcome import Failure
+from mainspring.text.span import Span, configured_span
 
 if TYPE_CHECKING:
     from stripe import HTTPClient, StripeClient
@@ -34,17 +35,17 @@ class Api:
     """How Stripe is reached, and as whom."""
 
     def __init__(
-        self, api_key: str, *, base: str | None, api_version: str, timeout: float, account: str | None = None
+        self, api_key: str, *, base: str | None, api_version: str, timeout: Span, account: str | None = None
     ) -> None:
         if not isinstance(api_key, str) or not api_key or not (api_key.isascii() and api_key.isprintable()):
             raise ConfigurationError("Stripe: api_key is not a text of printable letters")
         if " " in api_key:
             raise ConfigurationError("Stripe: api_key has a blank in it")
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= 300:
-            raise ConfigurationError("Stripe: timeout is not a number of seconds above 0 and up to 300")
-        if importlib.util.find_spec("stripe") is None or importlib.util.find_spec("aiohttp") is None:
-            raise ConfigurationError("payments need an extra: pip install 'mainspring[stripe]'")
-        self.base, self.api_version, self.timeout, self.account = _checked(base), api_version, timeout, account
+        patience = configured_span("Stripe: timeout", timeout).total_seconds()
+        if not 0 < patience <= 300:
+            raise ConfigurationError("Stripe: timeout: is not above 0 and up to 300 seconds")
+        needs("payments need", "stripe", "stripe", "aiohttp")
+        self.base, self.api_version, self.timeout, self.account = _checked(base), api_version, patience, account
         self._api_key = api_key
         self._plain: dict[int, tuple[StripeClient, HTTPClient]] = {}  # by process: one that was forked has its own
         self._open: dict[asyncio.AbstractEventLoop, tuple[StripeClient, AsyncGenerator[StripeClient]]] = {}

@@ -23,6 +23,7 @@ from mainspring.declare.registry import Registry
 from mainspring.declare.task import Task
 from mainspring.errors import ConfigurationError
 from mainspring.outcome import Permanent
+from mainspring.text.span import Span
 
 if TYPE_CHECKING:
     from mainspring.app import App
@@ -86,7 +87,7 @@ class Stripe(Block):
             paid = await stripe.charge(amount, customer=…, payment_method=…, key=ctx.idempotency_key)
 
     `base` is another address than Stripe's, such as the sandbox's. `webhook_secrets` are several while one is replaced.
-    `connect_account` acts as a connected account. `timeout` is for one call, in seconds. `breaker` replaces the rule by
+    `connect_account` acts as a connected account. `timeout` is for one call. `breaker` replaces the rule by
     which calls are stopped; its name stays "stripe". In plain functions use `stripe.sync`.
     """
 
@@ -97,7 +98,7 @@ class Stripe(Block):
         base: str | None = None,
         api_version: str = API_VERSION,
         webhook_secrets: Sequence[str] = (),
-        timeout: float = STRIPE_TIMEOUT_S,
+        timeout: Span = STRIPE_TIMEOUT_S,
         connect_account: str | None = None,
         breaker: Breaker | None = None,
     ) -> None:

@@ -37,6 +37,7 @@ from mainspring.errors import ConfigurationError
 from mainspring.job import DEFAULT_ORG, Enqueued, NewJob
 from mainspring.limit import DeclaredLimit, concurrency
 from mainspring.retry import Retry, listed
+from mainspring.text.span import Span, configured_span
 
 if TYPE_CHECKING:
     from mainspring.app import App
@@ -80,7 +81,7 @@ class Webhooks(Block):
         *,
         policy: Policy | None = None,
         retry: Retry = STANDARD,
-        timeout: float = WEBHOOK_TIMEOUT_S,
+        timeout: Span = WEBHOOK_TIMEOUT_S,
         concurrency: int | None = 10,
         breaker: Breaker = BREAKER,
         disabled: Callable[[Endpoint], NewJob | None] | None = None,
@@ -90,9 +91,10 @@ class Webhooks(Block):
     ) -> None:
         if breaker.name != BREAKER.name:
             raise ConfigurationError(f"breaker: is not called {BREAKER.name}")
-        if not 0 < timeout <= 300:
+        patience = configured_span("timeout", timeout)
+        if not timedelta(0) < patience <= timedelta(seconds=300):
             raise ConfigurationError("timeout: is not between 0 and 300 seconds")
-        self.prefix, self.timeout = check_prefix(prefix), timeout
+        self.prefix, self.timeout = check_prefix(prefix), patience.total_seconds()
         self._policy, self._transport, self._disabled = policy, transport, disabled
         self._app: App | None = None
         self._sql = Sql(DEFAULT_SCHEMA)
@@ -108,7 +110,7 @@ class Webhooks(Block):
             retry=retry,
             strand="{endpoint_id}",
             needs=("webhook:{endpoint_id}",),
-            timeout=timedelta(seconds=timeout + 30),
+            timeout=patience + timedelta(seconds=30),
             snooze_limit=None,  # an endpoint may be paused for long
             encrypt=False,  # ids only
             subject="delivery_id",

@@ -26,6 +26,7 @@ from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG
+from mainspring.text.span import Span, span_of
 from mainspring.uuid7 import uuid7
 
 if TYPE_CHECKING:
@@ -136,18 +137,19 @@ class EndpointVerbs(Verbs):
         self,
         endpoint: UUID,
         *,
-        overlap: timedelta = OVERLAP,
+        overlap: Span = OVERLAP,
         reason: str | None = None,
         org: str | None = None,
         conn: Any = None,
     ) -> Work[str]:
         """A new secret, shown this once; the old one signs too until `overlap` is over. 0: others know it."""
-        check_overlap(overlap)
+        length = span_of("overlap", overlap)
+        check_overlap(length)
         found = yield from self.seam.ask(webhooks.endpoint_of(self.seam.sql, endpoint, self.seam.who(org)), conn)
         keys, secret = (yield from self.seam.keys_to_write(found.org_id)), new_secret()
         written = vault.closed(keys, found.org_id, "secret", found.id, secret)
         who = replace(self.seam.who(org), org_id=found.org_id)
-        dialogue = webhooks.rotate(self.seam.sql, found.id, who, secret=written, overlap=overlap, reason=reason)
+        dialogue = webhooks.rotate(self.seam.sql, found.id, who, secret=written, overlap=length, reason=reason)
         yield from self.seam.ask(dialogue, conn)
         return secret
 

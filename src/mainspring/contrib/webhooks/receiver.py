@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from mainspring.contrib.webhooks.signature import WEBHOOK_TOLERANCE, Message, key, verify
 from mainspring.errors import ConfigurationError, SignatureRefused
+from mainspring.text.span import Span, configured_span
 
 
 class Replayed(SignatureRefused):
@@ -43,14 +44,15 @@ class Receiver:
         self,
         secrets: Sequence[str],
         *,
-        tolerance: timedelta = WEBHOOK_TOLERANCE,
+        tolerance: Span = WEBHOOK_TOLERANCE,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         if isinstance(secrets, str) or not secrets:
             raise ConfigurationError("secrets: is not a list of secrets")
         for secret in secrets:
             key(secret)
-        self._secrets, self._tolerance, self._clock = tuple(secrets), tolerance, clock
+        self._secrets, self._clock = tuple(secrets), clock
+        self._tolerance = configured_span("tolerance", tolerance)
         self._lock = threading.Lock()
         self._seen: dict[str, tuple[datetime, bool]] = {}  # id → (until when a copy would pass, handled)
         self._sweep_at = 1024

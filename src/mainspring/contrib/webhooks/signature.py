@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from mainspring.errors import ConfigurationError, SignatureRefused
+from mainspring.text.span import Span, span_of
 from mainspring.uuid7 import uuid7
 
 ID: Final = "webhook-id"
@@ -93,7 +94,7 @@ def verify(
     secrets: Sequence[str],
     *,
     now: datetime,
-    tolerance: timedelta = WEBHOOK_TOLERANCE,
+    tolerance: Span = WEBHOOK_TOLERANCE,
 ) -> Message:
     """What came by the Standard Webhooks scheme, or SignatureRefused; any of the secrets will do."""
     given = {name.lower(): value for name, value in headers.items() if isinstance(name, str)}
@@ -105,7 +106,7 @@ def verify(
     if not _SECONDS.fullmatch(seconds):
         raise SignatureRefused(f"{TIMESTAMP} is not a whole number of seconds")
     sent_at = datetime.fromtimestamp(0, UTC) + timedelta(seconds=int(seconds))
-    if abs(now - sent_at) > tolerance:
+    if abs(now - sent_at) > span_of("tolerance", tolerance):
         raise SignatureRefused(f"{TIMESTAMP} is too {'old' if sent_at < now else 'far in the future'}")
     expected = [_sign(secret, id, seconds, body).encode() for secret in secrets]
     for part in signatures.split(" ", TRIED)[:TRIED]:

@@ -25,6 +25,7 @@ from mainspring.contrib.webhooks.policy import Policy
 from mainspring.contrib.webhooks.response import Response
 from mainspring.contrib.webhooks.target import TargetRefused, WebhookTarget
 from mainspring.errors import ConfigurationError
+from mainspring.extras import needs
 from mainspring.outcome import Failure
 
 #: Every address of a name, as texts; raises OSError when there is none.
@@ -85,10 +86,9 @@ class Transport:
         TargetRefused when it may not go there: nothing was sent. Failure `WebhookTimeout` when time was over, and
         `HttpException` when there was no line or no proper answer: whether it arrived is not known then.
         """
-        try:
-            from mainspring.contrib.webhooks.exchange import exchange
-        except ModuleNotFoundError:
-            raise ConfigurationError("webhooks need an extra: pip install 'mainspring[webhooks]'") from None
+        needs("webhooks need", "webhooks", "h11")
+        from mainspring.contrib.webhooks.exchange import exchange
+
         request_headers.check(headers)
         began = time.monotonic()
         deadline = asyncio.timeout(timeout)

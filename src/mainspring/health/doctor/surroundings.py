@@ -72,7 +72,8 @@ def durability(f: Facts) -> Iterator[Finding]:
 def schema(f: Facts) -> Iterator[Finding]:
     """Whether the schema fits this version."""
     if f.schema_problem:
-        yield Finding("schema", "problem", f.schema_problem, "run `mainspring schema migrate`, or update this program")
+        what, _, todo = f.schema_problem.partition(": ")  # errors of the schema say after a colon what to do
+        yield Finding("schema", "problem", what, todo.removesuffix("."))
     elif f.later_edition:
         what = f"its tables fit this version, and so do its verbs, of the later edition {f.later_edition}"
         yield Finding("schema", "ok", what)

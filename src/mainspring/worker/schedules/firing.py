@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import psycopg
 
-from mainspring.db import jobs as job_flows
+from mainspring.db import jobs as job_dialogues
 from mainspring.db import schedules
 from mainspring.db.cipher import Keyring
 from mainspring.db.jobs import Who
@@ -155,14 +155,14 @@ class Firing:
         door = self.door(conn)
         for org, numbers in by_org.items():
             await self.bind(conn, org)
-            flow = job_flows.enqueue_many(self._sql, [jobs[number] for number in numbers])
-            answers.update(zip(numbers, await run_async(door, flow), strict=True))
+            dialogue = job_dialogues.enqueue_many(self._sql, [jobs[number] for number in numbers])
+            answers.update(zip(numbers, await run_async(door, dialogue), strict=True))
         if jobs:
             await self.bind(conn, "")
         return [answers[number] for number in range(len(jobs))]
 
     def door(self, conn: Conn) -> AsyncDoor:
-        """How flows reach the connection."""
+        """How dialogues reach the connection."""
         return async_psycopg_door(conn)
 
     async def bind(self, conn: Conn, org: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.proofs.surroundings.pooler.core import collect
+
+pytestmark = pytest.mark.once_more
 
 collect(
     globals(),

@@ -11,10 +11,11 @@ from tests.databases import Database
 from tests.proofs.surroundings.pgbouncer import PgBouncer, pooling
 from tests.worker.stage import SETTINGS, Stage
 
-from mainspring import Client, Context, DatabaseUnavailable, Registry, SyncContext
+from mainspring import Client, Context, Registry, SyncContext
 from mainspring.config import WorkerConfig
 from mainspring.db.wire.connect import AsyncConnection, Connection, options
 from mainspring.embedded import Cluster
+from mainspring.errors import DatabaseUnavailable
 from mainspring.worker import Worker
 
 pytestmark = pytest.mark.anyio

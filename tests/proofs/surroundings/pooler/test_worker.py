@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.proofs.surroundings.pooler.core import collect
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.once_more]
 
 collect(
     globals(),
