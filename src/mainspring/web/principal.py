@@ -1,4 +1,4 @@
-"""A principal: who asks over HTTP, in which role, and for which organisation. It comes from a token or a session only."""
+"""A principal: who asks over HTTP, in which role and for which organisation, as a token or a session says."""
 
 from __future__ import annotations
 
