@@ -139,9 +139,9 @@ def test_organisations_have_alerts_of_their_own(mainspring: Harness) -> None:
     with ms.calling(ms.Caller(org_id="acme", actor_type="user", actor_id="ada")):
         assert alerts.close(NEEDS, "booking 1", reason="the customer called, password=hunter2")
 
-    assert [(one.org_id, one.closed_by) for one in alerts.list(open=None, name=NEEDS)] == [
-        ("globex", None), ("acme", "ada"),
-    ]  # fmt: skip
+    found = alerts.list(open=None, name=NEEDS)
+    assert {one.org_id: one.closed_by for one in found} == {"globex": None, "acme": "ada"}
+    assert len(found) == 2
     (event,) = mainspring.client.audit.events(event="alert.closed")
     assert (event.org_id, event.by, event.detail["alert"], event.subject, event.detail["reason"]) == (
         "acme", "ada", NEEDS, "booking 1", "the customer called, password=***",

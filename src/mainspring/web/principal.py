@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Role = Literal["viewer", "operator", "admin"]
-ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")  # each may do what those before it may
+AccessRole = Literal["viewer", "operator", "admin"]
+ACCESS_ROLES: tuple[AccessRole, ...] = ("viewer", "operator", "admin")  # each may do what those before it may
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,10 @@ class Principal:
     """
 
     name: str  # as the audit trail has it
-    role: Role
+    role: AccessRole
     org: str | None = None  # the only organisation that exists for them; None: all
     reveals: bool = False  # whether payloads may be shown unmasked, which is an audit event of its own
 
-    def may(self, role: Role) -> bool:
+    def may(self, role: AccessRole) -> bool:
         """Whether their role includes another."""
-        return ROLES.index(self.role) >= ROLES.index(role)
+        return ACCESS_ROLES.index(self.role) >= ACCESS_ROLES.index(role)
