@@ -264,6 +264,12 @@ def database(dsn: str | None = None, env: Mapping[str, str] | None = None) -> st
     return dsn or env.get("MAINSPRING_DSN") or env.get("DATABASE_URL") or None
 
 
+def role_dsn(role: str, env: Mapping[str, str] | None = None) -> str | None:
+    """How the HTTP API connects as a role of a secured schema, `api` or `operator`; None where nobody says."""
+    names = {"api": "MAINSPRING_API_DSN", "operator": "MAINSPRING_OPERATOR_DSN"}
+    return (os.environ if env is None else env).get(names[role]) or None
+
+
 def cron_secret(env: Mapping[str, str] | None = None) -> str | None:
     """The secret of the run endpoint; None where nobody has set one. An empty one was set, and is too short."""
     env = os.environ if env is None else env

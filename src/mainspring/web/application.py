@@ -9,13 +9,14 @@ from datetime import timedelta
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Mount, Route
 
 from mainspring.app import App
 from mainspring.config import allowed_hosts, probed_by_ip
 from mainspring.errors import ConfigurationError, MainspringError
 from mainspring.text.span import Span, configured_span
 from mainspring.web.answers import failed, refused
+from mainspring.web.api.http_api import API_PREFIX, Authenticator, HttpApi
 from mainspring.web.backend import Backend
 from mainspring.web.doorway import AllowedHosts
 from mainspring.web.gate import gates
@@ -33,6 +34,7 @@ NO_TOKENS: Mapping[str, str] = {}
 def create(
     app: App,
     *,
+    access: Authenticator | None = None,
     secret: str | None = None,
     tokens: Mapping[str, str] = NO_TOKENS,
     hosts: Sequence[str] = (),
@@ -46,6 +48,7 @@ def create(
 
         web = Starlette(routes=[Mount("/jobs", create(app, hosts=["shop.example"]))])
 
+    `access` knows who may ask: with it there is the HTTP API, below /api/v1; without it there is none.
     `secret` is CRON_SECRET unless given. Without one there is no run endpoint, and metrics are shown to this machine
     only. `tokens` are those of `by_token`, by the names of their variables, unless the environment has them. `hosts`
     are the names under which it answers, beside those of loopback and MAINSPRING_ALLOWED_HOSTS; with `probe_by_ip`, or
@@ -73,6 +76,10 @@ def create(
         *gates([route for route in others if not isinstance(route, Run)], tokens),
     ]
 
+    api = None if access is None else HttpApi(app, access)
+    if api is not None:
+        routes.append(Mount(API_PREFIX, api))
+
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         runs.open()  # again, where it was stopped before
@@ -81,6 +88,8 @@ def create(
         finally:
             await runs.close(patience)
             await backend.close()
+            if api is not None:
+                await api.close()
 
     made = Starlette(
         routes=routes,
