@@ -38,7 +38,7 @@ from mainspring.text.sanitize import mask, masked
 from mainspring.text.texts import MAX_NAME, text_problem
 from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import Created, LiveAttempt
-from mainspring.worker.block import block, inside_transaction, is_inside_transaction, refuse_inside_transaction
+from mainspring.worker.block import block, is_inside_transaction, refuse_inside_transaction
 from mainspring.worker.resources import Resources
 from mainspring.worker.service import log
 from mainspring.worker.steps import Memory, read, refuse_inside_step, written
@@ -153,7 +153,7 @@ class BaseContext:
         self.follow_ups, self._notes, self._attempt.created = [], (), []
         created: list[Created] = []
         try:
-            with self._block(conn), inside_transaction():
+            with self._block(conn, middle=True):
                 yield created
             created += self._attempt.created
         except BaseException:
@@ -169,14 +169,14 @@ class BaseContext:
         return (yield from steps.fence(self._sql, self._worker, self.job))
 
     @contextmanager
-    def _block(self, conn: Any) -> Iterator[None]:
+    def _block(self, conn: Any, *, middle: bool = False) -> Iterator[None]:
         """A block is open: the client joins it, and what it left for the job's success goes if the block fails.
 
         Once it is being committed, nobody knows whether it has failed.
         """
         before = self.follow_ups.copy(), self.groups.copy(), self._notes, self._attempt.created
         try:
-            with block(conn):
+            with block(conn, middle=middle):
                 yield
         except BaseException:
             if not self._attempt.committing:
