@@ -33,7 +33,7 @@ from mainspring.job import NewJob
 
 if TYPE_CHECKING:
     from mainspring.client.aio import AsyncSeam
-    from mainspring.client.seam import ClientSeam
+    from mainspring.client.seam import Seam
     from mainspring.client.sync import SyncSeam
 
 P = ParamSpec("P")
@@ -137,7 +137,7 @@ class Verbs:
     """Verbs of one noun, on behalf of a client, whose `seam` they are written with."""
 
     def __init__(self, client: Verbs) -> None:
-        self.seam: ClientSeam = client.seam
+        self.seam: Seam = client.seam
 
 
 class Sync(Verbs):

@@ -9,14 +9,12 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
 
 from mainspring.circuit import Breaker, breaker
-from mainspring.contrib.by import AsyncHandlerSeam, SyncHandlerSeam
 from mainspring.contrib.stripe import reconcile, verbs
 from mainspring.contrib.stripe.api import API_VERSION, STRIPE_TIMEOUT_S, Api
 from mainspring.contrib.stripe.inbound import StripeEvent, StripeInbound
 from mainspring.contrib.stripe.reconcile import Pending, StripeFinding
 from mainspring.contrib.stripe.verbs import Calls
 from mainspring.db.inbound import received
-from mainspring.db.wire.sql import Sql
 from mainspring.declare.block import Block
 from mainspring.declare.context import Context, SyncContext
 from mainspring.declare.registry import Registry
@@ -26,7 +24,6 @@ from mainspring.outcome import Permanent
 from mainspring.text.span import Span
 
 if TYPE_CHECKING:
-    from mainspring.app import App
     from mainspring.declare.block import Received
 
 STRIPE_NAME = "stripe"
@@ -103,7 +100,7 @@ class Stripe(Block):
         breaker: Breaker | None = None,
     ) -> None:
         self._api = Api(api_key, base=base, api_version=api_version, timeout=timeout, account=connect_account)
-        self.sync = SyncStripe(self._api, Sql())
+        self.sync = SyncStripe(self._api)
         self.registry = Registry(STRIPE_NAME)
         self.breakers = (_checked_rule(breaker),)
         self._inbound = StripeInbound(STRIPE_NAME, _checked_secrets(webhook_secrets))
@@ -124,10 +121,6 @@ class Stripe(Block):
 
     def __repr__(self) -> str:
         return f"<Stripe at {self._api.base or 'api.stripe.com'}, version {self._api.api_version}>"
-
-    def joined(self, app: App) -> None:
-        """The events stand in the application's schema."""
-        self.sync._sql = Sql(app.schema)
 
     def on(self, *types: str) -> Callable[[AnyTask], AnyTask]:
         """Give a task the events of these types; each event is one job, whose payload names it.
@@ -170,7 +163,7 @@ class Stripe(Block):
 
     async def event(self, ctx: Context, event_id: str) -> StripeEvent:
         """The event that a job is about, as it was verified and recorded."""
-        seam = AsyncHandlerSeam(ctx, self.sync._sql)
+        seam = ctx.client.seam
         return _read(await seam.run(received(seam.sql, ctx.job.org_id, STRIPE_NAME, event_id)), event_id)
 
     async def aclose(self) -> None:
@@ -181,8 +174,8 @@ class Stripe(Block):
 class SyncStripe:
     """The same verbs for plain functions; made by `Stripe`, as its `sync`."""
 
-    def __init__(self, api: Api, sql: Sql) -> None:
-        self._api, self._sql = api, sql
+    def __init__(self, api: Api) -> None:
+        self._api = api
 
     charge = _Called(verbs.charge)
     transfer = _Called(verbs.transfer)
@@ -206,7 +199,7 @@ class SyncStripe:
 
     def event(self, ctx: SyncContext, event_id: str) -> StripeEvent:
         """The event that a job is about."""
-        seam = SyncHandlerSeam(ctx, self._sql)
+        seam = ctx.client.seam
         return _read(seam.run(received(seam.sql, ctx.job.org_id, STRIPE_NAME, event_id)), event_id)
 
     def close(self) -> None:
