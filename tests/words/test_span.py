@@ -73,7 +73,7 @@ BORDERS: dict[str, Callable[[Any], object]] = {
     "Smtp.timeout": lambda given: seconds(Smtp("localhost", 25, sender="a@example.com", timeout=given)._timeout),
     "Notify.timeout": lambda given: seconds(Notify(timeout=given)._setup.timeout),
     "Spam.within": lambda given: Spam(within=given).within,
-    "Stripe.timeout": lambda given: seconds(Stripe("sk_test_1", timeout=given)._api.timeout),
+    "Stripe.timeout": lambda given: seconds(Stripe("sk_test_1", timeout=given).api.timeout),
     "Webhooks.timeout": lambda given: seconds(Webhooks(timeout=given).timeout),
     "tolerance": lambda given: Receiver(["whsec_" + "c2VjcmV0" * 4], tolerance=given)._tolerance,
 }
