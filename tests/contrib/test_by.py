@@ -5,7 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import psycopg
 import pytest
+import sqlalchemy
+import sqlalchemy.orm
 from tests.worker.conftest import colour as colour
 from tests.worker.conftest import stage as stage
 from tests.worker.conftest import tasks as tasks
@@ -172,3 +175,25 @@ async def test_what_a_handler_published_outside_of_blocks_is_told_though_its_job
 
     assert (shop.published, shop.asked) == ({"outside"}, set())
     assert (shop.told_of("webhooks.deliver"), shop.told_of("notify.deliver")) == (1, 0)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_block_joins_the_transaction_of_their_own_in_which_handlers_complete_their_job(
+    stage: Stage, tasks: ms.Registry, commits: bool
+) -> None:
+    shop = Shop(stage, tasks)
+    engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(stage.dsn))
+
+    @tasks.task(retry=ms.fixed(1, attempts=2))
+    def work(ctx: ms.SyncContext) -> None:
+        with sqlalchemy.orm.Session(engine) as session, session.begin():
+            shop.act_in_thread(ctx, "own", session)
+            ctx.complete_in(session)
+            if not commits:
+                raise ConnectionError
+
+    assert await shop.run(work.job()) == ("succeeded" if commits else "retrying")
+
+    engine.dispose()
+    assert shop.seen == {"own": (False, False)}
+    assert shop.published == shop.asked == ({"own"} if commits else set())
