@@ -11,7 +11,7 @@ from mainspring.client.seam import Seam
 from mainspring.db import batches, jobs
 from mainspring.db.batches import Together, jobs_of
 from mainspring.db.wire.statement import Dialogue
-from mainspring.errors import DatabaseUnavailable, JobExists
+from mainspring.errors import DatabaseUnavailable, JobExists, ValidationError
 from mainspring.job import Enqueued, NewJob
 
 A = TypeVar("A", Enqueued, list[Enqueued], Enqueued | list[Enqueued])
@@ -28,6 +28,8 @@ class EnqueueVerbs(Verbs):
     @verb
     def enqueue_many(self, jobs_: Sequence[NewJob], *, conn: Any = None) -> Work[list[Enqueued]]:
         """Enqueue jobs, all or none."""
+        if isinstance(jobs_, NewJob):
+            raise ValidationError("jobs: takes a list of jobs; enqueue(job) takes one", field="jobs")
         wanted = yield from self.seam.sealed(self.seam.complete(jobs_))
         if (conn := self.seam.joins(conn)) is None:
             return bound(self, (yield from send(self.seam, wanted))) if wanted else []

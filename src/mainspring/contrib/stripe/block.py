@@ -121,7 +121,9 @@ class Stripe(StripeVerbs, Block):
         """
         env = os.environ if env is None else env
         if not (key := env.get("STRIPE_API_KEY")):
-            raise ConfigurationError("STRIPE_API_KEY: is not set")
+            raise ConfigurationError(
+                'STRIPE_API_KEY: is not set; `eval "$(mainspring sandbox env)"` sets the sandbox\'s'
+            )
         secrets = [part.strip() for part in env.get("STRIPE_WEBHOOK_SECRET", "").split(",") if part.strip()]
         return cls(key, base=env.get("MAINSPRING_STRIPE_BASE") or None, webhook_secrets=secrets)
 
