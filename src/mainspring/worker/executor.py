@@ -122,9 +122,6 @@ class Executor:
         if attempt.settled:  # by its own transaction, or lost
             return self._committed(attempt)
         attempt.settled = True
-        if result is None:
-            self._outbox.done.append(attempt)
-            return None
         try:
             text = encode_result(result, attempt.seal)
         except MainspringError as error:  # the work is done: running it again would be worse than losing a value
