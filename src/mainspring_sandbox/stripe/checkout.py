@@ -6,7 +6,7 @@ from typing import Any
 
 from mainspring_sandbox.stripe.call import Call, Thing, shown
 from mainspring_sandbox.stripe.charges import charge, taken
-from mainspring_sandbox.stripe.errors import RequestRefused, invalid, missing
+from mainspring_sandbox.stripe.errors import ErrorAnswer, invalid, missing
 from mainspring_sandbox.stripe.form import FormParams
 from mainspring_sandbox.stripe.lists import PAGING, listed
 from mainspring_sandbox.stripe.methods import chosen
@@ -42,7 +42,7 @@ def expire(call: Call) -> Thing:
     """Close the page."""
     session = call.get("checkout.session")
     if session["status"] != "open":
-        raise RequestRefused(
+        raise ErrorAnswer(
             400, f"Only Checkout Sessions with a status of open can be expired: it is {session['status']}."
         )
     call.emit("checkout.session.expired", call.save(session, status="expired", url=None))
@@ -53,7 +53,7 @@ def settle(call: Call, outcome: str) -> Thing:
     """A person pays on the page, or their bank says no and the page stays open."""
     session = call.get("checkout.session")
     if session["status"] != "open" or session["expires_at"] <= call.now():
-        raise RequestRefused(400, f"You cannot settle this session because it has a status of {session['status']}.")
+        raise ErrorAnswer(400, f"You cannot settle this session because it has a status of {session['status']}.")
     if outcome == "failed":
         return session
     data: dict[str, Any] = session["_data"]

@@ -14,7 +14,7 @@ import msgspec
 
 import mainspring as ms
 from mainspring.contrib.money import Money
-from mainspring.contrib.stripe import ActionRequired, Declined, Pending, Refund, Refused, Transfer
+from mainspring.contrib.stripe import ActionRequired, Declined, Pending, Refund, RequestRefused, Transfer
 from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.registry import LENDER_TRANSFERS, RECONCILIATION_QUEUE, REFUNDS, tasks
@@ -28,7 +28,7 @@ Moved = TypeVar("Moved", Transfer, Refund)
 #: A lender without a Connected Account is looked at again so often (G-65).
 ACCOUNT_WAIT: Final = timedelta(hours=1)
 #: What tells that the provider has moved nothing.
-REFUSALS: Final = (Refused, Declined, ActionRequired)
+REFUSALS: Final = (RequestRefused, Declined, ActionRequired)
 #: What the provider tells later about refunds.
 REFUND_EVENTS: Final = ("refund.updated", "refund.failed", "charge.refund.updated")
 #: Where a refund at the provider says which row of ours it is.

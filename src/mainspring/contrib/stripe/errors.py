@@ -45,7 +45,7 @@ class ActionRequired(Permanent):
         self.intent = intent
 
 
-class Refused(Permanent):
+class RequestRefused(Permanent):
     """Stripe refused the request as it is: `param` and `reason` say why."""
 
     param: str | None = None
@@ -89,7 +89,7 @@ def failure(error: Exception) -> Failure:
         return Permanent(f"Stripe: {about}", code=PROVIDER_CONFIGURATION, counts=True)  # nobody's job will do better
     if code == "balance_insufficient":
         return RetryAfter(BALANCE, f"Stripe: {about}", code="PROVIDER_BALANCE", counts=False)
-    refused = Refused(f"Stripe: {about}", code="VALIDATION_ERROR", counts=False)
+    refused = RequestRefused(f"Stripe: {about}", code="VALIDATION_ERROR", counts=False)
     refused.param, refused.reason, refused.status = _word(said.get("param")), _word(code), status
     return refused
 
