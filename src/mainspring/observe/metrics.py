@@ -125,7 +125,7 @@ COUNTERS: dict[type[Event], tuple[str, str]] = {
         "Entries into the dead letter, by the queue that the job came from",
     ),
     JobRetried: ("mainspring_jobs_retried", "Failed attempts that are tried again"),
-    JobDeferred: ("mainspring_jobs_deferred", "Claimed jobs that were put off"),
+    JobDeferred: ("mainspring_jobs_deferred", "Claimed jobs that were deferred"),
     JobCancelled: ("mainspring_jobs_cancelled", "Claimed jobs that were cancelled"),
     JobLeaseExpired: ("mainspring_lease_rescues", "Jobs taken back from workers that stopped renewing their leases"),
     JobLeaseLost: ("mainspring_lease_losses", "Attempts stopped because this worker could not trust its lease"),

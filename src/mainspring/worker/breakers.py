@@ -289,7 +289,7 @@ def _spared(passes: list[Pass], outcome: Outcome) -> Deferred | None:
     local = next((call.local for call in passes if call.probe is not None or not call.local.closed), None)
     if local is None or not isinstance(outcome, Failed) or outcome.error.error_class == "permanent":
         return None
-    job_log.warning("put off, as %s does not answer: %s: %s", local.id.need, outcome.error.code, outcome.error.message)
+    job_log.warning("deferred, as %s does not answer: %s: %s", local.id.need, outcome.error.code, outcome.error.message)
     return Deferred(local.rule.pause, f"breaker:{local.id.need}", started=True)
 
 
