@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from mainspring.worker.run_due import Summary
 
 
-BUDGET = timedelta(seconds=25)  # below the limits of the usual serverless platforms
+RUN_BUDGET = timedelta(seconds=25)  # below the limits of the usual serverless platforms
 
 
 class RunDueOptions(TypedDict, total=False):
@@ -217,7 +217,7 @@ class App:
 
         return Worker(self.dsn, self.registry, **self._working(config))
 
-    def run_due(self, limit: int = 10, *, budget: Span = BUDGET, **how: Unpack[RunDueOptions]) -> Summary:
+    def run_due(self, limit: int = 10, *, budget: Span = RUN_BUDGET, **how: Unpack[RunDueOptions]) -> Summary:
         """Run what is due once, at most `limit` jobs, for callers without a worker: cron, a serverless function.
 
         ::
@@ -230,7 +230,7 @@ class App:
             raise ConfigurationError("an event loop runs here: await app.arun_due(...)")
         return asyncio.run(self.arun_due(limit, budget=budget, **how))
 
-    async def arun_due(self, limit: int = 10, *, budget: Span = BUDGET, **how: Unpack[RunDueOptions]) -> Summary:
+    async def arun_due(self, limit: int = 10, *, budget: Span = RUN_BUDGET, **how: Unpack[RunDueOptions]) -> Summary:
         """`run_due`, in the caller's event loop."""
         from mainspring.worker.run_due import RunDue
 

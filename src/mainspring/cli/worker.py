@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 app = App(name="worker", help="Run workers, and see which are running.", help_format="plaintext")
 
-YOUNG = 10_000  # so many new objects until the next look for garbage
+_YOUNG_OBJECTS = 10_000  # so many new objects until the next look for garbage
 COLUMNS = ("WORKER", "HOST", "PID", "VERSION", "RUNNING", "LEASES", "STARTED", "SEEN", "STATE", "TASKS", "QUEUES")
-LINGER = 5.0  # seconds that a worker for jobs that run alone waits for another
+_LINGER_S = 5.0  # seconds that a worker for jobs that run alone waits for another
 
 
 @app.command(name="list")
@@ -149,7 +149,7 @@ def collect_seldom() -> None:
     gc.freeze()
     young, *others = gc.get_threshold()
     if young:  # zero is off
-        gc.set_threshold(max(young, YOUNG), *others)
+        gc.set_threshold(max(young, _YOUNG_OBJECTS), *others)
 
 
 async def _work(
@@ -183,7 +183,7 @@ async def _stop_without(parent: int, stop: Callable[[], None]) -> None:
 async def _stop_idle(worker: Worker) -> None:
     """Nothing is left that must run alone: whoever finds more starts another process."""
     claimed, since = -1, time.monotonic()
-    while time.monotonic() < since + LINGER:
+    while time.monotonic() < since + _LINGER_S:
         await asyncio.sleep(0.5)
         if worker.running or worker.counts["claimed"] != claimed:
             claimed, since = worker.counts["claimed"], time.monotonic()

@@ -32,10 +32,10 @@ from mainspring.worker.schedules.firing import FIRING_BATCH, Conn, Firing
 from mainspring.worker.schedules.planning import FirePlan, rule_of
 
 #: So many jobs are claimed at once: they run one after another, in the order in which they were claimed.
-CLAIM: Final = 200
+_CLAIM: Final = 200
 #: After so many instants the dead rows of tables that are read at each are removed.
 TIDY_EVERY: Final = 500
-LEASE: Final = timedelta(minutes=1)
+_LEASE: Final = timedelta(minutes=1)
 #: More at one instant are probably jobs that enqueue each other.
 MOST_AT_ONE_INSTANT: Final = 100_000
 #: How often the zones in use are asked for while nothing happens that could change them.
@@ -186,15 +186,15 @@ class Clockwork(Runner):
     async def _claim(self) -> list[Claim]:
         """Take what is due, from the queues in which something can be: each that is looked at costs."""
         queues = [queue for queue in self._queues if queue in self._filled or self._expiring or self._paged]
-        low, share = [BEGINNING] * len(queues), [CLAIM] * len(queues)
+        low, share = [BEGINNING] * len(queues), [_CLAIM] * len(queues)
         scope = [queues, share, low, low, low, low, self._tasks["tasks"], False]
-        rescued = CLAIM if self._crashed else 0
+        rescued = _CLAIM if self._crashed else 0
         cursor = await self._view.execute(
-            self._sql["claim"], [VIRTUAL_WORKER, LEASE, CLAIM, *scope, rescued, False, None]
+            self._sql["claim"], [VIRTUAL_WORKER, _LEASE, _CLAIM, *scope, rescued, False, None]
         )
         found = await cursor.fetchall()
         if not found and self._crashed:  # what crashed twice runs alone
-            cursor = await self._view.execute(self._sql["claim"], [VIRTUAL_WORKER, LEASE, 1, *scope, 0, True, None])
+            cursor = await self._view.execute(self._sql["claim"], [VIRTUAL_WORKER, _LEASE, 1, *scope, 0, True, None])
             found = await cursor.fetchall()
         return [Claim(*row) for row in found]
 

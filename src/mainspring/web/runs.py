@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mainspring.app import BUDGET
+from mainspring.app import RUN_BUDGET
 from mainspring.checks import check_number, check_span
 from mainspring.errors import ConfigurationError, MainspringError
 from mainspring.text.span_field import SpanField
@@ -41,7 +41,7 @@ class Run:
     path: str = "/v1/run"
     queues: Sequence[str] | None = None
     limit: int = RUN_DUE_JOBS
-    budget: SpanField = SpanField(BUDGET)
+    budget: SpanField = SpanField(RUN_BUDGET)
     concurrency: int = 1
     token: bool = False
 

@@ -17,7 +17,7 @@ from mainspring.worker.statements import Claimed, NextDue
 SHORTEST_POLL = 0.05
 SOONEST_TIMER = 0.002  # timers closer together than this are claimed together
 NO_BOUND = 2**62
-FLOOD = 20  # so many jobs in one poll are a flood: polls are enough
+_FLOOD_JOBS = 20  # so many jobs in one poll are a flood: polls are enough
 
 
 class Pace:
@@ -110,7 +110,7 @@ class Pace:
 
     def rest(self, found: Sequence[Claimed], due: NextDue, now: float) -> None:
         """When to poll again: soon after work, later and later without, exactly when the next timer is due."""
-        self.flooded = sum(len(claim.jobs) for claim in found) >= FLOOD
+        self.flooded = sum(len(claim.jobs) for claim in found) >= _FLOOD_JOBS
         any_found = any(claim.jobs for claim in found)
         self.poll = min(SHORTEST_POLL if any_found else self.poll * 2, self._longest)
         pause = self.poll * random.uniform(0.8, 1.2)  # noqa: S311 (spreads polls, no secret)

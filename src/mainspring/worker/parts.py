@@ -56,7 +56,7 @@ from mainspring.worker.tracker import Tracker
 from mainspring.worker.transactions import Transactions
 from mainspring.worker.wakeups import HintListener, TriggerListener
 
-FIRING = 60.0  # seconds that a turn of the scheduler may take, the queries of applications included
+_FIRING_S = 60.0  # seconds that a turn of the scheduler may take, the queries of applications included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +208,7 @@ class Parts:
         settings = self._settings
         firing = Firing(self._sql, settings.registry, self._ring, self._bus, housekeeping=settings.housekeeping)
         fan_out = FanOut(self._sql, firing, self.pool, None)
-        return Scheduler(self.connection, self._connection(FIRING), self._sql, settings.config, firing, fan_out)
+        return Scheduler(self.connection, self._connection(_FIRING_S), self._sql, settings.config, firing, fan_out)
 
     def _listener(self, canceller: Canceller) -> HintListener:
         settings, state, scheduler, breakers = self._settings, self.state, self.scheduler, self.breakers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 SOLITUDE_SILENCE_S = 10.0  # seconds that a worker stops claiming at most, for what it runs to end
-WORK = 30.0  # and works on at least, where that was not enough
+WORK_BETWEEN_SILENCES_S = 30.0  # and works on at least, where that was not enough
 SOLITUDE_AGAIN_S = 1.0  # and before it asks again, where none came
 
 
@@ -46,7 +46,7 @@ class Solitude:
     def silent(self, now: float) -> bool:
         """Whether nothing else may be claimed now."""
         if self.due and now >= self._since + SOLITUDE_SILENCE_S:
-            self.due, self._not_before = False, now + WORK
+            self.due, self._not_before = False, now + WORK_BETWEEN_SILENCES_S
         return self.only or self.running or self.due
 
     def asks(self, *, polling: bool) -> bool:

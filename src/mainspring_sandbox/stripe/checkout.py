@@ -13,7 +13,7 @@ from mainspring_sandbox.stripe.methods import chosen
 from mainspring_sandbox.stripe.money import amount, currency
 from mainspring_sandbox.stripe.pages import page
 
-LIVES = 24 * 3600
+_LIVES_S = 24 * 3600
 TAKES = (
     "mode line_items success_url cancel_url customer customer_email client_reference_id metadata payment_intent_data "
     "expires_at payment_method_types locale ui_mode return_url allow_promotion_codes customer_creation"
@@ -32,7 +32,7 @@ def create(call: Call) -> Thing:
     if "customer" in params:
         fields["customer"] = call.get("customer", params.required("customer"), param="customer")["id"]
     fields |= {"mode": "payment", "amount_total": total, "amount_subtotal": total, "currency": money}
-    fields |= {"expires_at": params.integer("expires_at") or call.now() + LIVES, "payment_intent": None}
+    fields |= {"expires_at": params.integer("expires_at") or call.now() + _LIVES_S, "payment_intent": None}
     fields |= {"status": "open", "payment_status": "unpaid", "_data": data, "_key": call.key}
     session = call.add("checkout.session", fields)
     return call.save(session, url=f"{call.stripe.world.url}/stripe/pay/{session['id']}")

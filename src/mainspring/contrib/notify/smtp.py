@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     import aiosmtplib
 
 Tls = Literal["starttls", "implicit", "none"]
-CONNECTIONS: Final = 10  # at once; servers count them, and may refuse more
+SMTP_CONNECTIONS: Final = 10  # at once; servers count them, and may refuse more
 SMTP_IDLE_S: Final = 30.0  # seconds; servers and firewalls forget older lines, some without a word
-AWAKE: Final = 2.0  # seconds in which a line that was kept must answer
+SMTP_AWAKE_S: Final = 2.0  # seconds in which a line that was kept must answer
 LOGIN: Final = frozenset({530, 534, 535, 538})  # who we are is refused, wherever it is said
 
 
@@ -63,7 +63,7 @@ class Smtp:
         sender: str,
         timeout: Span = HTTP_TIMEOUT_S,
         context: ssl.SSLContext | None = None,
-        connections: int = CONNECTIONS,
+        connections: int = SMTP_CONNECTIONS,
     ) -> None:
         needs("senders need", "notify", "aiosmtplib")
         if connections < 1:
@@ -191,7 +191,7 @@ class _SmtpPool:
                 line.close()
                 continue
             try:
-                await line.rset(timeout=AWAKE)
+                await line.rset(timeout=SMTP_AWAKE_S)
             except (aiosmtplib.SMTPException, OSError):
                 line.close()
             except BaseException:
