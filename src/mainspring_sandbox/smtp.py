@@ -26,7 +26,7 @@ _PASSING_REPLY: Final = 451
 
 
 class Mailbox:
-    """The listening server and the lines that are open."""
+    """The listening server and the connections that are open."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -154,7 +154,7 @@ class SmtpHandler:
         if fault.kind == "drop":
             assert isinstance(server.transport, asyncio.Transport)
             server.transport.abort()
-        await asyncio.sleep(SILENT_SMTP_S)  # ends with the line
+        await asyncio.sleep(SILENT_SMTP_S)  # ends with the connection
         return ""
 
     def _store(self, envelope: Envelope) -> str:

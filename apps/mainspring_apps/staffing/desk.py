@@ -22,8 +22,8 @@ from mainspring.contrib.stripe import Stripe
 from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.store import Conn
 
-_POOL: Final = 4  # connections for requests,
-REQUEST_WAIT_S: Final = 5.0  # and how many seconds one waits for them
+_POOL: Final = 4  # connections for requests
+REQUEST_WAIT_S: Final = 5.0  # seconds that a request waits for one of them
 log = logging.getLogger("mainspring_apps.staffing")
 
 

@@ -28,7 +28,7 @@ from mainspring.virtual.runner import VIRTUAL_WORKER, Runner
 from mainspring.worker.bounds import BEGINNING
 from mainspring.worker.outbox import settle_row
 from mainspring.worker.schedules.fan_out import FanOut
-from mainspring.worker.schedules.firing import FIRING_BATCH, Conn, Firing
+from mainspring.worker.schedules.firing import FIRING_PORTION, Conn, Firing
 from mainspring.worker.schedules.planning import FirePlan, rule_of
 
 #: So many jobs are claimed at once: they run one after another, in the order in which they were claimed.
@@ -151,8 +151,8 @@ class Clockwork(Runner):
         return self._busy
 
     async def _fire(self) -> list[Fired]:
-        looked = FIRING_BATCH
-        while looked == FIRING_BATCH:
+        looked = FIRING_PORTION
+        while looked == FIRING_PORTION:
             looked = await self._firing.fire(self._view)
         if self._paged:
             self._messages.send()

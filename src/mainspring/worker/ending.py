@@ -22,7 +22,7 @@ from mainspring.worker.service import log
 
 _STUCK_EXIT: Final = 70  # what the process ends with
 REPORTING_PATIENCE_S: Final = 3.0  # seconds that the log and the observers may take: perhaps it is they who stand still
-HANDING_OVER: Final = 10.0  # and the database
+HANDING_OVER_S: Final = 10.0  # seconds that the database may take
 _STACK_BYTES: Final = 6000
 
 
@@ -52,7 +52,7 @@ class Ending:
 
     def end(self, left: Sequence[LiveAttempt]) -> NoReturn:
         """Give back all jobs but these, which are left to their leases, and end. The event loop stands still by now."""
-        given = within(HANDING_OVER, lambda: self._give_back(left)) or "its jobs wait for their leases to end"
+        given = within(HANDING_OVER_S, lambda: self._give_back(left)) or "its jobs wait for their leases to end"
         within(REPORTING_PATIENCE_S, lambda: log.critical("worker %s ends: %s", self._worker, given))
         for child in multiprocessing.active_children():
             child.kill()

@@ -58,7 +58,7 @@ class Exchange:
         self._singly = 0  # so many outcomes go out one by one, because the database refused one among them
         self._away = False  # the database is away: nothing starts that could not be recorded
         self._unsure = False  # a claim may have committed whose answer was lost: nobody claims until that is cleared up
-        self._twice = False  # and once more a little later
+        self._twice = False  # it is cleared up once more a little later
         self._recovery = asyncio.Lock()
         self._trouble = Trouble(log, "an exchange fails, and is tried again", "exchanges work again")
         self._claiming = True

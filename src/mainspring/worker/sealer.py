@@ -42,7 +42,7 @@ class Sealer(Service):
             orgs = await self._do(audit.unsealed(self._sql, since=self._seen))
         else:
             return
-        for org in orgs:  # one by one: a renewal may want the line between them
+        for org in orgs:  # one by one: a renewal may want the connection between them
             while await self._do(audit.seal_some(self._sql, org)) == audit.SEAL_ROWS:
                 pass
         self._seen = top

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 SOLITUDE_SILENCE_S = 10.0  # seconds that a worker stops claiming at most, for what it runs to end
-WORK_BETWEEN_SILENCES_S = 30.0  # and works on at least, where that was not enough
-SOLITUDE_AGAIN_S = 1.0  # and before it asks again, where none came
+WORK_BETWEEN_SILENCES_S = 30.0  # for so long it works on at least, where that was not enough
+SOLITUDE_AGAIN_S = 1.0  # until it asks again, where none came
 
 
 class Solitude:

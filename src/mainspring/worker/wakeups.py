@@ -16,7 +16,7 @@ from mainspring.declare.block import Trigger
 from mainspring.worker.service import Service, log
 
 LISTEN_SILENCE_S = 10.0  # after so long the connection is asked whether it lives
-LISTEN_PATIENCE_S = 5.0  # and has so long to answer
+LISTEN_PATIENCE_S = 5.0  # a connection that is asked has so long to answer
 LISTEN_AGAIN_S = 1.0  # seconds until a trigger that has ended listens again
 _POOLED_LOOK_S = 60.0  # how often to look whether the pooler is gone
 

@@ -63,7 +63,9 @@ class Api:
             answer = failed = None
             try:
                 answer = client.raw_request(call.method, call.path, **_sent(call)).data
-            except Exception as error:  # not only the SDK's: a line that breaks in the answer raises its library's
+            except (
+                Exception
+            ) as error:  # not only the SDK's: a connection that breaks in the answer raises its library's
                 failed = failure(error)
 
     async def run_async(self, calls: Calls[T]) -> T:
