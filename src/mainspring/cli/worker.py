@@ -130,7 +130,8 @@ def _worker(connection: ConnectionOptions, alone: str | None) -> tuple[Worker, O
     app = connection.running_application()
     dsn = connection.address(app)
     observers = Observers(app, dsn, app.schema)
-    about = app._working() | {"observers": observers.all}
+    app.told.become(observers.told)
+    about = app.worker_options() | {"observers": observers.all}
     if alone is None:
         about["cell"] = ["worker", "run", *_given(connection)]
     else:

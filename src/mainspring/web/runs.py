@@ -90,7 +90,7 @@ class RunsUnderWay:
 
     def _due(self, run: Run) -> RunDue:
         app = self._backend.app
-        about = app._working() | {"observers": self._backend.observers}
+        about = app.worker_options() | {"observers": self._backend.observers}
         dsn, registry = app.dsn, app.registry
         return RunDue(dsn, registry, limit=run.limit, concurrency=run.concurrency, queues=run.queues, **about)
 
