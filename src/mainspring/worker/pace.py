@@ -53,6 +53,23 @@ class Pace:
         asks = [(crew, min(crew.want(), self._batch, self.room)) for crew in self._crews]
         return [(crew, want) for crew, want in asks if want] or [(self._crews[0], 0)]
 
+    def take_at_most(self, jobs: int) -> None:
+        """So many more jobs are claimed, and no more."""
+        self.room = jobs
+
+    def asked(self, *, polling: bool, alone: bool) -> None:
+        """A turn goes out: nobody else asks for what it asks for, until its answer is here or a hint comes."""
+        if polling or alone:
+            self.poll_at = float("inf")  # two polls at once find no more
+        if alone:
+            self.solitude.asked()
+
+    def unanswered(self, *, alone: bool) -> None:
+        """The answer to a turn never came: it is asked again, as soon as that is possible."""
+        self.poll_at = 0.0
+        if alone:
+            self.solitude.unanswered()
+
     def rotate(self) -> None:
         """Another crew asks first the next time: where a limit leaves little, the first would take it all."""
         self._crews.append(self._crews.pop(0))

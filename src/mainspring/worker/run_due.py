@@ -117,7 +117,7 @@ class RunDue(Worker):
 
     async def _opening(self) -> None:
         parts = self._parts
-        parts.exchange.pace.room = self._limit
+        parts.exchange.pace.take_at_most(self._limit)
         try:
             if (now := self._now) is not None:
                 await parts.connection.use(lambda conn: self._move_clock(conn, now))

@@ -53,6 +53,14 @@ class Solitude:
         """Whether to ask for one; the worker holds nothing."""
         return not self.running and (self.due or (self.only and polling))
 
+    def asked(self) -> None:
+        """One is asked for: until the answer is here, that counts as one that runs."""
+        self.running = True
+
+    def unanswered(self) -> None:
+        """What came of that is not known: others clear it up."""
+        self.running = False
+
     def took(self, got: bool, now: float) -> None:
         """One was asked for. None came: somebody else has it, or a limit does not let it in."""
         self.running, self.due = got, False
