@@ -108,7 +108,7 @@ docs: setup ## build the documentation into build/site
 examples: setup ## build both wheels, use them in a fresh environment apart from here, resolve and type-check for newer Pythons
 	@$(PY) -m tools.examples
 
-schema: setup ## write docs/schema.md and the record of signatures anew from db/tables and db/verbs
+schema: setup ## write docs/schema.md and the records of signatures anew from db/tables and db/verbs
 	@$(PY) -m tools.signatures
 	@$(PY) -m tools.schema_page
 

@@ -12,6 +12,8 @@ import pytest
 
 import mainspring
 import mainspring.testing
+import mainspring.web
+import mainspring.when
 import mainspring.worker
 
 NAMES = """
@@ -27,6 +29,21 @@ def test_public_names_are_exactly_these() -> None:
     assert sorted(mainspring.__all__) == sorted(PUBLIC)
 
 
+@pytest.mark.parametrize("room", [mainspring.web, mainspring.when], ids=lambda room: room.__name__)
+def test_what_a_room_imports_at_its_door_is_what_it_exports(room: ModuleType) -> None:
+    modules = {module.name for module in iter_modules(room.__path__)}
+    own = {name for name, value in vars(room).items() if getattr(value, "__module__", "").startswith("mainspring")}
+
+    assert own - modules - {"ConfigurationError"} == {*room.__all__}
+
+
+def test_rules_of_time_come_from_their_room_and_are_those_of_the_root() -> None:
+    shared = {"cron", "daily", "every", "monthly", "weekly"}
+
+    assert all(getattr(mainspring.when, name) is getattr(mainspring, name) for name in shared)
+    assert {*mainspring.when.__all__} - shared == {"Rule", "Tick", "check_zone", "rule_from_text"}
+
+
 def test_no_public_name_hides_a_module() -> None:
     modules = {module.name for module in iter_modules(mainspring.__path__)}
 
@@ -34,7 +51,10 @@ def test_no_public_name_hides_a_module() -> None:
     assert inspect.ismodule(mainspring.dedupe)
 
 
-@pytest.mark.parametrize("module", [mainspring, mainspring.worker, mainspring.testing], ids=lambda m: m.__name__)
+ROOMS = [mainspring.worker, mainspring.testing, mainspring.web, mainspring.when]
+
+
+@pytest.mark.parametrize("module", [mainspring, *ROOMS], ids=lambda m: m.__name__)
 def test_every_public_name_is_there_and_says_what_it_is(module: ModuleType) -> None:
     silent = [name for name in module.__all__ if not inspect.getdoc(getattr(module, name))]
 

@@ -9,7 +9,7 @@ from cyclopts import App
 from cyclopts.argument import Argument
 
 from mainspring.cli import app, guests
-from mainspring.cli.exits import EXITS, USAGE
+from mainspring.cli.exits import EXITS, USAGE_EXIT
 
 INTRO = """\
 # Commands
@@ -39,7 +39,7 @@ SHARED = ("--dsn", "--schema", "--app", "--as", "--json")
 
 def page() -> str:
     """The whole page."""
-    codes = sorted({0, USAGE, *(code for _, code in EXITS)})
+    codes = sorted({0, USAGE_EXIT, *(code for _, code in EXITS)})
     assert codes == sorted(MEANING), "an exit code has no meaning"
     parts = [INTRO, "## Options that commands share", ALIKE, _table(_named(_arguments(app["job"]["list"]), SHARED))]
     parts += ["## Exit codes", _rows(("code", "meaning"), ((f"`{code}`", MEANING[code]) for code in codes))]

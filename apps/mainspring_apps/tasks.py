@@ -17,7 +17,7 @@ from mainspring.declare.task import TaskOptions
 from mainspring.errors import ConfigurationError
 from mainspring.retry import Retry
 from mainspring.text.span import Span
-from mainspring.when.rule import Rule
+from mainspring.when import Rule
 
 D = TypeVar("D")
 D_co = TypeVar("D_co", covariant=True)

@@ -43,6 +43,7 @@ from mainspring.queue import Queue
 from mainspring.queue import declared as declared_queues
 from mainspring.retry import Retry
 from mainspring.text.span import Span, configured_span
+from mainspring.upkeep.audience import Audience
 from mainspring.upkeep.maintenance import HEARTBEAT
 from mainspring.upkeep.maintenance import maintenance as housekeeping
 from mainspring.upkeep.watching import Watching
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from mainspring.worker.run_due import Summary
 
 
-BUDGET = timedelta(seconds=25)  # below the limits of the usual serverless platforms
+RUN_BUDGET = timedelta(seconds=25)  # below the limits of the usual serverless platforms
 
 
 class RunDueOptions(TypedDict, total=False):
@@ -152,7 +153,7 @@ class App:
         breakers = (*breakers, *(breaker for block in blocks for breaker in block.breakers))
         self.breakers = tuple(declared(breakers, self.registry).values())
         self.watches, self.measures = declared_watches(watches), declared_measures(measures)
-        self.told = list(self.observers)  # of alerts; the command line adds its own
+        self.told = Audience(self.observers)  # of alerts; the command line brings its own
         self._dsn = dsn
         self._own = OwnClients()
         self.registry.enqueues_by(WeakMethod(self._enqueue))
@@ -180,6 +181,17 @@ class App:
             way = "say App(tasks, dsn=...), or set MAINSPRING_DSN, or run `mainspring up` in this directory"
             raise ConfigurationError(f"no database: {way}")
         return found
+
+    def at(self, dsn: str, *, secured: bool | None = None, observers: Sequence[Observer] | None = None) -> None:
+        """Move it to this database; `secured` and `observers`, where they are given, take the place of its own.
+
+        For programs that run an application of somebody else's, before they run it.
+        """
+        self._dsn = dsn
+        if secured is not None:
+            self.secured = secured
+        if observers is not None:
+            self.observers = tuple(observers)
 
     def client(self) -> Client:
         """A client for sync code."""
@@ -215,9 +227,17 @@ class App:
         """A worker for this process; without a configuration, the environment's."""
         from mainspring.worker import Worker
 
-        return Worker(self.dsn, self.registry, **self._working(config))
+        return Worker(self.dsn, self.registry, **self.worker_options(config))
 
-    def run_due(self, limit: int = 10, *, budget: Span = BUDGET, **how: Unpack[RunDueOptions]) -> Summary:
+    def worker_options(self, config: WorkerConfig | None = None) -> Any:
+        """What a worker of it is told besides its database and tasks; without a configuration, the environment's."""
+        about = {"config": config or self.worker_settings(), "schema": self.schema, "authorize": self.authorize}
+        about |= {"observers": self.observers, "trace": spans(), "cipher": self.cipher, "limits": self.limits}
+        triggers = [trigger for block in self.blocks for trigger in block.triggers]
+        about |= {"declared_queues": self.queues}
+        return about | {"breakers": self.breakers, "triggers": triggers}
+
+    def run_due(self, limit: int = 10, *, budget: Span = RUN_BUDGET, **how: Unpack[RunDueOptions]) -> Summary:
         """Run what is due once, at most `limit` jobs, for callers without a worker: cron, a serverless function.
 
         ::
@@ -230,24 +250,17 @@ class App:
             raise ConfigurationError("an event loop runs here: await app.arun_due(...)")
         return asyncio.run(self.arun_due(limit, budget=budget, **how))
 
-    async def arun_due(self, limit: int = 10, *, budget: Span = BUDGET, **how: Unpack[RunDueOptions]) -> Summary:
+    async def arun_due(self, limit: int = 10, *, budget: Span = RUN_BUDGET, **how: Unpack[RunDueOptions]) -> Summary:
         """`run_due`, in the caller's event loop."""
         from mainspring.worker.run_due import RunDue
 
-        return await RunDue(self.dsn, self.registry, limit=limit, **how, **self._working()).once(budget)
+        return await RunDue(self.dsn, self.registry, limit=limit, **how, **self.worker_options()).once(budget)
 
     def _enqueue(self, job: NewJob, conn: Any) -> Any:
         """Enqueue a job for `task.enqueue`: the answer in sync code, in async code what is awaited for it."""
         if loop_runs() if conn is None else is_async(conn):
             return self._own.of_loop(self.dsn, self.async_client).enqueue(job, conn=conn)
         return self._own.sync(self.dsn, self.client).enqueue(job, conn=conn)
-
-    def _working(self, config: WorkerConfig | None = None) -> Any:
-        about = {"config": config or self.worker_settings(), "schema": self.schema, "authorize": self.authorize}
-        about |= {"observers": self.observers, "trace": spans(), "cipher": self.cipher, "limits": self.limits}
-        triggers = [trigger for block in self.blocks for trigger in block.triggers]
-        about |= {"declared_queues": self.queues}
-        return about | {"breakers": self.breakers, "triggers": triggers}
 
     def _about(self) -> Any:
         about = {"schema": self.schema, "caller": self.caller, "secured": self.secured}

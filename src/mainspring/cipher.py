@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: How an encrypted value begins, as a client writes it and as PostgreSQL prints it.
 SEALED: Final = '{"$mainspring":'
-BYTES: Final = 32
+_KEY_BYTES: Final = 32
 #: What stands in place of the message of an encrypted error.
 HIDDEN: Final = "(encrypted)"
 _NONCE: Final = 12
@@ -82,11 +82,11 @@ class Cipher:
         >>> len(base64.b64decode(Cipher.new_master_key()))
         32
         """
-        return base64.b64encode(os.urandom(BYTES)).decode()
+        return base64.b64encode(os.urandom(_KEY_BYTES)).decode()
 
     def new_key(self, org: str, key_id: str) -> bytes:
         """A new key for an organisation, wrapped."""
-        return self.master.wrap(os.urandom(BYTES), _about_key(org, key_id))
+        return self.master.wrap(os.urandom(_KEY_BYTES), _about_key(org, key_id))
 
     def unwrap(self, org: str, key_id: str, wrapped: bytes) -> bytes:
         """A key of an organisation."""
@@ -279,8 +279,8 @@ def _key_bytes(key: object) -> bytes:
         raw = key if isinstance(key, bytes) else base64.b64decode(str(key), altchars=b"-_", validate=False)
     except binascii.Error:
         raw = b""
-    if len(raw) != BYTES:
-        raise ConfigurationError(f"master key: is not {BYTES} bytes in base64")
+    if len(raw) != _KEY_BYTES:
+        raise ConfigurationError(f"master key: is not {_KEY_BYTES} bytes in base64")
     return raw
 
 

@@ -80,7 +80,7 @@ for _name, _text in {
     "OWNERSHIP_VIOLATION": "The actor may not do this in this organisation or project.",
     "BUSINESS_RULE": "A business rule forbids this.",
     "UNKNOWN_JOB_TYPE": "No task has this name.",
-    "SNOOZED_TOO_LONG": "The job was put off for longer than its task allows.",
+    "SNOOZED_TOO_LONG": "The job was deferred for longer than its task allows.",
     "CANCELLED": "The job was cancelled.",
     "AFTER_COMPLETION": "The handler went on after it had completed its job: what it wrote or returned then is lost.",
     "PAYLOAD_UNREADABLE": "What the job carries was changed, or belongs to another job or organisation.",

@@ -76,7 +76,7 @@ class Retention:
     fires: SpanField = SpanField("90d")
     inbound: SpanField = SpanField("90d")  # webhooks that came; those whose job is still there stay with it
     deliveries: SpanField = SpanField("90d")  # of webhooks, counted from the event
-    notifications: SpanField = SpanField("365d")  # and what is shown of them in an inbox
+    notifications: SpanField = SpanField("365d")  # what an inbox shows of them goes with them
     alerts: SpanField = SpanField("90d")  # that are closed
     workers: SpanField = SpanField("1d")  # heartbeats that have stopped
     batch: int = 1000

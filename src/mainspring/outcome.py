@@ -104,8 +104,8 @@ class Snooze(Exception):
     def __init__(self, after: Span) -> None:
         self.after = span_of("after", after)
         if self.after < timedelta(0):
-            raise ValueError("a job cannot be snoozed into the past")
-        super().__init__(f"snoozed for {self.after}")
+            raise ValueError("a job cannot be deferred into the past")
+        super().__init__(f"deferred for {self.after}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Snooze, (self.after,)

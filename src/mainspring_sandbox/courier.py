@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mainspring.web.backend import Backend
     from mainspring_sandbox.server import Sandbox
 
-DELAY: Final = timedelta(seconds=2)  # as with Stripe itself: later than the answer to the charge
+_DELAY: Final = timedelta(seconds=2)  # as with Stripe itself: later than the answer to the charge
 INBOUND: Final = "/v1/inbound/"
 COURIER_URL: Final = f"http://127.0.0.1{INBOUND}stripe"  # nothing listens there, nor is anything sent
 
@@ -39,7 +39,7 @@ class Courier:
     endpoints are registered already, it registers one for every event, under `secret`.
     """
 
-    def __init__(self, sandbox: Sandbox, app: App, *, delay: timedelta = DELAY, secret: str = WEBHOOK_SECRET) -> None:
+    def __init__(self, sandbox: Sandbox, app: App, *, delay: timedelta = _DELAY, secret: str = WEBHOOK_SECRET) -> None:
         self._sandbox, self._app = sandbox, app
         self._lock, self._numbers = threading.Lock(), count()
         self._due: list[tuple[datetime, int, str]] = []  # when, in which order, and the id of the delivery

@@ -17,7 +17,7 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What goes wrong at a provider, how often, and for which requests.
 
     `slow`: the answer comes late. `error`: it is refused with `status`, nothing happens. `timeout`: it is never
-    answered, nothing happens. `drop`: it is accepted, and the line breaks before the answer. With `accepted`, an
+    answered, nothing happens. `drop`: it is accepted, and the connection breaks before the answer. With `accepted`, an
     `error` or a `timeout` comes after the request was carried out: the caller cannot know, as with `drop`.
     """
 

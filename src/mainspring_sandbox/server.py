@@ -81,7 +81,7 @@ async def _nobody(message: Message) -> None:
 
 
 async def _break(receive: Receive) -> None:
-    """Cut the line before the first byte of an answer, which ASGI has no word for: by the server's own transport."""
+    """Cut the connection before the first byte of an answer, which ASGI has no word for: by the server's transport."""
     receive.__self__.transport.abort()  # type: ignore[attr-defined] # uvicorn's request, h11 or httptools
     await _silence(receive)
 

@@ -22,11 +22,11 @@ from mainspring_sandbox.world import World
 SILENT_SMTP_S: Final = 3600.0  # how long silence lasts; whoever waits gives up sooner
 #: What a fault may answer with; any other status means trouble that passes.
 SMTP_STATUSES: Final = frozenset({421, 450, 451, 452, 454, 530, 535, 550, 551, 552, 553, 554})
-PASSING: Final = 451
+_PASSING_REPLY: Final = 451
 
 
 class Mailbox:
-    """The listening server and the lines that are open."""
+    """The listening server and the connections that are open."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -154,7 +154,7 @@ class SmtpHandler:
         if fault.kind == "drop":
             assert isinstance(server.transport, asyncio.Transport)
             server.transport.abort()
-        await asyncio.sleep(SILENT_SMTP_S)  # ends with the line
+        await asyncio.sleep(SILENT_SMTP_S)  # ends with the connection
         return ""
 
     def _store(self, envelope: Envelope) -> str:
@@ -197,4 +197,4 @@ def _login(server: SMTP, session: Session, envelope: Envelope, mechanism: str, l
 
 
 def _status(fault: Fault) -> str:
-    return f"{fault.status if fault.status in SMTP_STATUSES else PASSING} a fault of the sandbox"
+    return f"{fault.status if fault.status in SMTP_STATUSES else _PASSING_REPLY} a fault of the sandbox"

@@ -122,7 +122,7 @@ def test_a_command_at_a_frozen_server_ends_with_one_error(
     cli: Cli, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MAINSPRING_ANSWERED_WITHIN_SECONDS", "0.4")
-    monkeypatch.setattr(answer, "ASIDE", 1)
+    monkeypatch.setattr(answer, "SIDE_QUESTION_S", 1)
     with proxied(database.dsn) as proxy:
         proxy.freeze()
         said = cli("job", "list", "--dsn", f"{proxy.dsn} connect_timeout=2")
@@ -134,8 +134,8 @@ def test_a_migration_waits_for_its_turn_but_not_for_a_server_that_froze(
     cli: Cli, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MAINSPRING_ANSWERED_WITHIN_SECONDS", "0.3")
-    monkeypatch.setattr(answer, "ASIDE", 1)
-    monkeypatch.setattr(answer, "STRAGGLING", 0.1)
+    monkeypatch.setattr(answer, "SIDE_QUESTION_S", 1)
+    monkeypatch.setattr(answer, "STRAGGLING_PATIENCE_S", 0.1)
     turn = "select pg_advisory_xact_lock(hashtextextended('mainspring migrate mainspring', 0))"
     with proxied(database.dsn) as proxy, database.connect() as holder, holder.transaction():
         holder.execute(turn)

@@ -15,7 +15,7 @@ from mainspring import Client, example
 from mainspring.cli.live import words
 from mainspring.cli.providers import environment
 from mainspring.contrib.stripe import sign
-from mainspring.db.pulse import LAG, pulse
+from mainspring.db.pulse import PULSE_LAG, pulse
 from mainspring.db.schema.migrate import migrate
 from mainspring.db.wire.run import psycopg_door, run
 from mainspring.db.wire.sql import Sql
@@ -72,7 +72,7 @@ def test_pulse_counts_what_happened_in_its_span_only(database: Database) -> None
             engine.clock.advance(milliseconds=10)
             engine.end(claim, verb, delay="PT1H")
         engine.enqueue()
-        engine.clock.advance(LAG)
+        engine.clock.advance(PULSE_LAG)
         first = run(psycopg_door(conn), pulse(sql, began))
         assert (first.started, first.succeeded, first.retried, first.failed, first.dead) == (5, 2, 1, 1, 1)
         assert (first.ready, first.later, first.running, first.rescued) == (1, 1, 0, 0)

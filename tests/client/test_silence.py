@@ -111,8 +111,8 @@ VERBS: dict[str, Any] = {
 async def test_no_verb_outwaits_a_frozen_server(
     connect: Connect, proxy: Proxy, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer, "ASIDE", 1)
-    monkeypatch.setattr(answer, "STRAGGLING", 0.1)
+    monkeypatch.setattr(answer, "SIDE_QUESTION_S", 1)
+    monkeypatch.setattr(answer, "STRAGGLING_PATIENCE_S", 0.1)
     client = connect(proxy.dsn, answered_within=SOON, timeout=0.3)
     await client.now()
     proxy.freeze()

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,20 @@ def test_contract_holds(copy: Path) -> None:
     assert lint(copy) == "kept"
 
 
+def test_contract_knows_every_subject_and_every_word() -> None:
+    contracts = {
+        one["name"]: one
+        for one in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    }
+    below = ROOT / "src" / "mainspring"
+    subjects = {f"mainspring.db.{path.stem}" for path in (below / "db").glob("*.py")} - {"mainspring.db.__init__"}
+    words = {f"mainspring.{path.stem}" for path in below.glob("*.py") if not path.stem.startswith("__")}
+
+    assert {*contracts["Neither the schema nor the wire knows a subject"]["forbidden_modules"]} == subjects
+    known = {*contracts["Words and declarations know no database driver"]["source_modules"]}
+    assert words - known == {"mainspring.app"}
+
+
 @pytest.mark.rule("ENG-18.06")
 @pytest.mark.parametrize(
     ("module", "line", "named"),
@@ -46,6 +61,8 @@ def test_contract_holds(copy: Path) -> None:
         ("worker/attempt.py", "import mainspring_sandbox", "mainspring.worker.attempt -> mainspring_sandbox"),
         ("client.py", "import starlette.requests", "mainspring.client -> starlette"),
         ("unplaced.py", "", "mainspring.unplaced"),
+        ("worker/unplaced.py", "", "mainspring.worker.unplaced"),
+        ("db/wire/sql.py", "import mainspring.db.completion", "mainspring.db.wire.sql -> mainspring.db.completion"),
     ],
 )
 def test_contract_names_who_breaks_it(copy: Path, module: str, line: str, named: str) -> None:

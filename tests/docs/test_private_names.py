@@ -12,6 +12,8 @@ from tests.docs.pages import ROOT
 SRC, APPS = ROOT / "src", ROOT / "apps"
 CLIENT = SRC / "mainspring" / "client"
 GUESTS = [SRC / "mainspring" / "contrib", APPS]
+#: Names of Python and of psycopg for which they have no public one.
+OF_OTHERS = {"_exit", "_current_frames", "_encoding"}
 
 
 def modules(folder: Path) -> list[Path]:
@@ -61,6 +63,13 @@ def test_nobody_outside_of_the_client_uses_its_private_names() -> None:
 
     assert {"_pool", "_bus", "_coalescer"} <= private
     assert [use for path in elsewhere for use in foreign(path) if use[1] in private] == []
+
+
+def test_no_module_uses_a_private_name_of_another() -> None:
+    found = [use for path in modules(SRC) for use in foreign(path)]
+
+    assert [use for use in found if use[1] not in OF_OTHERS] == []
+    assert {name for _, name in found} == OF_OTHERS
 
 
 @pytest.mark.parametrize("folder", GUESTS, ids=lambda folder: folder.name)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
+from tests.databases import Database
 from tests.docs.pages import PAGES, ROOT, name, table
 
+from mainspring import Client, Registry
+from mainspring.worker import Worker
+
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
-WALK = table(ARCHITECTURE, "## How a job travels")
-JOURNEY = [
-    (file.strip("`"), function.strip("`"))
-    for _, file, functions in [*WALK, *table(ARCHITECTURE, "### Ways round")]
-    for function in functions.split(", ")
-]
+
+
+def steps(heading: str) -> list[tuple[str, str]]:
+    """The functions of a table, each with its file."""
+    rows = table(ARCHITECTURE, heading)
+    return [(file.strip("`"), name.strip("`")) for _, file, functions in rows for name in functions.split(", ")]
+
+
+STEPS = steps("## How a job travels")
 #: Where pages say that files are: in the project, or in a room of the engine.
 PLACES = (ROOT, ROOT / "src" / "mainspring")
 FOLDERS = "|".join(sorted(path.name for place in PLACES for path in place.iterdir() if path.name.isalpha()))
@@ -49,13 +59,37 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     assert [path for path in paths if path not in generated and not any((p / path).exists() for p in PLACES)] == []
 
 
-@pytest.mark.parametrize(("file", "function"), JOURNEY)
+@pytest.mark.parametrize(("file", "function"), [*STEPS, *steps("### Ways round")])
 def test_function_on_the_way_of_a_job_is_where_the_page_says(file: str, function: str) -> None:
-    assert re.search(rf"(?:def |function \{{schema\}}\.){function}\b", (ROOT / file).read_text())
+    assert re.search(rf"(?:def |function \{{schema\}}\.|-- name: ){function}\b", (ROOT / file).read_text())
 
 
-def test_a_job_passes_through_at_most_sixteen_files_from_enqueue_to_completion() -> None:
-    assert len({file for _, file, _ in WALK}) <= 16
+def test_a_plain_job_enters_each_function_of_the_walk_and_the_walk_is_sixteen_files_to_read(database: Database) -> None:
+    """Those of SQL, which no profile sees, are held to where they stand by the test above."""
+    entered: set[tuple[str, str]] = set()
+
+    def enters(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            entered.add((frame.f_code.co_filename, frame.f_code.co_name))
+
+    tasks, said = Registry("shop"), list[str]()
+
+    @tasks.task
+    async def greet(*, name: str) -> None:
+        said.append(name)
+
+    sys.setprofile(enters)
+    try:
+        with Client(database.dsn) as client:
+            client.enqueue(greet.job(name="Ada"))
+        asyncio.run(Worker(database.dsn, tasks).drain())
+    finally:
+        sys.setprofile(None)
+
+    python = {(file, name) for file, name in STEPS if file.endswith(".py")}
+    assert said == ["Ada"]
+    assert [step for step in sorted(python) if (str(ROOT / step[0]), step[1]) not in entered] == []
+    assert len({file for file, _ in STEPS}) <= 16
 
 
 def test_decisions_are_numbered_without_gaps_and_listed() -> None:

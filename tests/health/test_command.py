@@ -92,7 +92,7 @@ def test_measures_are_listed_with_their_labels(run: Command) -> None:
 def test_what_a_worker_process_shows_hears_of_the_applications_alerts(
     mainspring: Harness, mainspring_app: ms.App, told: Told
 ) -> None:
-    Observers(mainspring_app, mainspring.dsn, "mainspring")
+    mainspring_app.told.become(Observers(mainspring_app, mainspring.dsn, "mainspring").told)
     mainspring.client.alerts.open(NEEDS, conn=mainspring.conn)
 
     mainspring.run_one(mainspring_app.registry.get("mainspring.tell_alerts").job().for_org("SYSTEM"))

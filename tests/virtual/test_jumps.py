@@ -12,7 +12,7 @@ import pytest
 from tests.worker.stage import Stage
 
 from mainspring import Context, Registry, fixed
-from mainspring.worker.bounds import RESCAN
+from mainspring.worker.bounds import RESCAN_AFTER_S
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ async def test_a_job_enqueued_after_a_jump_back_is_found_below_the_claims_bounds
         begun = asyncio.get_running_loop().time()
         job = await stage.enqueue(work.job())
         await stage.result(job)
-        assert asyncio.get_running_loop().time() - begun < RESCAN + 2
+        assert asyncio.get_running_loop().time() - begun < RESCAN_AFTER_S + 2
         assert (await stage.job(job)).started_at == NOON - HOUR
         stage.clock.set(NOON)  # those that had become due, and then were not
         await stage.until(lambda: worker.counts["succeeded"] == 201)

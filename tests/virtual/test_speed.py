@@ -21,7 +21,7 @@ from mainspring.db.wire.run import psycopg_door, run
 from mainspring.db.wire.sql import Sql
 from mainspring.embedded import Cluster
 from mainspring.errors import ConfigurationError
-from mainspring.virtual.speed import UNWRITTEN, begin, drive, mark
+from mainspring.virtual.speed import UNWRITTEN_SPAN, begin, drive, mark
 
 MARCH = datetime(2026, 3, 2, tzinfo=UTC)
 MOMENT = timedelta(seconds=1)  # that statements of a test may take, in real time
@@ -72,7 +72,7 @@ def test_time_stands_still_while_nothing_runs(database: Database) -> None:
         killed = conn.execute("select at from mainspring.clock").fetchone()
         assert killed is not None
         course = begin(conn, 60)
-        assert course.base - killed[0] - 600 * UNWRITTEN < MOMENT  # what it may have gone on before it was killed
+        assert course.base - killed[0] - 600 * UNWRITTEN_SPAN < MOMENT  # what it may have gone on before it was killed
         assert course.base <= shown(conn) <= course.base + MOMENT
 
 

@@ -30,7 +30,7 @@ WELL = {"status": "ready", "checks": {"database": "ok", "schema": "ok"}}
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each question is asked anew, unless a test is about that."""
-    monkeypatch.setattr(web_health, "KEEP", 0.0)
+    monkeypatch.setattr(web_health, "ANSWER_KEPT_S", 0.0)
 
 
 def shop(dsn: str, *checks: Check, schema: str = "mainspring") -> ms.App:
@@ -172,7 +172,7 @@ async def test_a_database_that_is_silent_is_unavailable_and_no_question_stays_be
 
 
 async def test_a_flood_of_questions_asks_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web_health, "KEEP", 30.0)
+    monkeypatch.setattr(web_health, "ANSWER_KEPT_S", 30.0)
     asked = list[int]()
 
     async def probe() -> None:

@@ -26,6 +26,20 @@ SHARED_CONSTANTS = {
     "TAKES": "the parameters that a page of the stand-in for Stripe takes",
 }
 
+#: Public numbers of one word, and why that is enough.
+PLAIN_NUMBERS = {
+    "DAY": "a unit of time",
+    "HOUR": "a unit of time",
+    "EDITION": "the one number of `mainspring.db.schema.line`, which the rules of how to change SQL name",
+    "GRACE": "`mainspring.web`: of the server",
+    "HEAD": "`mainspring.web`: of a request",
+    "ANSWER": "`mainspring.web`: of the database",
+    "SIZE": "`mainspring.web`: of the pool",
+    "BODY_S": "`mainspring.web`: of a request",
+}
+#: Units after a name: they are no second word.
+UNITS = {"S", "MS", "BPS"}
+
 #: Words of one application, which would be shown to everybody if the engine had them.
 APPLICATIONS_WORDS = re.compile(r"BPC|\bbpc\b|q:planning|q:exports|\brental\b|passport|\bstaffing\b", re.IGNORECASE)
 
@@ -69,6 +83,25 @@ def constants(tree: ast.Module) -> set[str]:
     return {name for name, _ in assigned(tree) if name.isupper() and len(name) > 1 and not name.startswith("_")}
 
 
+def is_number(value: ast.expr | None) -> bool:
+    """Whether it is a number or a span of time, as far as can be seen where it stands."""
+    match value:
+        case ast.Constant(number):
+            return type(number) in (int, float)
+        case ast.UnaryOp(operand=value) | ast.Call(func=ast.Name("timedelta"), keywords=[ast.keyword(value=value), *_]):
+            return is_number(value)
+        case ast.Call(func=ast.Name("float" | "int")):
+            return True
+        case ast.BinOp(left, _, right):
+            return all(is_number(side) or (isinstance(side, ast.Name) and side.id.isupper()) for side in (left, right))
+    return False
+
+
+def numbers(tree: ast.Module) -> set[str]:
+    """Public constants that are numbers."""
+    return {name for name, value in assigned(tree) if is_number(value)} & constants(tree)
+
+
 def several(found: Iterable[tuple[Path, set[str]]]) -> dict[str, list[str]]:
     """Names that more than one module defines, and which."""
     homes = defaultdict(list)
@@ -92,6 +125,18 @@ def test_a_constant_says_what_it_is_of(distribution: str) -> None:
     assert {name: paths for name, paths in found.items() if name not in SHARED_CONSTANTS} == {}
 
 
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_a_public_number_has_a_noun_beside_its_word(distribution: str) -> None:
+    """`SHARE` may be of anything, where it is imported; what nobody imports has an underscore."""
+    bare = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in modules(distribution)
+        for name in numbers(ast.parse(path.read_text()))
+        if len([word for word in name.split("_") if word not in UNITS]) < 2 and name not in PLAIN_NUMBERS
+    ]
+    assert bare == []
+
+
 def test_nobody_imports_a_private_constant_of_another_module() -> None:
     """That is why two modules may have a `_NAME`: each is read where it stands."""
     taken = [
@@ -111,6 +156,8 @@ def test_every_exception_is_still_needed() -> None:
 
     assert several((path, types(tree)) for path, tree in trees).keys() >= SHARED_TYPES.keys()
     assert several((path, constants(tree)) for path, tree in trees).keys() >= SHARED_CONSTANTS.keys()
+    applications = [ast.parse(path.read_text()) for path in modules("mainspring-apps")]
+    assert set().union(*map(numbers, [*(tree for _, tree in trees), *applications])) >= PLAIN_NUMBERS.keys()
 
 
 def test_names_are_seen() -> None:
@@ -120,6 +167,11 @@ def test_names_are_seen() -> None:
     )
     assert types(tree) == {"State", "Run", "Inner", "Local"}
     assert constants(tree) == {"MOST", "LEAST"}
+    tree = ast.parse(
+        "AA: Final = -1.5\nBB = timedelta(hours=1)\nCC = 2 * BB\nDD = float('inf')\n_EE = 1\n"
+        "FF = 'text'\nGG = fixed(seconds=1)\nHH = True\nII = (1, 2)\n"
+    )
+    assert numbers(tree) == {"AA", "BB", "CC", "DD"}
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)

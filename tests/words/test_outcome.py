@@ -151,7 +151,7 @@ def test_a_rate_limit_is_retryable_and_a_broken_rule_permanent() -> None:
         RetryAfter(-1)
 
 
-def test_a_job_cannot_be_snoozed_into_the_past() -> None:
+def test_a_job_cannot_be_deferred_into_the_past() -> None:
     with pytest.raises(ValueError, match="past"):
         Snooze(-1)
 

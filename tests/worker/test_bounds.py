@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from tests.worker.claims import CLAIM
 
 from mainspring.job import Claim
-from mainspring.worker.bounds import BEGINNING, BOUND_MARGIN, DUTY, RESCAN, Bounds
+from mainspring.worker.bounds import BEGINNING, BOUND_MARGIN, RESCAN_AFTER_S, SCAN_DUTY, Bounds
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 NONE: set[str] = set()
@@ -60,8 +60,8 @@ def test_even_under_full_claims_every_few_seconds_one_starts_at_the_beginning() 
     bounds = Bounds()
     bounds.learn(claims(NOON), NONE, bounded=False, now=NOON, started=10.0, ended=10.0)
 
-    assert bounds.of(["a"], 10.0 + RESCAN - 0.01)[1]
-    assert not bounds.of(["a"], 10.0 + RESCAN)[1]
+    assert bounds.of(["a"], 10.0 + RESCAN_AFTER_S - 0.01)[1]
+    assert not bounds.of(["a"], 10.0 + RESCAN_AFTER_S)[1]
 
 
 def test_a_slow_scan_from_the_beginning_takes_a_small_part_of_the_time() -> None:
@@ -69,8 +69,8 @@ def test_a_slow_scan_from_the_beginning_takes_a_small_part_of_the_time() -> None
     bounds.learn([], {"a"}, bounded=False, now=NOON, started=10.0, ended=10.1)
 
     assert low(bounds, 10.1) == NOON - BOUND_MARGIN, "until then only what has come since"
-    assert bounds.of(["a"], 10.1 + 0.1 * DUTY - 0.01)[1]
-    assert not bounds.of(["a"], 10.1 + 0.1 * DUTY)[1]
+    assert bounds.of(["a"], 10.1 + 0.1 * SCAN_DUTY - 0.01)[1]
+    assert not bounds.of(["a"], 10.1 + 0.1 * SCAN_DUTY)[1]
 
 
 def test_without_the_time_of_the_database_nothing_is_hidden() -> None:
@@ -87,7 +87,9 @@ def test_a_queue_that_gave_its_whole_share_hides_nothing_though_the_others_are_d
     assert low(bounds, 10.1) == NOON - BOUND_MARGIN, "the rest of the backlog is seen"
     assert low(bounds, 10.1, priority=3) == BEGINNING, "nothing is known of that lane"
     assert low(bounds, 10.1, "b") == NOON + timedelta(hours=1) - BOUND_MARGIN
-    assert not bounds.of(["a"], 10.1 + 0.1 * DUTY)[1], "the dry one is looked at again as often as that is affordable"
+    assert not bounds.of(["a"], 10.1 + 0.1 * SCAN_DUTY)[1], (
+        "the dry one is looked at again as often as that is affordable"
+    )
 
 
 def test_only_a_queue_that_had_more_and_is_dry_now_brings_the_next_scan_forward() -> None:

@@ -77,7 +77,7 @@ def opens(ctx: Any, block: str) -> Any:
     [
         (fails, "INTERNAL_ERROR", "the printer is on fire"),
         (returns, "AFTER_COMPLETION", "give it to ctx.complete(result="),
-        (snoozes, "AFTER_COMPLETION", "asked to be put off after"),
+        (snoozes, "AFTER_COMPLETION", "asked to be deferred after"),
         (audits, "AFTER_COMPLETION", "the job is completed"),
         (partial(opens, block="transaction"), "AFTER_COMPLETION", "the job is completed"),
         (partial(opens, block="complete"), "AFTER_COMPLETION", "the job is completed"),

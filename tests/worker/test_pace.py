@@ -57,10 +57,22 @@ async def test_a_backlog_in_one_of_several_queues_is_seen_from_the_first_claim_o
 async def test_with_defaults_the_next_poll_is_never_much_more_than_a_second_away() -> None:
     pace = Pace(WorkerConfig(), [])
     for _ in range(50):
-        pace.poll_at = float("inf")  # as while somebody talks
+        pace.asked(polling=True, alone=False)
         pace.rest([], None, 100.0)
         assert 100.0 < pace.poll_at <= 101.2
     assert pace.poll == 1.0
+
+
+@pytest.mark.anyio
+async def test_nobody_polls_or_asks_for_a_lone_job_while_an_answer_is_on_its_way() -> None:
+    pace = Pace(WorkerConfig(), [])
+    pace.solitude.look(True, 0.0)
+
+    pace.asked(polling=True, alone=True)
+    assert (pace.poll_at, pace.solitude.asks(polling=True)) == (float("inf"), False)
+
+    pace.unanswered(alone=True)
+    assert (pace.poll_at, pace.solitude.asks(polling=True)) == (0.0, True)
 
 
 @pytest.mark.anyio

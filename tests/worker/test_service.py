@@ -78,7 +78,7 @@ async def test_what_passes_by_itself_is_logged_if_it_lasts_and_the_database_is_t
     error = psycopg.OperationalError("the server closed the connection")
     for lasting, excused, lines in ((60.0, False, 0), (0.01, True, 0), (0.01, False, 2)):
         caplog.clear()
-        monkeypatch.setattr("mainspring.worker.service.LASTING", lasting)
+        monkeypatch.setattr("mainspring.worker.service.LASTING_TROUBLE_S", lasting)
         service = Counting(interval=60, failures=3, error=error)
         service.excused = excused
         service.start()

@@ -8,7 +8,7 @@ import pytest
 from tests.worker.stage import Stage
 
 from mainspring import Registry
-from mainspring.worker.solitude import SOLITUDE_SILENCE_S, WORK, Solitude
+from mainspring.worker.solitude import SOLITUDE_SILENCE_S, WORK_BETWEEN_SILENCES_S, Solitude
 
 pytestmark = pytest.mark.anyio
 
@@ -113,10 +113,10 @@ async def test_long_jobs_do_not_silence_a_worker_for_long() -> None:
     assert solitude.silent(SOLITUDE_SILENCE_S - 1)
     assert not solitude.silent(SOLITUDE_SILENCE_S)
 
-    solitude.look(True, SOLITUDE_SILENCE_S + WORK - 1)
-    assert not solitude.silent(SOLITUDE_SILENCE_S + WORK - 1)
-    solitude.look(True, SOLITUDE_SILENCE_S + WORK)
-    assert solitude.silent(SOLITUDE_SILENCE_S + WORK)
+    solitude.look(True, SOLITUDE_SILENCE_S + WORK_BETWEEN_SILENCES_S - 1)
+    assert not solitude.silent(SOLITUDE_SILENCE_S + WORK_BETWEEN_SILENCES_S - 1)
+    solitude.look(True, SOLITUDE_SILENCE_S + WORK_BETWEEN_SILENCES_S)
+    assert solitude.silent(SOLITUDE_SILENCE_S + WORK_BETWEEN_SILENCES_S)
 
 
 async def test_a_worker_with_a_cell_never_falls_silent() -> None:

@@ -13,7 +13,7 @@ from tests.worker.stage import Stage
 from mainspring import Context, Registry
 from mainspring.config import WorkerConfig
 from mainspring.errors import SchemaMissing
-from mainspring.worker import Worker
+from mainspring.worker import Hosting, Worker
 from mainspring.worker.cell import Cell
 
 pytestmark = pytest.mark.anyio
@@ -234,7 +234,7 @@ async def test_who_waits_for_a_process_of_jobs_alone_fires_no_schedules_meanwhil
         firing.append(worker._parts.scheduler is None or worker._parts.scheduler._task is not None)
 
     monkeypatch.setattr(Cell, "stop", stop)
-    worker = Worker(stage.dsn, tasks, config=WorkerConfig(scheduler=True), cell=["worker", "run"])
+    worker = Worker(stage.dsn, tasks, config=WorkerConfig(scheduler=True), hosting=Hosting(cell=["worker", "run"]))
     await worker.start()
     await worker.stop()
 

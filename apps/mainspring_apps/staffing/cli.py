@@ -28,7 +28,7 @@ app.command(booking)
 FLAG = Parameter(negative="", show_default=False)
 AHEAD = ("Scheduled", "Cancelled")
 SHOWN_SHIFTS = 5  # shifts to come that are shown
-MANY = 3  # as many more of a kind are told together
+_MANY = 3  # as many more of a kind are told together
 NUMBERED = re.compile(r"(?<=^shift )\d+")
 
 
@@ -131,7 +131,7 @@ def together(moments: Iterable[show.Moment]) -> Iterator[show.Moment]:
 
     for _, group in groupby(moments, alike):
         first, *others = group
-        if len(others) >= MANY:
+        if len(others) >= _MANY:
             first = msgspec.structs.replace(first, about=f"{first.about} (and {len(others)} more like it)")
             others = []
         yield from (first, *others)

@@ -22,8 +22,8 @@ from mainspring.contrib.stripe import Stripe
 from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.store import Conn
 
-POOL: Final = 4  # connections for requests,
-WAIT: Final = 5.0  # and how many seconds one waits for them
+_POOL: Final = 4  # connections for requests
+REQUEST_WAIT_S: Final = 5.0  # seconds that a request waits for one of them
 log = logging.getLogger("mainspring_apps.staffing")
 
 
@@ -49,7 +49,7 @@ class Desk:
 
     @cached_property
     def _pool(self) -> ConnectionPool[Conn]:
-        about: dict[str, Any] = {"min_size": 0, "max_size": POOL, "timeout": WAIT, "name": "staffing"}
+        about: dict[str, Any] = {"min_size": 0, "max_size": _POOL, "timeout": REQUEST_WAIT_S, "name": "staffing"}
         return ConnectionPool(self.app.dsn, open=True, **about)
 
     def now(self, conn: Conn) -> datetime:

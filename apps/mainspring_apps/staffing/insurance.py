@@ -20,12 +20,12 @@ from mainspring_apps.staffing.people import of_company, people
 from mainspring_apps.staffing.registry import INSURANCE_HARD_STOP, INSURANCE_MONITORING, tasks
 from mainspring_apps.staffing.rules import insurance as rules
 from mainspring_apps.staffing.rules.insurance import Policy
-from mainspring_apps.staffing.settings import RETRY, SCAN, TIMEOUT
+from mainspring_apps.staffing.settings import RETRY, SCAN_ROWS, TASK_TIMEOUT
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
 
-@tasks.task(queue=INSURANCE_MONITORING, retry=RETRY, timeout=TIMEOUT, subject="policy_id")
+@tasks.task(queue=INSURANCE_MONITORING, retry=RETRY, timeout=TASK_TIMEOUT, subject="policy_id")
 def look_at_policy(desk: Desk, ctx: ms.SyncContext, *, policy_id: int, instant: datetime) -> None:
     """Warn of a policy's end, once for each threshold, or deactivate what has expired."""
     today = instant.astimezone(UTC).date()
@@ -47,12 +47,12 @@ tasks.schedule(
     ms.daily("00:00"),
     look_at_policy,
     entities=store.sql["ending_policies"],
-    page=SCAN,
+    page=SCAN_ROWS,
     within=timedelta(days=1),  # the same UTC day (STAFF-0.08)
 )
 
 
-@tasks.task(queue=INSURANCE_HARD_STOP, retry=RETRY, timeout=TIMEOUT, subject="booking_id")
+@tasks.task(queue=INSURANCE_HARD_STOP, retry=RETRY, timeout=TASK_TIMEOUT, subject="booking_id")
 def stop_booking(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, policy_id: int, instant: datetime) -> None:
     """Suspend a booking whose insurance is gone, and tell everybody on it to stop, whatever the hour."""
     with ctx.complete() as conn:
@@ -178,7 +178,7 @@ def _record(
 def _pages(conn: Conn, name: str, **params: object) -> Iterator[list[int]]:
     """The ids that a statement answers, in order, by page: none answers more than a thousand (STAFF-17.10)."""
     after = 0
-    while ids := store.column(conn, name, **params, after=after, limit=SCAN):
+    while ids := store.column(conn, name, **params, after=after, limit=SCAN_ROWS):
         yield ids
         after = ids[-1]
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import mainspring as ms
 from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.settings import CHARGES_PER_SECOND, RETRIES_PER_SECOND
 from mainspring_apps.tasks import Tasks
 
 tasks = Tasks[Desk]("staffing")
@@ -33,13 +34,13 @@ PAYMENT_EVENTS_QUEUE: Final = "payment-events"  # what the provider tells: it ca
 
 #: Every queue whose jobs call somebody outside has a rate and a limit of jobs at once (STAFF-0.03).
 LIMITS: Final = (
-    ms.rate(WEEKLY_PAYMENTS, 50, per="1s"),
+    ms.rate(WEEKLY_PAYMENTS, CHARGES_PER_SECOND, per="1s"),
     ms.concurrency(WEEKLY_PAYMENTS, 20),
-    ms.rate(PAYMENT_RETRY, 10, per="1s"),
+    ms.rate(PAYMENT_RETRY, RETRIES_PER_SECOND, per="1s"),
     ms.concurrency(PAYMENT_RETRY, 10),
-    ms.rate(FINAL_WARNING, 50, per="1s"),
+    ms.rate(FINAL_WARNING, CHARGES_PER_SECOND, per="1s"),
     ms.concurrency(FINAL_WARNING, 20),
-    ms.rate(HARD_CUTOFF, 50, per="1s"),
+    ms.rate(HARD_CUTOFF, CHARGES_PER_SECOND, per="1s"),
     ms.concurrency(HARD_CUTOFF, 20),
     ms.rate(LENDER_TRANSFERS, 50, per="1s"),
     ms.concurrency(LENDER_TRANSFERS, 20),

@@ -10,7 +10,7 @@ import mainspring as ms
 
 # -- weekly payments
 PLATFORM_FEE_BPS: Final = 0
-PAGE: Final = 100  # bookings of one page of enqueueing (STAFF-17.08)
+ENQUEUEING_PAGE: Final = 100  # bookings of one page of enqueueing (STAFF-17.08)
 CHARGES_PER_SECOND: Final = 50
 RETRIES_PER_SECOND: Final = 10  # of payments after a resolution (STAFF-11.06)
 STALE_AFTER: Final = timedelta(minutes=15)  # what is under way for longer is asked for at the provider (STAFF-19.08)
@@ -50,7 +50,7 @@ DISPUTE_TIMEOUT: Final = timedelta(hours=3)
 # -- insurance
 INSURANCE_THRESHOLDS: Final = (14, 7)
 CLOCK_IN_NEEDS_NO_DISPUTE_AFTER_RENEWAL: Final = False  # G-23
-SCAN: Final = 1000  # rows of one statement of nightly runs and sweeps (STAFF-17.10)
+SCAN_ROWS: Final = 1000  # rows of one statement of nightly runs and sweeps (STAFF-17.10)
 
 # -- saved searches
 SEARCH_BATCH: Final = 50
@@ -70,9 +70,9 @@ FAILED_PAYMENTS_PERCENT: Final = 5  # of a run's payments; more is an alert (STA
 RETRIED_JOBS_PERCENT: Final = 20  # of the jobs of an hour (STAFF-15.11)
 DEAD_LETTERS: Final = 100  # STAFF-15.09
 LATE_START: Final = timedelta(minutes=5)  # STAFF-15.10
-STANDSTILL: Final = timedelta(days=1)  # money that waits longer than this for what should have happened is told
+STANDSTILL_AFTER: Final = timedelta(days=1)  # money that waits longer than this for what should have happened is told
 NIGHT_IS_OVER: Final = timedelta(hours=1)  # after its instant, what a nightly run was to do is done (STAFF-15.07)
-TIMEOUT: Final = timedelta(minutes=5)  # STAFF-17.11
+TASK_TIMEOUT: Final = timedelta(minutes=5)  # STAFF-17.11
 RETRY: Final = ms.exponential(base=30, factor=2, cap=3600, jitter="spread", attempts=6)  # STAFF-16.01: 5 retries
 RETRY_THREE: Final = ms.exponential(base=30, factor=2, cap=3600, jitter="spread", attempts=4)
 

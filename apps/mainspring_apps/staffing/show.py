@@ -17,9 +17,9 @@ from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.texts import TEMPLATES
 
-MOST: Final = 1000  # moments of a story
+_MOST_MOMENTS: Final = 1000  # moments of a story
 BOOKINGS_PAGE: Final = 100
-HORIZON: Final = timedelta(days=400)  # so far ahead what comes every week is looked for: a booking may begin in a year
+_HORIZON: Final = timedelta(days=400)  # so far ahead what comes every week is looked for: a booking may begin in a year
 #: Rows as people call them.
 ENTITIES: Final = {"time_log": "shift"}
 #: What each timer will do, in words.
@@ -144,7 +144,7 @@ def story(desk: Desk, conn: Conn, booking_id: int) -> Story:
     """What has happened to a booking, and what comes next."""
     booking = store.needed(conn, BookingView, "shown_booking", booking_id=booking_id)
     now = desk.now(conn)
-    happened = store.many(conn, _Happened, "what_happened", subject=booking_subject(booking_id), limit=MOST)
+    happened = store.many(conn, _Happened, "what_happened", subject=booking_subject(booking_id), limit=_MOST_MOMENTS)
     return Story(
         now=now,
         booking=booking,
@@ -214,7 +214,7 @@ def weekly(booking: BookingView, now: datetime) -> list[tuple[datetime, str, dat
     )
     found = []
     for rule, what in rules:
-        for tick in rule.ticks(now, now + HORIZON):
+        for tick in rule.ticks(now, now + _HORIZON):
             week = weeks.next_week(tick.at, booking.zone)
             first, last = weeks.local_date(week.start, booking.zone), weeks.local_date(week.end, booking.zone)
             if first <= booking.end_date and booking.start_date < last and not _paid(booking, week):

@@ -1,4 +1,4 @@
-"""The statuses of business rows, and which may follow which; the database holds everybody to it (migration 0002)."""
+"""The statuses of business rows, and which may follow which; the database holds everybody to it (verbs/guard.sql)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from typing import Final, Literal
 import mainspring as ms
 
 BookingStatus = Literal["Active", "Payment_Paused_Dispute", "Suspended_Insurance", "Cancelled", "Completed", "Disputed"]
-ShiftStatus = Literal["Scheduled", "Working", "Pending_Verification", "Verified", "Disputed", "Cancelled"]
-DisputeStatus = Literal["Open", "Settled", "Resolved", "Legal_Hold"]
-PaymentStatus = Literal["Pending", "Succeeded", "Failed", "Canceled", "Not_Required"]
-HoldStatus = Literal["Held", "Frozen", "Released", "Refunded"]
 MovementStatus = Literal["Pending", "Succeeded", "Failed"]
 
 #: Where a worker may clock in, besides funded shifts of a released booking (G-07, G-16).

@@ -9,10 +9,10 @@ import mainspring as ms
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk, log
 from mainspring_apps.staffing.registry import MAGIC_LINKS, tasks
-from mainspring_apps.staffing.settings import MAGIC_LINK_DELETE_BATCH, MAGIC_LINK_UNUSED, RETRY, TIMEOUT
+from mainspring_apps.staffing.settings import MAGIC_LINK_DELETE_BATCH, MAGIC_LINK_UNUSED, RETRY, TASK_TIMEOUT
 
 
-@tasks.task(queue=MAGIC_LINKS, retry=RETRY, timeout=TIMEOUT)
+@tasks.task(queue=MAGIC_LINKS, retry=RETRY, timeout=TASK_TIMEOUT)
 def clean_tokens(desk: Desk, ctx: ms.SyncContext) -> None:
     """Delete useless tokens, a batch a transaction: a run that dies leaves the rest to the next one."""
     began = time.monotonic()

@@ -21,13 +21,13 @@ from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.registry import HARD_CUTOFF
 from mainspring_apps.staffing.rules import watching as rules
 from mainspring_apps.staffing.rules.quiet import HOUR
-from mainspring_apps.staffing.settings import NIGHT_IS_OVER, STANDSTILL, UNFUNDED_NOTICE
+from mainspring_apps.staffing.settings import NIGHT_IS_OVER, STANDSTILL_AFTER, UNFUNDED_NOTICE
 from mainspring_apps.staffing.store import sql
 
 AsyncConn = psycopg.AsyncConnection[Any]
 Wrong = list[tuple[str, str]]
 
-SOON: Final = timedelta(minutes=5)
+_SOON: Final = timedelta(minutes=5)
 
 
 async def failing_payments(conn: AsyncConn) -> Wrong:
@@ -68,7 +68,7 @@ async def unsteady_jobs(conn: AsyncConn) -> Wrong:
 
 
 def asked(
-    name: str, statement: str, *, severity: Literal["critical", "warning"] = "warning", every: timedelta = SOON,
+    name: str, statement: str, *, severity: Literal["critical", "warning"] = "warning", every: timedelta = _SOON,
     **params: Any,
 ) -> Watch:  # fmt: skip
     """A watch whose statement answers (subject, text) with these parameters."""
@@ -85,33 +85,37 @@ INSURANCE: Final = ("insurance_14", "insurance_7", "insurance_expired", "insuran
 
 WATCHES: Final = (
     # Of all jobs.
-    ms.watch("payments_failing", failing_payments, severity="critical", every=SOON),
-    ms.watch("dead_letter_crowded", crowded_dead_letter, severity="critical", every=SOON),
-    ms.watch("jobs_retried", unsteady_jobs, every=SOON),
+    ms.watch("payments_failing", failing_payments, severity="critical", every=_SOON),
+    ms.watch("dead_letter_crowded", crowded_dead_letter, severity="critical", every=_SOON),
+    ms.watch("jobs_retried", unsteady_jobs, every=_SOON),
     # STAFF-1.38, 11.20, 19.07: charges that were not made, and events about payments that nobody knows.
-    ms.watch_dead("charge_failed", "charge_week", subject="booking {booking_id}", every=SOON),
-    ms.watch_dead("payment_retry_failed", "retry_payment", subject="booking {booking_id}", every=SOON),
-    ms.watch_dead("unknown_payment", "payment_changed", subject="event {event_id}", every=SOON),
+    ms.watch_dead("charge_failed", "charge_week", subject="booking {booking_id}", every=_SOON),
+    ms.watch_dead("payment_retry_failed", "retry_payment", subject="booking {booking_id}", every=_SOON),
+    ms.watch_dead("unknown_payment", "payment_changed", subject="event {event_id}", every=_SOON),
     # STAFF-1.42: somebody is about to work, and nobody has paid for it.
     asked("unfunded_shift", "unfunded_shifts_soon", notice=UNFUNDED_NOTICE),
     # STAFF-15.08, 9.30, 10.28: timesheets that were not approved, money that did not move, shifts that were not
     # cancelled, until somebody has decided.
     ms.watch_dead(
-        "auto_approval_failed", "auto_approve", subject="time_log {time_log_id}", severity="critical", every=SOON
+        "auto_approval_failed", "auto_approve", subject="time_log {time_log_id}", severity="critical", every=_SOON
     ),
-    ms.watch_dead("release_failed", "release_shift", subject="time_log {time_log_id}", severity="critical", every=SOON),
-    ms.watch_dead("transfer_failed", "pay_lender", subject="transfer {transfer_id}", severity="critical", every=SOON),
-    ms.watch_dead("refund_failed", "refund_borrower", subject="refund {refund_id}", severity="critical", every=SOON),
     ms.watch_dead(
-        "dispute_timeout_failed", "dispute_timeout", subject="dispute {dispute_id}", severity="critical", every=SOON
+        "release_failed", "release_shift", subject="time_log {time_log_id}", severity="critical", every=_SOON
+    ),
+    ms.watch_dead("transfer_failed", "pay_lender", subject="transfer {transfer_id}", severity="critical", every=_SOON),
+    ms.watch_dead("refund_failed", "refund_borrower", subject="refund {refund_id}", severity="critical", every=_SOON),
+    ms.watch_dead(
+        "dispute_timeout_failed", "dispute_timeout", subject="dispute {dispute_id}", severity="critical", every=_SOON
     ),
     # Work that goes on uninsured, a borrower who was not warned, and what the provider said or would say of money.
-    ms.watch_dead("hard_stop_failed", "stop_booking", subject="booking {booking_id}", severity="critical", every=SOON),
-    ms.watch_dead("final_warning_failed", "warn_unpaid", subject="booking {booking_id}", every=SOON),
-    ms.watch_dead("refund_event_failed", "refund_changed", subject="event {event_id}", severity="critical", every=SOON),
-    ms.watch_dead("payment_unasked", "reconcile_payment", subject="payment {payment_id}", every=SOON),
-    ms.watch_dead("movement_unasked", "reconcile_movement", subject="{kind} {row_id}", every=SOON),
-    asked("money_stands_still", "money_standing_still", every=HOUR, after=STANDSTILL),
+    ms.watch_dead("hard_stop_failed", "stop_booking", subject="booking {booking_id}", severity="critical", every=_SOON),
+    ms.watch_dead("final_warning_failed", "warn_unpaid", subject="booking {booking_id}", every=_SOON),
+    ms.watch_dead(
+        "refund_event_failed", "refund_changed", subject="event {event_id}", severity="critical", every=_SOON
+    ),
+    ms.watch_dead("payment_unasked", "reconcile_payment", subject="payment {payment_id}", every=_SOON),
+    ms.watch_dead("movement_unasked", "reconcile_movement", subject="{kind} {row_id}", every=_SOON),
+    asked("money_stands_still", "money_standing_still", every=HOUR, after=STANDSTILL_AFTER),
     # STAFF-2.12, 3.25, 4.28: messages that nobody got.
     asked("final_warning_delivery", "undelivered", kinds=["final_warning"]),
     asked("worker_released_delivery", "undelivered", kinds=["worker_released"]),
@@ -193,4 +197,4 @@ MEASURES: Final = (
 
 def watches(desk: Desk) -> Sequence[Watch]:
     """What is watched in a marketplace."""
-    return (*WATCHES, ms.watch("jobs_late", partial(late_queues, desk), every=SOON))
+    return (*WATCHES, ms.watch("jobs_late", partial(late_queues, desk), every=_SOON))

@@ -46,7 +46,7 @@ KINDS: Final = {
     int: "a number", str: "a text", bool: "true | false", type(None): "null", date: "a date such as 2026-06-03",
     time: "a time such as 08:30", datetime: "an instant such as 2026-06-03T10:00:00Z",
 }  # fmt: skip
-LARGEST: Final = 2**63 - 1  # what a bigint holds
+_LARGEST_ID: Final = 2**63 - 1  # what a bigint holds
 _MINUTE: Final = re.compile(r"[0-2]\d:[0-5]\d")
 _UNKNOWN: Final = re.compile(r"\w+: there is no [a-z ]+ -?\d+")
 
@@ -212,7 +212,7 @@ def _unfit(value: Any) -> str | None:
     """What no event could keep."""
     if "\0" in str(value):
         return "contains a NUL character"
-    if isinstance(value, int) and abs(value) > LARGEST:
+    if isinstance(value, int) and abs(value) > _LARGEST_ID:
         return "is too large a number"
     if isinstance(value, date) and not 1970 <= value.year < 2200:
         return "is not between 1970 and 2200"

@@ -14,7 +14,7 @@ from io import TextIOWrapper
 from cyclopts import App, CycloptsError
 
 from mainspring import __version__
-from mainspring.cli.exits import DATABASE, USAGE, complain, exit_code
+from mainspring.cli.exits import DATABASE_EXIT, USAGE_EXIT, complain, exit_code
 from mainspring.cli.usage import usage
 from mainspring.errors import MainspringError
 from mainspring.text.sanitize import mask
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except CycloptsError as error:
         complain(mask(usage(error)))
-        return USAGE
+        return USAGE_EXIT
     except MainspringError as error:
         complain(str(error))
         return exit_code(error)
@@ -148,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise  # a mistake of ours, or of the application: its traceback is wanted
         said = getattr(error, "diag", None)  # its first words: the others repeat rows
         complain(f"the database refused: {(said and said.message_primary) or error}")
-        return DATABASE
+        return DATABASE_EXIT
     except KeyboardInterrupt:
         if sys.stderr.isatty():
             print(file=sys.stderr)  # the terminal wrote ^C into the line

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = App(name="audit", help="See who did what, and check that nobody changed it.", help_format="plaintext")
 
 COLUMNS = ("AT", "EVENT", "ORG", "BY", "JOB", "TASK", "ATTEMPT", "SUBJECT", "ID", "DETAIL")
-GLANCE = 200  # characters of what an event brings along
+_GLANCE = 200  # characters of what an event brings along
 EXIT_BROKEN_SEAL = 1  # the exit code when something is not as it was sealed
 
 
@@ -137,4 +137,4 @@ def _detail(detail: dict[str, Any]) -> str:
     """Why first, then as much of the rest as can be read at a glance; `--json` has all of it."""
     told = {name: value for name, value in detail.items() if value is not None and name not in ("by", "reason")}
     whole = ". ".join(output.text(part) for part in (detail.get("reason"), told) if part)
-    return whole if len(whole) <= GLANCE else f"{whole[:GLANCE]}…"
+    return whole if len(whole) <= _GLANCE else f"{whole[:_GLANCE]}…"

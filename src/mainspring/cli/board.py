@@ -19,7 +19,7 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 QUEUE_COLUMNS: Final = ("QUEUE", "READY", "RUNNING", "OLDEST", "TARGET", "")
 WORKERS: Final = ("WORKER", "LOAD", "", "SEEN", "")
 FAILURES: Final = ("FAILED", "LAST", "TIMES", "ERROR")
-FIXED: Final = 10  # lines that are always there: the numbers, three headings, the lines between them
+_FIXED_LINES: Final = 10  # lines that are always there: the numbers, three headings, the lines between them
 
 
 def draw(
@@ -33,7 +33,7 @@ def draw(
     hint: str = "",
 ) -> RenderableType:
     """One frame."""
-    rows = max(height - FIXED - 1, 3)
+    rows = max(height - _FIXED_LINES - 1, 3)
     lanes = sorted((q for q in board.queues if q.ready or q.running or q.paused_by is not None), key=_urgency)
     workers = sorted(board.workers, key=lambda worker: (worker.gone, -worker.running))
     # Each part gets a third at least, and what the others leave.

@@ -26,7 +26,7 @@ def list_breakers(
     """Show every breaker, and the keys that are open or forced.
 
     FAILURES are those of the window that its rule speaks of. WAITING are jobs that
-    it has put off; they lose no attempt by it.
+    it has deferred; they lose no attempt by it.
 
     Args:
         org: Only keys of this organisation.
@@ -105,7 +105,7 @@ def close(
 ) -> None:
     """Let all calls through, whatever they meet, until somebody opens the breaker or makes it automatic again.
 
-    The jobs that it has put off run at once.
+    The jobs that it has deferred run at once.
 
     Args:
         name: The breaker's name.

@@ -12,7 +12,7 @@ from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 if TYPE_CHECKING:
     from mainspring.health.doctor import Finding
 
-PROBLEM = 1  # exit code
+_PROBLEM_EXIT = 1  # exit code
 
 
 def doctor(
@@ -36,7 +36,7 @@ def doctor(
         counts = {"finding": len(found), "problem": bad, "warning": warned}
         told = [f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items()]
         print(f"\n{told[0]}: {told[1]}, {told[2]}.")
-    return PROBLEM if bad else 0
+    return _PROBLEM_EXIT if bad else 0
 
 
 def _findings(connection: ConnectionOptions, deep: bool) -> list[Finding]:

@@ -25,8 +25,8 @@ from mainspring.errors import (
 )
 from mainspring.text.sanitize import mask_shapes
 
-USAGE = 2  # the command was typed wrongly
-DATABASE = 5
+USAGE_EXIT = 2  # the command was typed wrongly
+DATABASE_EXIT = 5
 LONGEST_COMPLAINT = 1000  # complaint, in characters
 
 #: The first class that fits decides.
@@ -44,7 +44,7 @@ EXITS: tuple[tuple[type[MainspringError], int], ...] = (
     (SignatureRefused, 4),
     (JobError, 4),  # refused: the job's state, its key or its id does not allow it
     (QueueFull, 4),
-    (DatabaseUnavailable, DATABASE),
+    (DatabaseUnavailable, DATABASE_EXIT),
     (SchemaError, 6),
     (MainspringError, 1),
 )

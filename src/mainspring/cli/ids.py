@@ -11,7 +11,7 @@ from mainspring.uuid7 import beginning_with
 if TYPE_CHECKING:
     from mainspring.client import Client
 
-CANDIDATES = 5  # that are named where more than one is meant
+_CANDIDATES = 5  # that are named where more than one is meant
 
 
 class TypedId(str):
@@ -33,7 +33,7 @@ def job_named(client: Client, typed: TypedId, org: str | None = None) -> UUID:
     """The one job whose id begins so, among those that this user may see."""
     if (whole := typed.whole) is not None:
         return whole
-    found = client.jobs(prefix=typed, org=org, limit=CANDIDATES + 1)
+    found = client.jobs(prefix=typed, org=org, limit=_CANDIDATES + 1)
     if not found:
         raise JobNotFound(f"there is no job {typed}…")
     return _only("job", typed, [(job.id, f"{job.task}, {job.state}") for job in found])
@@ -43,7 +43,7 @@ def batch_named(client: Client, typed: TypedId) -> UUID:
     """The one batch whose id begins so, among those that this user may see."""
     if (whole := typed.whole) is not None:
         return whole
-    found = client.batches.list(prefix=typed, limit=CANDIDATES + 1)
+    found = client.batches.list(prefix=typed, limit=_CANDIDATES + 1)
     if not found:
         raise BatchNotFound(f"there is no batch {typed}…")
     return _only("batch", typed, [(batch.id, f"{batch.name}, {batch.state}") for batch in found])
@@ -52,6 +52,6 @@ def batch_named(client: Client, typed: TypedId) -> UUID:
 def _only(what: str, typed: str, found: list[tuple[UUID, str]]) -> UUID:
     if len(found) == 1:
         return found[0][0]
-    named = "; ".join(f"{id} ({about})" for id, about in found[:CANDIDATES])
-    more = "; and more" if len(found) > CANDIDATES else ""
+    named = "; ".join(f"{id} ({about})" for id, about in found[:_CANDIDATES])
+    more = "; and more" if len(found) > _CANDIDATES else ""
     raise ValidationError(f"{what}: {typed} begins several ids, give more digits: {named}{more}", field=what)

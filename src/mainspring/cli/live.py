@@ -24,7 +24,7 @@ WatchMode = Literal["jobs", "all", "pulse"]
 MoneyFeed: TypeAlias = "Callable[[], Iterable[LedgerEntry]]"  # what has moved since the last time it was asked
 
 MOST_LINES = 12  # lines a second; what goes wrong comes on top
-QUIET_S = 10  # seconds without a line, where nobody can see one that is written over
+_QUIET_S = 10  # seconds without a line, where nobody can see one that is written over
 #: How lines look in a terminal, by where they left their job.
 STYLES = {"succeeded": "", "retried": "yellow", "rescued": "yellow", "failed": "bold red", "dead": "bold red"}
 #: What the sandbox calls money that moved, or did not.
@@ -75,7 +75,7 @@ class Screen:
         if self._silent:
             return
         if self._console is None:
-            if time.monotonic() > self._said + QUIET_S:
+            if time.monotonic() > self._said + _QUIET_S:
                 self.say(text)
             return
         self.clear()
@@ -111,7 +111,7 @@ class Live:
     async def run(self) -> None:
         """Until cancelled; a database that is away is waited for."""
         from mainspring.db.jobs import now
-        from mainspring.db.pulse import LAG, ended, pulse
+        from mainspring.db.pulse import PULSE_LAG, ended, pulse
         from mainspring.db.wire.connect import async_pool
         from mainspring.db.wire.run import async_psycopg_door, run_async
         from mainspring.db.wire.sql import Sql
@@ -125,7 +125,7 @@ class Live:
                         async with pool.connection() as conn:
                             door = async_psycopg_door(conn)
                             if since is None:
-                                since = await run_async(door, now(sql)) - LAG
+                                since = await run_async(door, now(sql)) - PULSE_LAG
                             else:
                                 moment, seen = await run_async(door, pulse(sql, since)), None
                                 if self._watch != "pulse":

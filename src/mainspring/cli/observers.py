@@ -20,7 +20,10 @@ ALERT_LOOK_S = 30.0  # seconds between looks at the database for alerts
 
 
 class Observers:
-    """The observers of one process: the application's own, and those of the command line."""
+    """The observers of one process: the application's own, and those of the command line.
+
+    `told` are all but the one that looks for alerts of the engine's own: it tells the others.
+    """
 
     def __init__(self, app: App, dsn: str, schema: str) -> None:
         from mainspring.db.gauges import Reader
@@ -35,10 +38,9 @@ class Observers:
             measures = Measures(dsn, app.measures, schema) if app.measures else None
             self._metrics = Metrics(app.registry, gauges=self._reader, measures=measures)
         logs = [] if any(isinstance(one, Log) for one in app.observers) else [Log(app.registry)]
-        told: list[Observer] = [*logs, *([self._metrics] if self._metrics else []), *app.observers]
-        self._alerts = Alerts(told)
-        self.all: list[Observer] = [*told, self._alerts]
-        app.told[:] = told
+        self.told: list[Observer] = [*logs, *([self._metrics] if self._metrics else []), *app.observers]
+        self._alerts = Alerts(self.told)
+        self.all: list[Observer] = [*self.told, self._alerts]
 
     def serve(self, worker: Worker, host: str, port: int) -> None:
         """Show metrics to Prometheus, by a thread of its own."""

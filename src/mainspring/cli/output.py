@@ -28,7 +28,7 @@ _UNFIT_JSON: Final = re.compile(UNSEEN.pattern.replace("\x00-\x1f", "", 1))
 
 
 #: A table's last column has at least so much room, or as much as it needs.
-FOLDED: Final = 30
+_FOLDED_WIDTH: Final = 30
 #: Lines of a pipe are not folded.
 PIPE_WIDTH: Final = 100_000
 
@@ -78,7 +78,7 @@ def _width(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
     from rich.cells import cell_len
 
     *firm, last = (max(map(cell_len, column)) for column in zip(columns, *cells, strict=True))
-    return sum(firm) + min(last, FOLDED) + 3 * len(firm) + 2
+    return sum(firm) + min(last, _FOLDED_WIDTH) + 3 * len(firm) + 2
 
 
 def _stacked(screen: Console, columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:

@@ -40,7 +40,8 @@ def run_due(
     dsn = connection.address(app)
     observers = Observers(app, dsn, app.schema)
     names = [name.strip() for name in queues.split(",") if name.strip()] if queues else None
-    about = app._working() | {"observers": observers.all}
+    app.told.become(observers.told)
+    about = app.worker_options() | {"observers": observers.all}
     due = RunDue(dsn, app.registry, limit=limit, concurrency=concurrency, queues=names, **about)
     log_to_stderr(json=connection.json)
     summary = asyncio.run(due.once(budget))

@@ -21,7 +21,7 @@ MEANT = (
 )
 
 #: So many verbs that differ are named.
-NAMED = 5
+_NAMED_AT_MOST = 5
 
 app = App(name="schema", help="Install and update the database schema.", help_format="plaintext")
 
@@ -135,7 +135,7 @@ def _verbs(verbs: VerbStatus) -> str:
         return f"its verbs are of edition {verbs.edition}, later than this version's {verbs.ours}, and serve it too"
     if not verbs.differ:
         return f"its verbs are those of this version, edition {verbs.ours}"
-    names = ", ".join(verbs.differ[:NAMED]) + (" …" if len(verbs.differ) > NAMED else "")
+    names = ", ".join(verbs.differ[:_NAMED_AT_MOST]) + (" …" if len(verbs.differ) > _NAMED_AT_MOST else "")
     return f"{_count(verbs.differ)} to replace or to create ({names})"
 
 

@@ -37,8 +37,10 @@ def serve(
     from mainspring.web import Server
 
     app = connection.running_application()
-    app._dsn = connection.address(app)
-    app.observers = tuple(Observers(app, app.dsn, app.schema).all)
+    dsn = connection.address(app)
+    observers = Observers(app, dsn, app.schema)
+    app.told.become(observers.told)
+    app.at(dsn, observers=observers.all)
     log_to_stderr(json=connection.json)
     proxies = [proxy.strip() for proxy in (proxy_headers or "").split(",") if proxy.strip()]
     server = Server(app, host=host, port=port, proxies=proxies, hosts=allowed_host or (), probe_by_ip=probe_by_ip)

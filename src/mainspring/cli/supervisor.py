@@ -21,7 +21,7 @@ log = logging.getLogger("mainspring.supervisor")
 
 SHORTEST_RESTART_S, LONGEST_RESTART_S = 0.2, 30.0  # seconds between an unexpected end and the next start, doubling
 STOP_MARGIN_S = 8.0  # seconds beyond its grace for a process to stop; its own, for jobs that run alone, has 5
-STEADY = 10.0  # a process that lived so long did not fail at its start
+_STEADY_S = 10.0  # a process that lived so long did not fail at its start
 
 
 def _started(pid: int) -> None:
@@ -118,7 +118,7 @@ class Supervisor:
             if code in HOPELESS and not pulse.spoke:  # else it did work, and a job has ended it with such a code
                 self.stop()
                 return code
-            failures = 1 if time.monotonic() - began > STEADY else failures + 1
+            failures = 1 if time.monotonic() - began > _STEADY_S else failures + 1
             pause = min(SHORTEST_RESTART_S * 2.0 ** (failures - 1), LONGEST_RESTART_S)
             self._ended(process.pid, _how(code), pause)
             with suppress(TimeoutError):

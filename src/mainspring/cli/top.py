@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 TOP_LOOK_S = 1.0  # seconds between two looks
 FIRST_LOOK_BACK = timedelta(seconds=5)  # the first look goes so far back
-MINUTE = 60  # so many looks are drawn as a line
-PIPE = 120  # columns, where there is no terminal
+_LOOKS_OF_A_LINE = 60  # so many looks are drawn as a line
+_PIPE_WIDTH, _PIPE_HEIGHT = 120, 60  # where there is no terminal
 
 
 def top(
@@ -57,8 +57,8 @@ def _print(connection: ConnectionOptions) -> None:
     from mainspring.cli.board import draw
 
     name, pulse, board = next(_frames(connection, patient=False))
-    console = output.console(PIPE)
-    output.draw(console, draw(name, pulse, board, (), width=console.width, height=MINUTE))
+    console = output.console(_PIPE_WIDTH)
+    output.draw(console, draw(name, pulse, board, (), width=console.width, height=_PIPE_HEIGHT))
 
 
 def _live(connection: ConnectionOptions) -> None:
@@ -67,7 +67,7 @@ def _live(connection: ConnectionOptions) -> None:
 
     from mainspring.cli.board import draw
 
-    console, history = Console(highlight=False), deque[float](maxlen=MINUTE)
+    console, history = Console(highlight=False), deque[float](maxlen=_LOOKS_OF_A_LINE)
     with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
         for name, pulse, board in _frames(connection, patient=True):
             history.append(pulse.per_second(pulse.succeeded))
@@ -80,7 +80,7 @@ def _live(connection: ConnectionOptions) -> None:
 def _frames(connection: ConnectionOptions, *, patient: bool) -> Iterator[Frame]:
     """What is seen at each look; a database that is away is waited for, if `patient`, once it was seen."""
     from mainspring.db.jobs import now
-    from mainspring.db.pulse import LAG, board, pulse
+    from mainspring.db.pulse import PULSE_LAG, board, pulse
     from mainspring.db.queues import GONE_AFTER
     from mainspring.db.schema.status import check, status
     from mainspring.db.wire.run import psycopg_door, run
@@ -95,7 +95,7 @@ def _frames(connection: ConnectionOptions, *, patient: bool) -> Iterator[Frame]:
                 host = "this machine" if conn.info.host.startswith("/") else conn.info.host
                 name = f"mainspring top · {conn.info.dbname} on {host}"
                 while True:
-                    since = since or run(door, now(sql)) - LAG - FIRST_LOOK_BACK
+                    since = since or run(door, now(sql)) - PULSE_LAG - FIRST_LOOK_BACK
                     moment = run(door, pulse(sql, since))
                     since, seen = moment.until, True
                     yield name, moment, run(door, board(sql, GONE_AFTER))

@@ -200,12 +200,10 @@ class Up:
         web = logging.getLogger("mainspring.web")  # beside the workers' words, not between the lines that people read
         web.addHandler(logging.FileHandler(self._log))
         web.propagate = False
-        app._dsn, app.secured = self._database.dsn("api"), self._wish.app == EXAMPLE
-        if not any(isinstance(observer, Metrics) for observer in app.observers):  # the gauges are for workers' eyes
-            app.observers = (
-                *app.observers,
-                Metrics(app.registry, gauges=Reader(self._database.dsn("worker"), app.schema)),
-            )
+        observers = list(app.observers)
+        if not any(isinstance(observer, Metrics) for observer in observers):  # the gauges are for workers' eyes
+            observers.append(Metrics(app.registry, gauges=Reader(self._database.dsn("worker"), app.schema)))
+        app.at(self._database.dsn("api"), secured=self._wish.app == EXAMPLE, observers=observers)
         tokens = self._token.give(app)
         server = Server(app, port=self._wish.port, tokens=tokens)
         try:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 app = App(name="worker", help="Run workers, and see which are running.", help_format="plaintext")
 
-YOUNG = 10_000  # so many new objects until the next look for garbage
+_YOUNG_OBJECTS = 10_000  # so many new objects until the next look for garbage
 COLUMNS = ("WORKER", "HOST", "PID", "VERSION", "RUNNING", "LEASES", "STARTED", "SEEN", "STATE", "TASKS", "QUEUES")
-LINGER = 5.0  # seconds that a worker for jobs that run alone waits for another
+_LINGER_S = 5.0  # seconds that a worker for jobs that run alone waits for another
 
 
 @app.command(name="list")
@@ -102,7 +102,6 @@ def run(
     """
     from mainspring.cli.logs import log_to_stderr
     from mainspring.cli.observers import checked_port
-    from mainspring.cli.pulse import fuse, speaker
 
     if processes < 1:
         raise ValidationError("processes: must be at least 1", field="processes")
@@ -114,29 +113,33 @@ def run(
     if supervise and parent is None:
         log_to_stderr(json=connection.json)
         return _looping(_supervise(processes, connection, metrics_host, port))
-    worker, observers = _worker(connection, alone)
+    worker, observers = _worker(connection, alone, None if after is None else (after, died_at), pulse)
     faulthandler.enable()  # a signal that ends us from outside says where we stand
-    worker.own_process = True
-    worker.after = None if after is None else (after, died_at)
-    worker.pulse = fuse if alone is not None else None if pulse is None else speaker(pulse, worker.id)
     log_to_stderr(json=connection.json)
     return _looping(_work(worker, observers, parent, alone is not None, metrics_host, port), worker.escaped)
 
 
-def _worker(connection: ConnectionOptions, alone: str | None) -> tuple[Worker, Observers]:
+def _worker(
+    connection: ConnectionOptions, alone: str | None, after: tuple[str, float] | None, mouth: int | None
+) -> tuple[Worker, Observers]:
     from mainspring.cli.observers import Observers
-    from mainspring.worker import Worker
+    from mainspring.cli.pulse import fuse, speaker
+    from mainspring.worker import Hosting, Worker
 
     app = connection.running_application()
     dsn = connection.address(app)
     observers = Observers(app, dsn, app.schema)
-    about = app._working() | {"observers": observers.all}
+    app.told.become(observers.told)
+    about = app.worker_options() | {"observers": observers.all}
+    hosting = Hosting(own_process=True, after=after)
     if alone is None:
-        about["cell"] = ["worker", "run", *_given(connection)]
+        pulse = None if mouth is None else speaker(mouth, hosting.id)
+        hosting = replace(hosting, cell=["worker", "run", *_given(connection)], pulse=pulse)
     else:
+        hosting = replace(hosting, id=alone, alone=True, pulse=fuse)
         small = {"concurrency": 1, "threads": 1, "processes": 1, "transactions": 1, "exchanges": 1}
-        about |= {"alone": alone, "config": replace(about["config"], **small, wakeups=False, scheduler=False)}
-    return Worker(dsn, app.registry, **about), observers
+        about["config"] = replace(about["config"], **small, wakeups=False, scheduler=False)
+    return Worker(dsn, app.registry, hosting=hosting, **about), observers
 
 
 def collect_seldom() -> None:
@@ -149,7 +152,7 @@ def collect_seldom() -> None:
     gc.freeze()
     young, *others = gc.get_threshold()
     if young:  # zero is off
-        gc.set_threshold(max(young, YOUNG), *others)
+        gc.set_threshold(max(young, _YOUNG_OBJECTS), *others)
 
 
 async def _work(
@@ -183,7 +186,7 @@ async def _stop_without(parent: int, stop: Callable[[], None]) -> None:
 async def _stop_idle(worker: Worker) -> None:
     """Nothing is left that must run alone: whoever finds more starts another process."""
     claimed, since = -1, time.monotonic()
-    while time.monotonic() < since + LINGER:
+    while time.monotonic() < since + _LINGER_S:
         await asyncio.sleep(0.5)
         if worker.running or worker.counts["claimed"] != claimed:
             claimed, since = worker.counts["claimed"], time.monotonic()

@@ -33,7 +33,7 @@ class EnqueueVerbs(Verbs):
         wanted = yield from self.seam.sealed(self.seam.complete(jobs_))
         if (conn := self.seam.joins(conn)) is None:
             return bound(self, (yield from send(self.seam, wanted))) if wanted else []
-        dialogue = jobs.enqueue_many(self.seam.sql, wanted, batch=len(wanted) or 1)
+        dialogue = jobs.enqueue_many(self.seam.sql, wanted, portion=len(wanted) or 1)
         return bound(self, (yield from _joined(self.seam, dialogue, wanted, conn)))
 
 
@@ -50,7 +50,7 @@ def enqueue_job(seam: Seam, job: NewJob, conn: Any) -> Work[Enqueued]:
     if (conn := seam.joins(conn)) is None:
         answer: Enqueued = yield Single(wanted[0])
         return answer
-    return (yield from _joined(seam, jobs.enqueue_many(seam.sql, wanted, batch=1), wanted, conn))[0]
+    return (yield from _joined(seam, jobs.enqueue_many(seam.sql, wanted, portion=1), wanted, conn))[0]
 
 
 def enqueue_together(seam: Seam, what: Together, conn: Any) -> Work[list[Enqueued]]:
@@ -71,7 +71,7 @@ def send(seam: Seam, wanted: list[NewJob], what: Together | None = None) -> Work
     """Write completed jobs on a connection of the client's, again where one was lost on the way."""
     lost = False
     last = time.monotonic() + seam.answered_within
-    atomic = len(wanted) > jobs.ENQUEUE_BATCH or (seam.secured and len({job.org_id for job in wanted}) > 1)
+    atomic = len(wanted) > jobs.ENQUEUE_PORTION or (seam.secured and len({job.org_id for job in wanted}) > 1)
     for dialogue, pause in _tries(seam, wanted) if what is None else _tries_together(seam, what, wanted):
         try:
             return seam.tell_created(wanted, (yield from seam.ask(dialogue, atomic=atomic)))
@@ -103,9 +103,9 @@ def _tries_together(
 ) -> Iterator[tuple[Dialogue[list[Enqueued]], float | None]]:
     """The same for a batch or a flow."""
     org = batches.org_of(wanted, seam.org())
-    yield batches.enqueue(seam.sql, what, wanted, org, portion=jobs.ENQUEUE_BATCH), ENQUEUE_PAUSES[0]
+    yield batches.enqueue(seam.sql, what, wanted, org, portion=jobs.ENQUEUE_PORTION), ENQUEUE_PAUSES[0]
     for pause in (*ENQUEUE_PAUSES[1:], None):
-        yield batches.enqueue_again(seam.sql, what, wanted, org, jobs.ENQUEUE_BATCH), pause
+        yield batches.enqueue_again(seam.sql, what, wanted, org, jobs.ENQUEUE_PORTION), pause
 
 
 def _is_final(error: DatabaseUnavailable | JobExists, pause: float | None, lost: bool) -> bool:

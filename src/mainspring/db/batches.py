@@ -180,7 +180,7 @@ def parents(sql: Sql, job: Claim) -> Dialogue[list[Job]]:
 
 def join(sql: Sql, job: Claim, wanted: Sequence[NewJob]) -> Dialogue[list[Enqueued]]:
     """Insert follow-ups of a job as members of its batch; without a batch they are follow-ups like any."""
-    answers = yield from jobs.enqueue_many(sql, wanted, batch=len(wanted) or 1)
+    answers = yield from jobs.enqueue_many(sql, wanted, portion=len(wanted) or 1)
     params = {"id": str(job.id), "ids": _ids(answers)}
     yield from ask(Statement(sql["add_members"], params, nothing, org=job.org_id))
     return answers

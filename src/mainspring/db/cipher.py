@@ -28,7 +28,7 @@ from mainspring.uuid7 import uuid7
 T = TypeVar("T")
 
 #: How long a key is remembered, and so how long an erased one may still be used, in seconds.
-LIFE: Final = 30.0
+KEYS_LIFE_S: Final = 30.0
 #: A key that is not known is asked for again, but no sooner than this.
 KEY_ASKED_AGAIN_S: Final = 1.0
 MOST_KEYRINGS: Final = 10_000  # organisations remembered at once
@@ -60,7 +60,7 @@ class Keyring:
         """The keys of an organisation, if they are in memory; with `key_id`, if that one is among them."""
         at, keys = self._keys.get(org, (0.0, None))
         age = time.monotonic() - at
-        if keys is None or age > LIFE or (key_id is not None and key_id not in keys and age > KEY_ASKED_AGAIN_S):
+        if keys is None or age > KEYS_LIFE_S or (key_id is not None and key_id not in keys and age > KEY_ASKED_AGAIN_S):
             return None
         return keys
 

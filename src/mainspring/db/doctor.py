@@ -21,7 +21,7 @@ from mainspring.errors import SchemaError
 from mainspring.health.doctor.facts import Engine, Facts, ServerFacts, Tickets
 from mainspring.uuid7 import uuid7
 
-SAMPLE = 1000  # so many of the newest tickets are looked at, unless all are asked for
+_TICKETS_SAMPLE = 1000  # so many of the newest tickets are looked at, unless all are asked for
 NOTIFICATION_PATIENCE_S = 2.0  # seconds to wait for a notification
 
 
@@ -68,7 +68,7 @@ def examine(
             schema_problem=problem,
             later_edition=found.verbs.edition if found.verbs.edition > found.verbs.ours else None,
             engine=None if problem else run(door, engine(sql, gone_after)),
-            tickets=None if problem else run(door, tickets(sql, None if deep else SAMPLE)),
+            tickets=None if problem else run(door, tickets(sql, None if deep else _TICKETS_SAMPLE)),
         )
 
 

@@ -83,28 +83,28 @@ def check_texts(limit: int, **texts: str | None) -> None:
 
 
 #: So many jobs go into one statement; more gain nothing.
-ENQUEUE_BATCH = 1000
+ENQUEUE_PORTION = 1000
 
 
 def enqueue_many(
-    sql: Sql, jobs: Sequence[NewJob], *, batch: int = ENQUEUE_BATCH, by_org: bool = False
+    sql: Sql, jobs: Sequence[NewJob], *, portion: int = ENQUEUE_PORTION, by_org: bool = False
 ) -> Dialogue[list[Enqueued]]:
-    """Insert completed and checked jobs; all or none when the dialogue runs in one transaction, or is one batch."""
+    """Insert completed and checked jobs; all or none when the dialogue runs in one transaction, or is one portion."""
     answers: list[Enqueued] = []
-    for some in batches(jobs, batch, by_org):
+    for some in portions(jobs, portion, by_org):
         org = some[0].org_id or DEFAULT_ORG
         answers += yield from ask(Statement(sql["enqueue_many"], {"jobs": encode(some)}, answers_of, org=org))
     return answers
 
 
-def batches(jobs: Sequence[NewJob], batch: int, by_org: bool) -> Iterator[Sequence[NewJob]]:
-    """Jobs in the portions of one statement; on a secured schema a statement is of one organisation."""
+def portions(jobs: Sequence[NewJob], portion: int, by_org: bool) -> Iterator[Sequence[NewJob]]:
+    """Jobs in portions of one statement each; on a secured schema a statement is of one organisation."""
     if by_org:
         for _, same in groupby(jobs, lambda job: job.org_id or DEFAULT_ORG):
-            yield from batches(list(same), batch, False)
+            yield from portions(list(same), portion, False)
     else:
-        for start in range(0, len(jobs), batch):
-            yield jobs[start : start + batch]
+        for start in range(0, len(jobs), portion):
+            yield jobs[start : start + portion]
 
 
 def enqueue_one(sql: Sql, job: NewJob) -> Dialogue[list[Enqueued]]:
@@ -140,7 +140,7 @@ def enqueue_again(sql: Sql, jobs: Sequence[NewJob], *, by_org: bool = False) -> 
     A job that is not there has either not committed, or its key was taken: both are answered by asking once more.
     """
     states: dict[UUID, str] = {}
-    for some in batches(jobs, len(jobs), by_org):
+    for some in portions(jobs, len(jobs), by_org):
         states |= yield from known(sql, some)
     rest = iter((yield from enqueue_many(sql, [job for job in jobs if job.id not in states], by_org=by_org)))
     return [

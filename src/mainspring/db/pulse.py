@@ -12,7 +12,7 @@ from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Statement, ask, scalar
 
 #: What is younger may not have committed yet.
-LAG = timedelta(milliseconds=200)
+PULSE_LAG = timedelta(milliseconds=200)
 #: What waits is counted up to here.
 MOST_COUNTED = 10_000
 
@@ -94,7 +94,7 @@ _board = msgspec.json.Decoder(Board).decode
 
 def pulse(sql: Sql, since: datetime) -> Dialogue[Pulse]:
     """What happened since an instant, up to a moment ago."""
-    params = {"since": since.isoformat(), "lag": f"{LAG.total_seconds()} s"}
+    params = {"since": since.isoformat(), "lag": f"{PULSE_LAG.total_seconds()} s"}
     text: str = yield from ask(Statement(sql["pulse"], params, scalar))
     return _pulse(text)
 

@@ -27,7 +27,7 @@ from mainspring.example.till import open_till
 tasks = ms.Registry("shop")
 till = open_till()
 dice = random.SystemRandom()
-TICK = 0.1  # seconds between two crowds of customers
+_TICK_S = 0.1  # seconds between two crowds of customers
 EXPORTS = ms.Queue("exports", start_target="5m")
 
 #: The shop's own tables, applied by the same runner as the engine's.
@@ -141,13 +141,13 @@ async def busy(dsn: str, rate: float, sandbox: str) -> None:
     jobs, owed = customers(), 0.0
     async with ms.AsyncClient(dsn, secured=True) as client:
         while True:
-            owed += rate * TICK
+            owed += rate * _TICK_S
             batch = list(islice(jobs, int(owed)))
             owed -= len(batch)
             if batch:
                 with suppress(DatabaseUnavailable):  # customers come again
                     await client.enqueue_many(batch)
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(_TICK_S)
 
 
 def grant(conn: psycopg.Connection[Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from mainspring.health.situation import MOST_AHEAD, LimitStanding, Mate, Situation, Ticket
+from mainspring.health.situation import MOST_AHEAD, LimitStanding, Situation, Ticket, WorkerView
 from mainspring.text.span import ago, instant, span
 
 
@@ -32,7 +32,7 @@ def claim_checks(s: Situation) -> list[ClaimCheck]:
     waits = ClaimCheck(name="waits", holds=True, detail=f"it is {s.job.state}, {tries}")
     lane = (_due(s, s.ticket), _held(s), _breaker(s), _paused(s, s.ticket))
     here = (_quarantine(s, s.ticket), _locked(s), _turn(s, s.ticket))
-    return [waits, *lane, *_endpoint(s), *_flow(s), *_limits(s), *_crew(s, s.ticket), *here]
+    return [waits, *lane, *_endpoint(s), *_flow(s), *_limits(s), *_workers(s, s.ticket), *here]
 
 
 def _due(s: Situation, ticket: Ticket) -> ClaimCheck:
@@ -153,14 +153,14 @@ def _paused(s: Situation, ticket: Ticket) -> ClaimCheck:
     return ClaimCheck(name="paused", holds=False, detail=detail, reason=text)
 
 
-def _crew(s: Situation, ticket: Ticket) -> list[ClaimCheck]:
+def _workers(s: Situation, ticket: Ticket) -> list[ClaimCheck]:
     """Does somebody serve the queue, and does somebody who serves it know the task?"""
-    serving = [mate for mate in s.crew if mate.serves]
-    knowing = [mate for mate in serving if mate.knows]
-    living = f"{len(s.crew)} worker{'s' * (len(s.crew) != 1)} alive"
+    serving = [worker for worker in s.workers if worker.serves]
+    knowing = [worker for worker in serving if worker.knows]
+    living = f"{len(s.workers)} worker{'s' * (len(s.workers) != 1)} alive"
     if not serving:
-        reason = f"no living worker serves {ticket.queue}" if s.crew else "no worker is alive"
-        detail = f"{reason}; {living}" if s.crew else f"{reason}: start one with `mainspring worker run`"
+        reason = f"no living worker serves {ticket.queue}" if s.workers else "no worker is alive"
+        detail = f"{reason}; {living}" if s.workers else f"{reason}: start one with `mainspring worker run`"
         idle = "decided once a worker serves the queue"
         return [
             ClaimCheck(name="queue", holds=False, detail=detail, reason=reason),
@@ -200,7 +200,7 @@ def _quarantine(s: Situation, ticket: Ticket) -> ClaimCheck:
 
 def _turn(s: Situation, ticket: Ticket) -> ClaimCheck:
     """Who goes first: in its lane, as slots are free; suspects few at a time, and who crashed twice alone."""
-    able = [mate for mate in s.crew if mate.serves and mate.knows]
+    able = [worker for worker in s.workers if worker.serves and worker.knows]
     ahead = f"{ready_jobs(s.ahead)} of {ticket.queue} ahead of it"
     if ticket.crashes:
         rule = "such jobs come back one, two, four … at a time in each worker, as they end well"
@@ -210,17 +210,17 @@ def _turn(s: Situation, ticket: Ticket) -> ClaimCheck:
         return ClaimCheck(name="turn", holds=None, detail=f"{detail}; {ahead}" if ticket.due else detail)
     ahead += "; organisations take turns, and these are of its own" * s.fair
     detail = f"priority {ticket.priority}, {ahead}" if ticket.due else f"priority {ticket.priority}"
-    if able and all(mate.running >= mate.concurrency for mate in able):
-        detail += f"; every worker was full at its last heartbeat ({sum(mate.running for mate in able)} jobs)"
+    if able and all(worker.running >= worker.concurrency for worker in able):
+        detail += f"; every worker was full at its last heartbeat ({sum(worker.running for worker in able)} jobs)"
     return ClaimCheck(name="turn", holds=None, detail=detail)
 
 
-def _names(mates: list[Mate]) -> str:
-    return f"worker {mates[0].id}" if len(mates) == 1 else f"{len(mates)} workers"
+def _names(workers: list[WorkerView]) -> str:
+    return f"worker {workers[0].id}" if len(workers) == 1 else f"{len(workers)} workers"
 
 
-def _verb(mates: list[Mate], verb: str) -> str:
-    return f"{verb}s" if len(mates) == 1 else verb
+def _verb(workers: list[WorkerView], verb: str) -> str:
+    return f"{verb}s" if len(workers) == 1 else verb
 
 
 def error_words(error: dict[str, Any] | None) -> str:

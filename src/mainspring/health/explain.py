@@ -16,7 +16,7 @@ from mainspring.health.situation import Lease, Situation
 from mainspring.job import Job
 from mainspring.text.span import ago, instant, span
 
-OVERDUE = timedelta(minutes=1)  # longer than a poll, and than the end of a worker whose slots are all held
+_OVERDUE = timedelta(minutes=1)  # longer than a poll, and than the end of a worker whose slots are all held
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ def _waits(s: Situation, blocked: list[ClaimCheck]) -> str:
 
 def _overdue(s: Situation) -> str:
     """What to look at when it should have been claimed long ago."""
-    if s.ticket is None or s.now - s.ticket.due_at < OVERDUE:
+    if s.ticket is None or s.now - s.ticket.due_at < _OVERDUE:
         return ""
     since = f"It has been due for {span(s.now - s.ticket.due_at)}, so no slot has become free for it"
     return f" {since}: handlers take long, or have outlived their time limit (`worker:stuck` in the workers' logs)."

@@ -116,7 +116,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None
 
 
-class Mate(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """A living worker, and what it could do for the job."""
 
     id: str
@@ -153,7 +153,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     fair: bool = False
     quarantine: TaskQuarantine | None = None
     locked_by: Lock | None
-    crew: list[Mate]
+    workers: list[WorkerView]
     ahead: int
     lease: Lease | None
     rescuers: int

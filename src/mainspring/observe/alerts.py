@@ -134,7 +134,7 @@ RULES: tuple[AlertRule, ...] = (
 )  # fmt: skip
 RULES_BY_NAME = {rule.name: rule for rule in RULES}
 INTERESTING = {JobDeadlettered, JobLeaseExpired, WorkerStuck}
-STORM = 10  # rescues that one process makes at once
+_STORM_RESCUES = 10  # rescues that one process makes at once
 
 
 class Alerts:
@@ -160,7 +160,7 @@ class Alerts:
             for e in entries
         ]
         rescued = sum(isinstance(event, JobLeaseExpired) for event in batch)
-        if rescued >= STORM:
+        if rescued >= _STORM_RESCUES:
             found.append(raised("lease-rescues", f"{rescued} jobs were taken back at once"))
         found += [
             raised("loop-stuck", f"{e.worker} for {e.seconds:.0f} s, by {e.task or 'nobody knows what'}", e.job_id)

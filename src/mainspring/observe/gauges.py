@@ -50,7 +50,7 @@ def shown(found: Gauges) -> Iterable[Metric]:
     for task in found.quarantined:
         killing.add_metric((task,), 1.0)
     yield killing
-    behind = GaugeMetricFamily("mainspring_jobs_limited", "Jobs that a limit has put off", labels=("limit",))
+    behind = GaugeMetricFamily("mainspring_jobs_limited", "Jobs that a limit holds back", labels=("limit",))
     for limit in found.limits:
         behind.add_metric((limit.name,), limit.waiting)
     alerts = GaugeMetricFamily("mainspring_alerts_open", "Alerts that are open", labels=("name", "severity"))

@@ -48,7 +48,7 @@ from mainspring.queue import QUEUES
 OTHER = "other"
 MOST_QUEUES = 50  # that callers invent; more are counted as one
 SECONDS_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
-FEW = 10
+_FEW_VALUES = 10
 ATTEMPT_BUCKETS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0)
 #: What a worker says of itself when somebody scrapes.
 WORKER_GAUGES = {
@@ -78,7 +78,7 @@ class Histogram:
     def observe(self, values: list[float]) -> None:
         """Count these. Sorted, they need one look a bucket; a few are counted one by one."""
         self._sum += sum(values)
-        if len(values) < FEW:
+        if len(values) < _FEW_VALUES:
             for value in values:
                 self._counts[bisect_left(self._bounds, value)] += 1
             return
@@ -125,7 +125,7 @@ COUNTERS: dict[type[Event], tuple[str, str]] = {
         "Entries into the dead letter, by the queue that the job came from",
     ),
     JobRetried: ("mainspring_jobs_retried", "Failed attempts that are tried again"),
-    JobDeferred: ("mainspring_jobs_deferred", "Claimed jobs that were put off"),
+    JobDeferred: ("mainspring_jobs_deferred", "Claimed jobs that were deferred"),
     JobCancelled: ("mainspring_jobs_cancelled", "Claimed jobs that were cancelled"),
     JobLeaseExpired: ("mainspring_lease_rescues", "Jobs taken back from workers that stopped renewing their leases"),
     JobLeaseLost: ("mainspring_lease_losses", "Attempts stopped because this worker could not trust its lease"),

@@ -9,8 +9,9 @@ from typing import Any, Final, cast
 import msgspec
 
 from mainspring.cipher import SEALED
+from mainspring.db.cipher import Keyring
 from mainspring.db.wire.run import AsyncDoor
-from mainspring.db.wire.sql import render
+from mainspring.db.wire.sql import Sql, render
 from mainspring.declare.registry import ENGINE_REGISTRY
 from mainspring.declare.schedule import Schedule
 from mainspring.errors import MainspringError
@@ -23,19 +24,20 @@ from mainspring.simulate.providers import SimulatedClock
 from mainspring.simulate.scratch import MOVE, TIDY_SCRATCH
 from mainspring.simulate.timeline import Fired, SimulatedAttempt, TimelineEntry, ids_of
 from mainspring.states import WORDS
+from mainspring.virtual.joined import AsyncView
 from mainspring.virtual.ran import Crash
 from mainspring.virtual.runner import VIRTUAL_WORKER, Runner
+from mainspring.virtual.tasks import DeclaredTasks
 from mainspring.worker.bounds import BEGINNING
 from mainspring.worker.outbox import settle_row
-from mainspring.worker.schedules.fan_out import FanOut
-from mainspring.worker.schedules.firing import FIRING_BATCH, Conn, Firing
+from mainspring.worker.schedules.firing import FIRING_PORTION, Conn, Firing
 from mainspring.worker.schedules.planning import FirePlan, rule_of
 
 #: So many jobs are claimed at once: they run one after another, in the order in which they were claimed.
-CLAIM: Final = 200
+_CLAIM: Final = 200
 #: After so many instants the dead rows of tables that are read at each are removed.
 TIDY_EVERY: Final = 500
-LEASE: Final = timedelta(minutes=1)
+_LEASE: Final = timedelta(minutes=1)
 #: More at one instant are probably jobs that enqueue each other.
 MOST_AT_ONE_INSTANT: Final = 100_000
 #: How often the zones in use are asked for while nothing happens that could change them.
@@ -47,15 +49,27 @@ SAME: Final = ("claim", "take_schedules", "next_simulated")
 class Clockwork(Runner):
     """A runner that also fires schedules, and says what happened. Its clock is the scratch database's."""
 
-    def begin(
-        self, chance: Chance, watch: SimulatedClock, own: Conn, start: datetime, *, zone: str, maintenance: bool
+    def __init__(
+        self,
+        tasks: DeclaredTasks,
+        view: Messages,
+        ring: Keyring,
+        *,
+        chance: Chance,
+        watch: SimulatedClock,
+        own: Conn,  # one that is whole, for others' code
+        start: datetime,
+        zone: str,
+        maintenance: bool,
+        **about: Any,
     ) -> None:
-        """Know what else it needs: where chance comes from, and a connection that is whole, for others' code."""
-        self._chance, self._watch, self._own, self._zone = chance, watch, own, zone
-        self._messages = cast(Messages, self._view)
+        self._keeping = _SimulatedFiring(Sql(tasks.schema), tasks.registry, ring, housekeeping=maintenance)
+        super().__init__(
+            tasks, cast(AsyncView, view), ring, firing=self._keeping,
+            failing=lambda claim: chance.shake(claim.id, claim.attempt, "failed"), **about,
+        )  # fmt: skip
+        self._messages, self._chance, self._watch, self._own, self._zone = view, chance, watch, own, zone
         self._now = self._zones_at = start
-        self._firing = self._keeping = _SimulatedFiring(self._sql, self._registry, self._ring, housekeeping=maintenance)
-        self._fan_out = FanOut(self._sql, self._firing, self._pool, self.threads)
         self._tasks = {"tasks": self._registry.names()}
         self._zoned = any(schedule.zones is not None for schedule in self._firing.schedules())
         self._paged = any(schedule.entities is not None for schedule in self._firing.schedules())
@@ -68,7 +82,6 @@ class Clockwork(Runner):
         self._move, self._tidy = render(MOVE, self._sql.schema), render(TIDY_SCRATCH, self._sql.schema)
         self._causes: dict[str, tuple[str | None, str]] = {}  # by what began it: schedule, and zone
         self._begins = {schedule.name: schedule.task for schedule in self._firing.schedules()}
-        self._executor.failing = lambda claim: chance.shake(claim.id, claim.attempt, "failed")
 
     async def sync(self) -> None:
         """Write what is declared to the database."""
@@ -151,8 +164,8 @@ class Clockwork(Runner):
         return self._busy
 
     async def _fire(self) -> list[Fired]:
-        looked = FIRING_BATCH
-        while looked == FIRING_BATCH:
+        looked = FIRING_PORTION
+        while looked == FIRING_PORTION:
             looked = await self._firing.fire(self._view)
         if self._paged:
             self._messages.send()
@@ -186,15 +199,15 @@ class Clockwork(Runner):
     async def _claim(self) -> list[Claim]:
         """Take what is due, from the queues in which something can be: each that is looked at costs."""
         queues = [queue for queue in self._queues if queue in self._filled or self._expiring or self._paged]
-        low, share = [BEGINNING] * len(queues), [CLAIM] * len(queues)
+        low, share = [BEGINNING] * len(queues), [_CLAIM] * len(queues)
         scope = [queues, share, low, low, low, low, self._tasks["tasks"], False]
-        rescued = CLAIM if self._crashed else 0
+        rescued = _CLAIM if self._crashed else 0
         cursor = await self._view.execute(
-            self._sql["claim"], [VIRTUAL_WORKER, LEASE, CLAIM, *scope, rescued, False, None]
+            self._sql["claim"], [VIRTUAL_WORKER, _LEASE, _CLAIM, *scope, rescued, False, None]
         )
         found = await cursor.fetchall()
         if not found and self._crashed:  # what crashed twice runs alone
-            cursor = await self._view.execute(self._sql["claim"], [VIRTUAL_WORKER, LEASE, 1, *scope, 0, True, None])
+            cursor = await self._view.execute(self._sql["claim"], [VIRTUAL_WORKER, _LEASE, 1, *scope, 0, True, None])
             found = await cursor.fetchall()
         return [Claim(*row) for row in found]
 

@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from mainspring.app import App
 from mainspring.db.cipher import Keyring
@@ -107,10 +108,13 @@ async def _move(
     with Connection.connect(database.dsn, **given) as plain:
         conn, own = Messages(plain, {sql[name] for name in SAME}), await AsyncConnection.connect(database.dsn, **given)
         visitors = Visitors(others.visitors, others.watch, threads)
-        work = running(Clockwork, database.dsn, tasks, conn, ring, threads, visitors=visitors)
+        # Schedules are declared a moment before time begins, so that an instant exactly then is one of theirs.
+        kind = partial(
+            Clockwork, chance=chance, watch=others.watch, own=own, start=start - SIMULATED_MOMENT, zone=zone,
+            maintenance=maintenance,
+        )  # fmt: skip
+        work = running(kind, database.dsn, tasks, conn, ring, threads, visitors=visitors)
         async with own, work as clockwork:
-            # Schedules are declared a moment before time begins, so that an instant exactly then is one of theirs.
-            clockwork.begin(chance, others.watch, own, start - SIMULATED_MOMENT, zone=zone, maintenance=maintenance)
             await clockwork.sync()
             at: datetime | None = start
             while at is not None and at < end:

@@ -23,7 +23,7 @@ from mainspring.virtual.tasks import shown
 T = TypeVar("T")
 #: The states of jobs that are to run.
 WAITING_STATES = ("scheduled", "ready", "retrying")
-SHOWN = 5  # candidates
+_SHOWN_JOBS = 5  # candidates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Expected:
         def distance(job: Job) -> tuple[bool, int]:
             return self.task not in (None, job.task), len(self.differences(job))
 
-        near = sorted(found, key=distance)[:SHOWN]
+        near = sorted(found, key=distance)[:_SHOWN_JOBS]
         lines = [f"  {_line(job)}\n    {'; '.join(self.differences(job))}" for job in near]
         return "\n".join(["nearest:", *lines]) if lines else "there are no jobs at all"
 
@@ -172,8 +172,8 @@ def _differences(path: str, wanted: Any, found: Any) -> list[str]:
 
 
 def _list(found: Sequence[Job]) -> str:
-    more = [f"  and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-    return "\n".join([f"  {_line(job)}" for job in found[:SHOWN]] + more)
+    more = [f"  and {len(found) - _SHOWN_JOBS} more"] if len(found) > _SHOWN_JOBS else []
+    return "\n".join([f"  {_line(job)}" for job in found[:_SHOWN_JOBS]] + more)
 
 
 def _line(job: Job) -> str:

@@ -40,7 +40,7 @@ from mainspring.virtual.tasks import DeclaredTasks, Tasks
 from mainspring.virtual.visitor import Visitor, Visitors
 
 T = TypeVar("T")
-YEAR = timedelta(days=366)
+_YEAR = timedelta(days=366)
 Wanted = NewJob | Task[..., Any] | Answer | Job | UUID
 MISSING = "which tasks? Let the fixture mainspring_app return your App or Registry, or set mainspring_app = module:name"
 
@@ -151,7 +151,7 @@ class Harness(EnqueuedVerbs):
         self,
         until: datetime | Callable[[], object],
         *,
-        within: Span = YEAR,
+        within: Span = _YEAR,
         raise_errors: bool = True,
         limit: int = MOST_DRAINED,
     ) -> Drained:
@@ -173,7 +173,7 @@ class Harness(EnqueuedVerbs):
         self,
         until: datetime | Callable[[], object],
         *,
-        within: Span = YEAR,
+        within: Span = _YEAR,
         raise_errors: bool = True,
         limit: int = MOST_DRAINED,
     ) -> Drained:

@@ -13,7 +13,7 @@ from mainspring.config import WorkerConfig
 from mainspring.events import Event
 from mainspring.text.span import Span, span_of
 from mainspring.virtual.tasks import DeclaredTasks
-from mainspring.worker import Worker
+from mainspring.worker import Hosting, Worker
 
 #: What a test wants of a worker: that it finds work at once, and does not start a process for each core.
 SETTINGS: dict[str, Any] = {
@@ -66,8 +66,8 @@ class Working:
             worker = Worker(
                 self._dsn, tasks.registry, config=self._config, schema=tasks.schema, authorize=tasks.authorize,
                 observers=[*tasks.observers, self._observe], cipher=tasks.cipher, breakers=tasks.breakers,
+                hosting=Hosting(housekeeping=False),  # a test counts its own jobs
             )  # fmt: skip
-            worker.housekeeping = False  # a test counts its own jobs
             asking, starting = asyncio.create_task(asked.wait()), asyncio.create_task(worker.start())
             await asyncio.wait([asking, starting], return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():  # it waits for a database that does not come

@@ -16,8 +16,8 @@ from types import MemberDescriptorType, TracebackType
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-LINKS: Final = 16  # of a chain of causes that are looked at
-SHORT: Final = 2048  # characters; masking more takes its time
+_LINKS: Final = 16  # of a chain of causes that are looked at
+_SHORT_TEXT: Final = 2048  # characters; masking more takes its time
 MOST_NAMES: Final = 1000  # that an exception or its class may have
 #: What can be looked at without running anybody's code.
 PLAIN: Final = frozenset({str, int, float, bool, bytes, type(None), timedelta, UUID})
@@ -147,7 +147,7 @@ def links(error: BaseException, ask: Ask = read) -> Iterator[BaseException]:
     """The error, and what it wraps or was raised from: each once, and not for ever."""
     seen: set[int] = set()
     one: BaseException | None = error
-    while one is not None and id(one) not in seen and len(seen) < LINKS:
+    while one is not None and id(one) not in seen and len(seen) < _LINKS:
         seen.add(id(one))
         yield one
         origin = ask(one, "orig")  # SQLAlchemy's; Django's is the cause
@@ -188,16 +188,16 @@ def _tame(error: BaseException) -> bool:
 def _short(value: object) -> bool:
     """Whether it is shown with few characters, and by no code of its own."""
     size, found = 0, [value]
-    while found and size <= SHORT:
+    while found and size <= _SHORT_TEXT:
         one: Any = found.pop()
         if type(one) in PLAIN:
             size += len(one) + 2 if type(one) in (str, bytes) else 8
-        elif type(one) in (dict, list, tuple) and len(one) <= SHORT:
+        elif type(one) in (dict, list, tuple) and len(one) <= _SHORT_TEXT:
             size += 2
             found += [*one, *one.values()] if type(one) is dict else one
         else:
             return False
-    return size <= SHORT
+    return size <= _SHORT_TEXT
 
 
 @lru_cache(maxsize=1024)

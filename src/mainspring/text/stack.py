@@ -19,7 +19,7 @@ SHOWN_FRAMES: Final = 12
 MOST_FRAMES: Final = 10_000  # that are walked through; so far the last ones can be found
 MOST_SOURCES: Final = 1_000  # files whose lines are kept
 LARGEST_SOURCE: Final = 10_000_000  # bytes
-WIDEST: Final = 300  # characters of a path, a name or a line
+_WIDEST_TEXT: Final = 300  # characters of a path, a name or a line
 
 _sources: dict[str, list[str]] = {}
 
@@ -31,9 +31,9 @@ def stack_of(error: BaseException, *, reading: bool) -> str:
         code = frame.tb_frame.f_code
         path, name, number = text(code.co_filename) or "", text(code.co_name) or "", frame.tb_lineno
         lines = _read(path, frame) if reading and not _known(path) else _lines(path)
-        shown.append(f'  File "{path[-WIDEST:]}", line {number}, in {name[:WIDEST]}\n')
+        shown.append(f'  File "{path[-_WIDEST_TEXT:]}", line {number}, in {name[:_WIDEST_TEXT]}\n')
         if number is not None and 0 < number <= len(lines) and (line := lines[number - 1].strip()):
-            shown.append(f"    {line[:WIDEST]}\n")
+            shown.append(f"    {line[:_WIDEST_TEXT]}\n")
     return "".join(shown)
 
 

@@ -6,7 +6,7 @@ with its own success; while there is more, it enqueues the next run with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,7 +54,7 @@ def maintenance(
     *,
     schema: str = DEFAULT_SCHEMA,
     observers: Sequence[Observer] = (),
-    told: Sequence[Observer] = (),
+    told: Iterable[Observer] = (),
 ) -> Registry:
     """The tasks and schedules that keep the engine's own tables small and its heart beating.
 

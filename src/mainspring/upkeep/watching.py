@@ -56,7 +56,7 @@ class Watching(Registry):
         *,
         sql: Sql,
         org: str,
-        told: Sequence[Observer],
+        told: Iterable[Observer],
         retry: Retry | None = None,
     ) -> None:
         super().__init__(name)

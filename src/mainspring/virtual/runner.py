@@ -31,7 +31,7 @@ from mainspring.virtual.visitor import Visitors
 from mainspring.worker.attempt import NO_DEADLINE, LiveAttempt
 from mainspring.worker.breakers import BreakerService
 from mainspring.worker.crew import Crew
-from mainspring.worker.executor import Executor
+from mainspring.worker.executor import Authorize, Executor
 from mainspring.worker.handlers import Handlers
 from mainspring.worker.outbox import Outbox
 from mainspring.worker.processes import Children
@@ -68,6 +68,8 @@ class Runner:
         attempt: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         fires: bool = False,  # schedules: where time is the test's
         visitors: Visitors | None = None,
+        firing: Firing | None = None,  # None: the schedules of the application, and those of the engine not
+        failing: Callable[[Claim], object] = lambda claim: None,  # told before a failure is judged
     ) -> None:
         self._registry, self._view, self._attempt = tasks.registry, view, attempt
         self._sql = sql = Sql(tasks.schema)
@@ -81,8 +83,8 @@ class Runner:
         self._breakers = BreakerService(self._use, sql, rules, serves, bus, lambda: None)
         resources = Resources(sql, VIRTUAL_WORKER, transactions, pool, self._breakers, ring, Reports())
         handlers = Handlers(resources, threads, _Inside(threads), self._state.rates)
-        self._executor = _VirtualExecutor(self._state, handlers, tasks.authorize)
-        self._firing = Firing(sql, tasks.registry, ring, bus, housekeeping=False)
+        self._executor = _VirtualExecutor(self._state, handlers, tasks.authorize, failing)
+        self._firing = firing or Firing(sql, tasks.registry, ring, bus, housekeeping=False)
         self._fan_out = FanOut(sql, self._firing, pool, threads)
         self._fires, self._synced = fires, False
         self.visitors = visitors or Visitors()
@@ -228,7 +230,7 @@ class _AskingAttempt(LiveAttempt):
 
 @asynccontextmanager
 async def running(
-    kind: type[R],
+    kind: Callable[..., R],
     dsn: str,
     tasks: DeclaredTasks,
     view: Any,
@@ -254,10 +256,19 @@ class _VirtualExecutor(Executor):
     """The worker's, which also keeps what handlers raise."""
 
     raised: BaseException | None = None
-    failing: Callable[[Claim], object] = staticmethod(lambda claim: None)  # told before a failure is judged
+
+    def __init__(
+        self,
+        state: WorkerState,
+        handlers: Handlers,
+        authorize: Authorize | None,
+        failing: Callable[[Claim], object],
+    ) -> None:
+        super().__init__(state, handlers, authorize)
+        self._failing = failing
 
     async def _classified(self, attempt: LiveAttempt, error: BaseException) -> Outcome:
-        self.failing(attempt.claim)
+        self._failing(attempt.claim)
         return await super()._classified(attempt, error)
 
     def _end(self, attempt: LiveAttempt, outcome: Outcome, error: BaseException | None = None) -> None:

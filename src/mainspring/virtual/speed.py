@@ -21,7 +21,7 @@ from mainspring.errors import ConfigurationError
 from mainspring.virtual.clock import refuse_in_use
 
 #: After a crash: how much later than it was last written down the clock may have been, in real time.
-UNWRITTEN: Final = timedelta(seconds=3)
+UNWRITTEN_SPAN: Final = timedelta(seconds=3)
 
 _TABLE: Final = """
 create table if not exists {schema}.clock (org_id text primary key default 'SYSTEM', at timestamptz);
@@ -76,7 +76,7 @@ def stood(conn: psycopg.Connection[Any], *, schema: str = DEFAULT_SCHEMA) -> tup
     known = "select from pg_attribute where attrelid = to_regclass(%s) and attname = 'speed'"
     if cursor.execute(known, [render("{schema}.clock", schema)]).fetchone() is None:
         return None
-    return cursor.execute(render(_STOOD, schema), [UNWRITTEN]).fetchone()
+    return cursor.execute(render(_STOOD, schema), [UNWRITTEN_SPAN]).fetchone()
 
 
 def begin(

@@ -19,4 +19,4 @@ except ModuleNotFoundError as missing:
         raise
     raise ConfigurationError("serving over HTTP needs an extra: pip install 'mainspring[web]'") from None
 
-__all__ = ["Kick", "Run", "Server", "create", "serve"]
+__all__ = ["Kick", "Run", "Server", "by_token", "create", "public", "serve"]

@@ -23,7 +23,7 @@ from mainspring.web.answers import RETRY_AFTER, Json
 log = logging.getLogger("mainspring.web")
 
 PROBE_PATIENCE_S = 2.0  # seconds for a probe
-KEEP = 1.0  # seconds that an answer is good for: a flood of questions asks the database once
+ANSWER_KEPT_S = 1.0  # seconds that an answer is good for: a flood of questions asks the database once
 
 HealthState = Literal["ok", "degraded", "unavailable"]
 
@@ -69,7 +69,7 @@ class Ready:
         found["schema"] = self._state("schema", database, required=True)
         for one, error in zip(self._checks, others, strict=True):
             found[one.name] = self._state(one.name, error, required=one.required)
-        self._until = time.monotonic() + KEEP
+        self._until = time.monotonic() + ANSWER_KEPT_S
         return found
 
     async def _within(self, probe: Awaitable[Any]) -> BaseException | None:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mainspring.app import BUDGET
+from mainspring.app import RUN_BUDGET
 from mainspring.checks import check_number, check_span
 from mainspring.errors import ConfigurationError, MainspringError
 from mainspring.text.span_field import SpanField
@@ -41,7 +41,7 @@ class Run:
     path: str = "/v1/run"
     queues: Sequence[str] | None = None
     limit: int = RUN_DUE_JOBS
-    budget: SpanField = SpanField(BUDGET)
+    budget: SpanField = SpanField(RUN_BUDGET)
     concurrency: int = 1
     token: bool = False
 
@@ -90,7 +90,7 @@ class RunsUnderWay:
 
     def _due(self, run: Run) -> RunDue:
         app = self._backend.app
-        about = app._working() | {"observers": self._backend.observers}
+        about = app.worker_options() | {"observers": self._backend.observers}
         dsn, registry = app.dsn, app.registry
         return RunDue(dsn, registry, limit=run.limit, concurrency=run.concurrency, queues=run.queues, **about)
 

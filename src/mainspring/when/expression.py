@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from mainspring.checks import LAST_YEAR
 from mainspring.errors import ValidationError
 from mainspring.text.texts import MAX_NAME, shown
-from mainspring.when.zones import DAY
+from mainspring.when.zones import DAY_SECONDS
 
 if TYPE_CHECKING:
     from cronsim import CronSim
@@ -101,16 +101,16 @@ class Cron:
 
     def walls(self, wall: int) -> Iterator[int]:
         """The local times from a given one on, up to the year 2200, in order."""
-        number, second = divmod(wall, DAY)
+        number, second = divmod(wall, DAY_SECONDS)
         first = date.fromordinal(number + _EPOCH_DAY)
         year, month, day = first.year, first.month, first.day
         times = self.times
         while year <= LAST_YEAR:
             days = self.days(year, month)
             if days and days[-1] >= day:
-                midnight = (date(year, month, 1).toordinal() - 1 - _EPOCH_DAY) * DAY
+                midnight = (date(year, month, 1).toordinal() - 1 - _EPOCH_DAY) * DAY_SECONDS
                 for match in days[bisect_left(days, day) :]:
-                    start = midnight + match * DAY
+                    start = midnight + match * DAY_SECONDS
                     since = bisect_left(times, second) if match == day else 0
                     for time in times[since:] if since else times:
                         yield start + time

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from mainspring.when.expression import Cron
-from mainspring.when.zones import DAY, FARTHEST, Stretch, stretch_at
+from mainspring.when.zones import DAY_SECONDS, FARTHEST_AWAY_S, Stretch, stretch_at
 
 Gap = Literal["shift", "skip"]
 Overlap = Literal["first", "last", "both"]
@@ -36,19 +36,19 @@ def occurrences(cron: Cron, zone: str, gap: Gap, overlap: Overlap, instant: int)
                 break
             yield found - offset
         # The next local time may be years away: no need to ask the zone about the time between.
-        ahead = next(cron.walls(stretch.end - FARTHEST), None)
+        ahead = next(cron.walls(stretch.end - FARTHEST_AWAY_S), None)
         if ahead is None:
             return
-        instant = max(stretch.end, ahead - FARTHEST)
+        instant = max(stretch.end, ahead - FARTHEST_AWAY_S)
 
 
 def _in_gap(cron: Cron, stretch: Stretch) -> bool:
     """Whether a local time is jumped over at the start of a stretch, on a date that the zone has."""
     start, end = stretch.shown, stretch.start + stretch.offset
-    missing = range(-(-start // DAY), end // DAY)  # dates that are jumped over as a whole
+    missing = range(-(-start // DAY_SECONDS), end // DAY_SECONDS)  # dates that are jumped over as a whole
     for wall in cron.walls(start):
         if wall >= end:
             return False
-        if wall // DAY not in missing:
+        if wall // DAY_SECONDS not in missing:
             return True
     return False

@@ -22,9 +22,9 @@ from mainspring.extras import installed, needs
 from mainspring.text.texts import MAX_NAME, did_you_mean, text_problem
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-DAY: Final = 86_400
+DAY_SECONDS: Final = 86_400
 #: No two zones of the world, past or present, are further apart.
-FARTHEST: Final = 2 * DAY
+FARTHEST_AWAY_S: Final = 2 * DAY_SECONDS
 _SECOND: Final = timedelta(seconds=1)
 
 
@@ -120,11 +120,11 @@ def _packaged() -> frozenset[str]:
 def _year(zone: str, year: int) -> tuple[list[int], list[Stretch]]:
     """The stretches of a year of UTC, and where each begins."""
     first, end = ((datetime(y, 1, 1, tzinfo=UTC) - EPOCH) // _SECOND for y in (year, year + 1))
-    changes = _changes(zone_info(zone), first - FARTHEST, end + FARTHEST)
+    changes = _changes(zone_info(zone), first - FARTHEST_AWAY_S, end + FARTHEST_AWAY_S)
     # Cut at the ends of the year; those just outside say what was shown before and is shown again after.
     cuts = sorted({*changes, first, end})
     offsets = [changes[max(start for start in changes if start <= cut)] for cut in cuts]
-    edges = list(zip(cuts, [*cuts[1:], end + FARTHEST], offsets, strict=True))
+    edges = list(zip(cuts, [*cuts[1:], end + FARTHEST_AWAY_S], offsets, strict=True))
     stretches = [
         Stretch(
             start=start,
@@ -150,7 +150,7 @@ def _changes(info: ZoneInfo, first: int, end: int) -> dict[int, int]:
     # Asked once a day, then closing in on each change.
     changes = {first: offset(first)}
     known, now = first, changes[first]
-    for probe in range(first + DAY, end, DAY):
+    for probe in range(first + DAY_SECONDS, end, DAY_SECONDS):
         then = offset(probe)
         while then != now:
             known += bisect_left(range(known, probe), True, key=lambda instant: offset(instant) != now)

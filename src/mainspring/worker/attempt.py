@@ -71,8 +71,8 @@ class LiveAttempt:
         self.task = task
         self.received_at = now
         self.trusted_until = trusted_until  # after that the lease may be somebody else's
-        self.began = now  # when the handler was entered
-        self.ended = now  # and left
+        self.began = now  # when its handler was entered
+        self.ended = now  # when its handler was left
         self.deadline = NO_DEADLINE  # the task's time limit, from the start on
         self.shares: list[Any] = NO_FOLLOW_UPS  # of rates, that count it when its handler is entered
         self.passing = False  # they let it through, and it is on its way there

@@ -18,8 +18,8 @@ from mainspring.job import Claim
 
 BEGINNING = datetime(1, 1, 2, tzinfo=UTC)
 BOUND_MARGIN = timedelta(milliseconds=50)
-RESCAN = 3.0  # seconds
-DUTY = 20  # a scan from the beginning may take one part in so many of the time
+RESCAN_AFTER_S = 3.0
+SCAN_DUTY = 20  # a scan from the beginning may take one part in so many of the time
 
 
 class Bounds:
@@ -58,11 +58,11 @@ class Bounds:
         ended: float,
     ) -> None:
         """Take in what a claim found, and which queues had no more; `now` is the database's time, where it is known."""
-        rest = min((ended - started) * DUTY, RESCAN) if dry else 0.0
+        rest = min((ended - started) * SCAN_DUTY, RESCAN_AFTER_S) if dry else 0.0
         if not bounded:
             self._low.clear()
             self._floor = {} if now is None else dict.fromkeys(dry, now - self.margin)
-            self.scan_at = ended + (rest if dry else RESCAN)
+            self.scan_at = ended + (rest if dry else RESCAN_AFTER_S)
             self._affordable = ended + rest
         elif any(queue in dry for queue, _ in self._low):
             self.scan_at = min(self.scan_at, max(ended, self._affordable))

@@ -30,7 +30,7 @@ from mainspring.worker.service import Service, job_log
 
 BREAKER_LOOK_S = 0.25  # seconds between looks
 FAILURE_TOLD_S = 0.02  # seconds after a failure, so that many go out together; at once if it opens the breaker
-SHARE = 20  # a look takes at most this part of the time, however many keys are open
+_LOOKS_SHARE = 20  # a look takes at most this part of the time, however many keys are open
 LET_GO_BATCH = 1000  # jobs that one statement lets go
 ALL_GATES_S = 5.0  # seconds between looks at all gates at which jobs wait
 TIDY_BREAKERS_S = 60.0  # seconds between looks for what nobody calls any more
@@ -194,7 +194,7 @@ class BreakerService(Service):
             raise
         self._told(changes)
         self._learn(await self._do(breakers.look(self._sql, list(self._rules))))
-        self.interval = max(BREAKER_LOOK_S, SHARE * (self._event_loop.time() - began))
+        self.interval = max(BREAKER_LOOK_S, _LOOKS_SHARE * (self._event_loop.time() - began))
         if began >= self._tidy_at:
             self._tidy_at = began + TIDY_BREAKERS_S
             await self._tidy()
@@ -241,7 +241,7 @@ class BreakerService(Service):
                 self._woke()
         self._closed.clear()
         if all_of_them:
-            self._all_gates_at = began + max(ALL_GATES_S, SHARE * (self._event_loop.time() - began))
+            self._all_gates_at = began + max(ALL_GATES_S, _LOOKS_SHARE * (self._event_loop.time() - began))
 
     async def _tidy(self) -> None:
         """Forget what nobody calls any more."""
@@ -289,7 +289,7 @@ def _spared(passes: list[Pass], outcome: Outcome) -> Deferred | None:
     local = next((call.local for call in passes if call.probe is not None or not call.local.closed), None)
     if local is None or not isinstance(outcome, Failed) or outcome.error.error_class == "permanent":
         return None
-    job_log.warning("put off, as %s does not answer: %s: %s", local.id.need, outcome.error.code, outcome.error.message)
+    job_log.warning("deferred, as %s does not answer: %s: %s", local.id.need, outcome.error.code, outcome.error.message)
     return Deferred(local.rule.pause, f"breaker:{local.id.need}", started=True)
 
 

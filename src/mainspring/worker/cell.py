@@ -16,7 +16,7 @@ from mainspring.db.wire.sql import Sql
 from mainspring.worker.connection import SharedConnection
 from mainspring.worker.service import Service, backoff, log
 
-LATEST = 60.0  # seconds
+_LATEST_LOOK_S = 60.0
 CELL_MARGIN_S = 5.0  # seconds beyond the grace period for the process to give its job back and end, before it is killed
 
 
@@ -36,7 +36,7 @@ class Cell(Service):
         grace: float,
         died: Callable[[], None],
     ) -> None:
-        super().__init__(LATEST)
+        super().__init__(_LATEST_LOOK_S)
         self._command, self._worker, self._connection, self._sql, self._died = command, worker, connection, sql, died
         self._grace = grace
         self._count = 0

@@ -28,7 +28,7 @@ from mainspring.text.raised import UNSAID_TEXT, Ask, Enough, name_of, quiet, rea
 from mainspring.text.sanitize import sanitize
 from mainspring.text.stack import stack_of
 
-MESSAGE = 2048
+_MESSAGE = 2048
 ERROR_STACK = 6000  # with the message, an error stays within 8 KiB
 
 
@@ -97,4 +97,4 @@ def _describe(error: BaseException, code: str, error_class: ErrorClass, ask: Ask
     stack = stack_of(error, reading=ask is read)
     words = first_words(error, ask)  # rows and parameters are nothing for whoever may read the error
     words = f"{name_of(error)}: {words}" if code == "INTERNAL_ERROR" or words == UNSAID_TEXT else words
-    return Error(sanitize(code, 100), error_class, sanitize(words, MESSAGE), sanitize(stack, ERROR_STACK) or None)
+    return Error(sanitize(code, 100), error_class, sanitize(words, _MESSAGE), sanitize(stack, ERROR_STACK) or None)

@@ -21,8 +21,8 @@ from mainspring.worker.solitude import Solitude
 from mainspring.worker.suspects import Suspects
 from mainspring.worker.weights import Weights
 
-AHEAD = 0.05  # seconds
-SMOOTHING = 0.05
+_AHEAD_S = 0.05
+_SMOOTHING = 0.05
 SUSPECT_MARGIN_S = 0.1  # seconds that a suspect must run for longer than before
 START_PATIENCE_S = 1.0  # a job that was held so long without starting is given back
 
@@ -70,7 +70,7 @@ class Crew:
 
     def want(self) -> int:
         """How many more jobs are worth claiming."""
-        ahead = min(self.size * AHEAD / max(self._duration, 1e-6), self._most)
+        ahead = min(self.size * _AHEAD_S / max(self._duration, 1e-6), self._most)
         return max(0, int(self.size + ahead) - self.load + min(self._shut, len(self._gated)))
 
     def add(self, attempt: LiveAttempt) -> None:
@@ -100,7 +100,7 @@ class Crew:
 
     def ended(self, duration: float) -> None:
         """A handler ended: its slot is free at once, before its outcome is written."""
-        self._duration += (duration - self._duration) * SMOOTHING
+        self._duration += (duration - self._duration) * _SMOOTHING
         self.running -= 1
         if self._ready or self._gated:
             self.fill()

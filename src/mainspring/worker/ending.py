@@ -20,10 +20,10 @@ from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.handover import Handover
 from mainspring.worker.service import log
 
-EXIT: Final = 70  # what the process ends with
-REPORTING: Final = 3.0  # seconds that the log and the observers may take: perhaps it is they who stand still
-HANDING_OVER: Final = 10.0  # and the database
-STACK: Final = 6000  # bytes
+_STUCK_EXIT: Final = 70  # what the process ends with
+REPORTING_PATIENCE_S: Final = 3.0  # seconds that the log and the observers may take: perhaps it is they who stand still
+HANDING_OVER_S: Final = 10.0  # seconds that the database may take
+_STACK_BYTES: Final = 6000
 
 
 class Ending:
@@ -42,7 +42,7 @@ class Ending:
     ) -> None:
         """Say why: in the log, to the observers, and as a count."""
         self._counts["stuck"] += 1
-        within(REPORTING, lambda: self._tell(reason, words, sanitize(stack, STACK), culprit, seconds))
+        within(REPORTING_PATIENCE_S, lambda: self._tell(reason, words, sanitize(stack, _STACK_BYTES), culprit, seconds))
 
     def _tell(self, reason: str, words: str, stack: str, culprit: LiveAttempt | None, seconds: float) -> None:
         log.critical("worker %s: %s:\n%s", self._worker, words, stack)
@@ -52,13 +52,13 @@ class Ending:
 
     def end(self, left: Sequence[LiveAttempt]) -> NoReturn:
         """Give back all jobs but these, which are left to their leases, and end. The event loop stands still by now."""
-        given = within(HANDING_OVER, lambda: self._give_back(left)) or "its jobs wait for their leases to end"
-        within(REPORTING, lambda: log.critical("worker %s ends: %s", self._worker, given))
+        given = within(HANDING_OVER_S, lambda: self._give_back(left)) or "its jobs wait for their leases to end"
+        within(REPORTING_PATIENCE_S, lambda: log.critical("worker %s ends: %s", self._worker, given))
         for child in multiprocessing.active_children():
             child.kill()
         with suppress(Exception):
-            within(REPORTING, sys.stderr.flush)
-        os._exit(EXIT)
+            within(REPORTING_PATIENCE_S, sys.stderr.flush)
+        os._exit(_STUCK_EXIT)
 
     def _give_back(self, left: Sequence[LiveAttempt]) -> str:
         assert self._handover is not None, "the process is not ours"

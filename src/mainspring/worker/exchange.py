@@ -58,7 +58,7 @@ class Exchange:
         self._singly = 0  # so many outcomes go out one by one, because the database refused one among them
         self._away = False  # the database is away: nothing starts that could not be recorded
         self._unsure = False  # a claim may have committed whose answer was lost: nobody claims until that is cleared up
-        self._twice = False  # and once more a little later
+        self._twice = False  # it is cleared up once more a little later
         self._recovery = asyncio.Lock()
         self._trouble = Trouble(log, "an exchange fails, and is tried again", "exchanges work again")
         self._claiming = True
@@ -284,9 +284,7 @@ class Exchange:
         for crew, _ in asks:
             crew.wants_more = False  # until this claim says otherwise, so that the other exchange does not ask as well
         still = self._still()
-        if polling or alone:
-            pace.poll_at = float("inf")  # until its answer is here, or a hint comes: two polls at once find no more
-        pace.solitude.running = pace.solitude.running or alone
+        pace.asked(polling=polling, alone=alone)
         # While much keeps coming, polls find it, and hints would only cost.
         longest = self._config.poll_interval.total_seconds()
         sleeps = polling and self._hears() and not pace.flooded
@@ -313,8 +311,7 @@ class Exchange:
 
     def _failed(self, request: ExchangeRequest, error: BaseException) -> None:
         """Nobody knows what became of it: outcomes go out again, and what was claimed is cleared up."""
-        pace, outcomes = self.pace, request.outcomes
-        pace.solitude.running = pace.solitude.running and not request.alone
+        outcomes = request.outcomes
         # Beside a claim an outcome is not suspected: next it goes out alone.
         if outcomes and not request.asks and isinstance(error, Exception) and not is_transient(error):
             outcomes = self._without_poison(outcomes, error)
@@ -322,7 +319,7 @@ class Exchange:
         self._rates.unasked(request.wanted)
         for crew, asked in request.suspects.items():
             crew.suspects.answered(asked, 0)
-        pace.poll_at = 0.0
+        self.pace.unanswered(alone=request.alone)
         self._cautious = True
         self._unsure = self._unsure or bool(request.asks) or request.alone
         self._signal.set()

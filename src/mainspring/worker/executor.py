@@ -122,9 +122,6 @@ class Executor:
         if attempt.settled:  # by its own transaction, or lost
             return self._committed(attempt)
         attempt.settled = True
-        if result is None:
-            self._outbox.done.append(attempt)
-            return None
         try:
             text = encode_result(result, attempt.seal)
         except MainspringError as error:  # the work is done: running it again would be worse than losing a value
@@ -151,7 +148,7 @@ class Executor:
         self._committed(attempt)
         if attempt.why not in (None, "timeout") or isinstance(outcome, Stopped | Interrupted):
             return
-        text = "The handler asked to be put off after it had completed its job."
+        text = "The handler asked to be deferred after it had completed its job."
         late = Error("AFTER_COMPLETION", CODES["AFTER_COMPLETION"].error_class, text)
         claim, error = attempt.claim, outcome.error if isinstance(outcome, Failed) else late
         self._counts["failed_after_completion"] += 1

@@ -15,7 +15,8 @@ from mainspring.worker.rates import Rates
 from mainspring.worker.resources import Resources
 from mainspring.worker.thread_context import ThreadContext
 
-SWITCH: Final = 0.05  # seconds for which a thread may be held up between two lines, and at most this part of a window
+#: So long a thread may be held up between two lines, and at most this part of a window.
+_SWITCH_S: Final = 0.05
 
 
 class Handlers:
@@ -91,7 +92,7 @@ class Handlers:
         So it is counted a moment later, or when it ends: whatever holds up the whole process holds up this timer, too.
         """
         if attempt.passing:
-            after = SWITCH * min(1.0, *(share.per for share in attempt.shares))
+            after = _SWITCH_S * min(1.0, *(share.per for share in attempt.shares))
             self._loop.call_later(after, self._rates.entered, attempt)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from mainspring.worker.statements import Claimed, NextDue
 SHORTEST_POLL = 0.05
 SOONEST_TIMER = 0.002  # timers closer together than this are claimed together
 NO_BOUND = 2**62
-FLOOD = 20  # so many jobs in one poll are a flood: polls are enough
+_FLOOD_JOBS = 20  # so many jobs in one poll are a flood: polls are enough
 
 
 class Pace:
@@ -52,6 +52,23 @@ class Pace:
         """Who claims when there is something to report about a rate: all that have room, as each may have jobs."""
         asks = [(crew, min(crew.want(), self._batch, self.room)) for crew in self._crews]
         return [(crew, want) for crew, want in asks if want] or [(self._crews[0], 0)]
+
+    def take_at_most(self, jobs: int) -> None:
+        """So many more jobs are claimed, and no more."""
+        self.room = jobs
+
+    def asked(self, *, polling: bool, alone: bool) -> None:
+        """A turn goes out: nobody else asks for what it asks for, until its answer is here or a hint comes."""
+        if polling or alone:
+            self.poll_at = float("inf")  # two polls at once find no more
+        if alone:
+            self.solitude.asked()
+
+    def unanswered(self, *, alone: bool) -> None:
+        """The answer to a turn never came: it is asked again, as soon as that is possible."""
+        self.poll_at = 0.0
+        if alone:
+            self.solitude.unanswered()
 
     def rotate(self) -> None:
         """Another crew asks first the next time: where a limit leaves little, the first would take it all."""
@@ -110,7 +127,7 @@ class Pace:
 
     def rest(self, found: Sequence[Claimed], due: NextDue, now: float) -> None:
         """When to poll again: soon after work, later and later without, exactly when the next timer is due."""
-        self.flooded = sum(len(claim.jobs) for claim in found) >= FLOOD
+        self.flooded = sum(len(claim.jobs) for claim in found) >= _FLOOD_JOBS
         any_found = any(claim.jobs for claim in found)
         self.poll = min(SHORTEST_POLL if any_found else self.poll * 2, self._longest)
         pause = self.poll * random.uniform(0.8, 1.2)  # noqa: S311 (spreads polls, no secret)

@@ -34,6 +34,7 @@ from mainspring.worker.exchange import Exchange
 from mainspring.worker.executor import Authorize, Executor
 from mainspring.worker.handlers import Handlers
 from mainspring.worker.handover import Handover
+from mainspring.worker.hosting import Hosting
 from mainspring.worker.leases import Canceller, LeaseWatch, Renewer
 from mainspring.worker.outbox import Outbox
 from mainspring.worker.pace import Pace
@@ -56,7 +57,7 @@ from mainspring.worker.tracker import Tracker
 from mainspring.worker.transactions import Transactions
 from mainspring.worker.wakeups import HintListener, TriggerListener
 
-FIRING = 60.0  # seconds that a turn of the scheduler may take, the queries of applications included
+_FIRING_S = 60.0  # seconds that a turn of the scheduler may take, the queries of applications included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +77,7 @@ class WorkerSettings:
     cipher: Cipher | None
     trace: Trace | None
     triggers: Sequence[Trigger]
-    housekeeping: bool  # fire the engine's own schedules, too
-    alone: bool  # run only what must run alone
-    cell: Sequence[str] | None  # the command line of a worker that does
-    own_process: bool  # which ends if it cannot go on
+    hosting: Hosting
     predecessor: Predecessor | None  # whose place it takes
 
     @property
@@ -115,7 +113,7 @@ class Parts:
         self.executor = Executor(self.state, self.handlers, settings.authorize, settings.trace)
         self.cell = self._cell(rescue.set)
         self._solitude = Solitude(
-            only=settings.alone and self.cell is None, elsewhere=None if self.cell is None else self.cell.want,
+            only=settings.hosting.alone and self.cell is None, elsewhere=None if self.cell is None else self.cell.want,
             poll=signal.poll, rescue=rescue.set,
         )  # fmt: skip
         self.crews = self._crews()
@@ -149,7 +147,7 @@ class Parts:
 
     def _ending(self) -> Ending:
         settings, state, handover = self._settings, self.state, None
-        if settings.own_process:
+        if settings.hosting.own_process:
             about = settings.id, settings.config, state.attempts, state.outbox
             handover = Handover(settings.dsn, self._sql, *about)
         return Ending(settings.id, state.counts, self._bus, handover)
@@ -182,9 +180,9 @@ class Parts:
 
     def _cell(self, died: Callable[[], None]) -> Cell | None:
         settings = self._settings
-        if settings.cell is None:
+        if (command := settings.hosting.cell) is None:
             return None
-        return Cell(settings.cell, settings.id, self.connection, self._sql, settings.config.grace.total_seconds(), died)
+        return Cell(command, settings.id, self.connection, self._sql, settings.config.grace.total_seconds(), died)
 
     def _crews(self) -> dict[str, Crew]:
         """One for each kind of handler that there are tasks of, and one for async ones in any case."""
@@ -206,9 +204,9 @@ class Parts:
 
     def _scheduler(self) -> Scheduler:
         settings = self._settings
-        firing = Firing(self._sql, settings.registry, self._ring, self._bus, housekeeping=settings.housekeeping)
+        firing = Firing(self._sql, settings.registry, self._ring, self._bus, housekeeping=settings.hosting.housekeeping)
         fan_out = FanOut(self._sql, firing, self.pool, None)
-        return Scheduler(self.connection, self._connection(FIRING), self._sql, settings.config, firing, fan_out)
+        return Scheduler(self.connection, self._connection(_FIRING_S), self._sql, settings.config, firing, fan_out)
 
     def _listener(self, canceller: Canceller) -> HintListener:
         settings, state, scheduler, breakers = self._settings, self.state, self.scheduler, self.breakers

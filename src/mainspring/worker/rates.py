@@ -15,14 +15,14 @@ from typing import Any, Final
 import msgspec
 
 from mainspring.worker.attempt import LiveAttempt
-from mainspring.worker.share import NEVER, Share
+from mainspring.worker.share import NEVER_OPENS, Share
 
 SHARE_IDLE_S: Final = 0.5  # a share that finds nothing to do for so long is let go
-SLACK: Final = 0.05  # seconds by which jobs are asked for before they are needed, beside two turns
-OFTEN: Final = 0.005  # between two asks for jobs of one rate
-SELDOM: Final = 0.1  # the same where the rate is far away: its jobs come with all others
+_SLACK_S: Final = 0.05  # seconds by which jobs are asked for before they are needed, beside two turns
+_OFTEN_S: Final = 0.005  # between two asks for jobs of one rate
+_SELDOM_S: Final = 0.1  # the same where the rate is far away: its jobs come with all others
 MOST_SHARES_TOLD: Final = 100  # shares that one claim speaks of
-TRUST: Final = 0.98  # of the time that a share lasts: clocks do not run alike
+_TRUSTED_PART: Final = 0.98  # of the time that a share lasts: clocks do not run alike
 NO_SHARES: Final[list[Share]] = []
 
 _json = msgspec.json.Encoder().encode
@@ -79,7 +79,7 @@ class Rates:
 
     def waves_through(self, attempt: LiveAttempt) -> bool:
         """Let a job through at once, where its rates are so far away that it may wait for its slot like any other."""
-        now, start_by = self._loop.time(), NEVER
+        now, start_by = self._loop.time(), NEVER_OPENS
         for share in attempt.shares:
             if not share.is_far(now):
                 return False
@@ -93,7 +93,7 @@ class Rates:
     def take(self, attempt: LiveAttempt) -> float | None:
         """Let a job through all its gates, or none: then the answer is when that may be."""
         now = opens = self._loop.time()
-        start_by = NEVER
+        start_by = NEVER_OPENS
         for share in attempt.shares:
             at = share.opens_at(now)
             share.shut = at > now
@@ -164,7 +164,7 @@ class Rates:
     @property
     def ahead(self) -> float:
         """How many seconds before they may start jobs are asked for."""
-        return SLACK + 2 * self._turn
+        return _SLACK_S + 2 * self._turn
 
     def due(self, now: float) -> float:
         """When there is something to tell for its own sake."""
@@ -178,7 +178,7 @@ class Rates:
                 self._review(share, now)
             else:
                 heappop(heap)
-        return NEVER
+        return NEVER_OPENS
 
     def calm(self, now: float) -> bool:
         """Whether all rates are far away, so that a claim that reports nothing need not ask about them either."""
@@ -191,7 +191,7 @@ class Rates:
         """
         while self.due(now) <= now:
             share = self._shares[heappop(self._heap)[1]]
-            share.next_at = NEVER
+            share.next_at = NEVER_OPENS
             self._changed[share.gate] = share
         self.leaving = False
         said, asks = [], {}
@@ -246,8 +246,8 @@ class Rates:
                 share.version, share.n, share.told = version, n, n
             share.per = per / self.speed
             lasts /= self.speed
-            share.trusted = max(share.trusted, sent_at + lasts * TRUST) if share.n else share.trusted
-            share.renew_at = sent_at + lasts / 3 if share.n else NEVER
+            share.trusted = max(share.trusted, sent_at + lasts * _TRUSTED_PART) if share.n else share.trusted
+            share.renew_at = sent_at + lasts / 3 if share.n else NEVER_OPENS
             if aim < share.n:
                 share.n = max(aim, share.taken)
                 self._changed[gate] = share
@@ -285,9 +285,9 @@ class Rates:
     def _touch(self, share: Share, now: float) -> None:
         """Something about a share has changed, and more may: a moment later it is looked at whether to tell it."""
         share.changed = True
-        soon = OFTEN
+        soon = _OFTEN_S
         if share.is_far(now):
-            soon = SELDOM
+            soon = _SELDOM_S
         else:
             self._changed[share.gate] = share
         if share.next_at > now + soon:
@@ -300,24 +300,24 @@ class Rates:
             self._at(share, 0.0, now)
             return
         lowered = share.n < share.told and not share.taken  # what is on its way comes to its handler soon
-        at = now if lowered else share.renew_at if share.n else NEVER
+        at = now if lowered else share.renew_at if share.n else NEVER_OPENS
         if share.n and now < share.trusted:
             missing = share.hold(now, self.ahead) - share.waiting - share.asked
             if missing > 0 and share.more:
-                often = SELDOM if share.is_far(now) else max(OFTEN, self.ahead / 8)
+                often = _SELDOM_S if share.is_far(now) else max(_OFTEN_S, self.ahead / 8)
                 at = min(at, max(now, share.asked_at + often))
             elif missing <= 0:
-                at = min(at, max(now + OFTEN, share.grows_at(now, self.ahead)))
+                at = min(at, max(now + _OFTEN_S, share.grows_at(now, self.ahead)))
             elif share.unmet_since is not None and not share.waiting:
-                at = min(at, share.unmet_since + SHARE_IDLE_S + OFTEN)
+                at = min(at, share.unmet_since + SHARE_IDLE_S + _OFTEN_S)
         elif not share.n and not share.waiting:
-            at = max(now, share.last_entry + share.per) + SLACK + self.ahead
+            at = max(now, share.last_entry + share.per) + _SLACK_S + self.ahead
         self._at(share, at, now)
 
     def _at(self, share: Share, at: float, now: float) -> None:
         if at != share.next_at:
             share.next_at = at
-            if at < NEVER:
+            if at < NEVER_OPENS:
                 heappush(self._heap, (at, share.gate))
                 if self._heap[0][0] == at:
                     self._wake()

@@ -20,7 +20,7 @@ from mainspring.worker.exchange import Exchange
 from mainspring.worker.service import Service, job_log, log
 from mainspring.worker.state import WorkerState
 
-BEAT = 10.0
+_BEAT_S = 10.0
 START = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -153,7 +153,7 @@ class Heartbeat(Service):
     def __init__(
         self, connection: SharedConnection, sql: Sql, about: dict[str, Any], running: Callable[[], int]
     ) -> None:
-        super().__init__(BEAT)
+        super().__init__(_BEAT_S)
         self._connection, self._sql, self._running = connection, sql, running
         self._about = about | {"host": socket.gethostname(), "pid": os.getpid()}
         self.stopping = False

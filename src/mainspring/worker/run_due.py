@@ -31,7 +31,7 @@ MOST_RUN_DUE: Final = 10_000  # jobs a call, and jobs that are counted as remain
 #: How far ahead of the database's clock a caller's time may be, where that clock is real.
 CALLER_TOLERANCE: Final = timedelta(seconds=60)
 RUN_DUE_GRACE: Final = timedelta(days=1)  # what runs may end: its own time limit bounds it
-POLL: Final = timedelta(milliseconds=50)
+_POLL: Final = timedelta(milliseconds=50)
 
 #: The verbs that end an attempt, each counted under its word; a release is skipped.
 ENDS: Final = tuple(verb for verb in SETTLES if verb != "release")
@@ -79,7 +79,7 @@ class RunDue(Worker):
             check_instant("now", now)
         config = config or WorkerConfig()
         slots: dict[str, Any] = {"concurrency": concurrency, "threads": concurrency, "processes": concurrency}
-        config = replace(config, **slots, exchanges=1, wakeups=False, poll_interval=POLL)
+        config = replace(config, **slots, exchanges=1, wakeups=False, poll_interval=_POLL)
         served = dict.fromkeys(queues, 1) if queues else config.queues
         super().__init__(dsn, registry, config=replace(config, queues=served), **about | {"triggers": ()})
         self._limit, self._now, self._sql = limit, now, Sql(self._schema)
@@ -117,7 +117,7 @@ class RunDue(Worker):
 
     async def _opening(self) -> None:
         parts = self._parts
-        parts.exchange.pace.room = self._limit
+        parts.exchange.pace.take_at_most(self._limit)
         try:
             if (now := self._now) is not None:
                 await parts.connection.use(lambda conn: self._move_clock(conn, now))

@@ -15,7 +15,7 @@ from mainspring.worker.connection import SharedConnection
 from mainspring.worker.service import Service
 
 #: Every so many looks at what is new comes one at everything: a row whose transaction lasted long has an old id.
-ROUND = 10
+LOOKS_OF_A_ROUND = 10
 
 
 class Sealer(Service):
@@ -36,13 +36,13 @@ class Sealer(Service):
         if self._looks == 0:
             return
         top = await self._do(audit.top(self._sql))
-        if self._looks % ROUND == 1:
+        if self._looks % LOOKS_OF_A_ROUND == 1:
             orgs = await self._do(audit.unsealed(self._sql))
         elif top > self._seen:
             orgs = await self._do(audit.unsealed(self._sql, since=self._seen))
         else:
             return
-        for org in orgs:  # one by one: a renewal may want the line between them
+        for org in orgs:  # one by one: a renewal may want the connection between them
             while await self._do(audit.seal_some(self._sql, org)) == audit.SEAL_ROWS:
                 pass
         self._seen = top

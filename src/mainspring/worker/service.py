@@ -16,7 +16,7 @@ job_log = logging.getLogger("mainspring.worker.job")  # what events tell as well
 #: After an error a service waits so long, doubling, with jitter.
 SHORTEST_BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 5.0
 #: What passes by itself is told when it lasts longer: a cut connection is back sooner, of a lost database others tell.
-LASTING = 10.0
+LASTING_TROUBLE_S = 10.0
 
 
 def backoff(failures: int) -> float:
@@ -40,7 +40,7 @@ class Service:
         self._failures = 0
         name = type(self).__name__
         words = f"{name} fails, and is tried again", f"{name} works again"
-        self._trouble = Trouble(log, *words, after=LASTING, excused=lambda: self.excused)
+        self._trouble = Trouble(log, *words, after=LASTING_TROUBLE_S, excused=lambda: self.excused)
 
     async def tick(self) -> None:
         """Do the work once."""

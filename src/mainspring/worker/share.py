@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-EXACT: Final = 64  # so many entries are remembered one by one, more as hundredths of a window
-FAR: Final = 1000  # a share that is smaller is never far: at such rates nobody counts microseconds
-NEVER: Final = float("inf")
+_EXACT_ENTRIES: Final = 64  # so many entries are remembered one by one, more as hundredths of a window
+_FAR_JOBS: Final = 1000  # a share that is smaller is never far: at such rates nobody counts microseconds
+NEVER_OPENS: Final = float("inf")
 
 
 class Share:
@@ -33,7 +33,7 @@ class Share:
         self.asked, self.asked_at = 0, 0.0  # jobs that are on their way
         self.unmet_since: float | None = None
         self.late_since: float | None = None  # what is let in comes back, and nothing is entered
-        self.renew_at = self.next_at = NEVER
+        self.renew_at = self.next_at = NEVER_OPENS
         self.changed = False  # since it was looked at whether to tell somebody
 
     @property
@@ -49,7 +49,7 @@ class Share:
     def opens_at(self, now: float) -> float:
         """When the next one may be let through."""
         if now >= self.trusted or not self.n:
-            return NEVER
+            return NEVER_OPENS
         if self.taken + self._size < self.n:  # with entries that no longer count, perhaps: there is room in any case
             return now
         if self.taken >= self.n:  # they will be entered, from now on
@@ -65,7 +65,7 @@ class Share:
 
     def is_far(self, now: float) -> bool:
         """Whether hardly any of it is used, so that it matters little when exactly a job is entered."""
-        return now < self.trusted and self.n >= FAR and (self.taken + self._size) * 4 < self.n
+        return now < self.trusted and self.n >= _FAR_JOBS and (self.taken + self._size) * 4 < self.n
 
     def hold(self, now: float, ahead: float) -> int:
         """How many jobs should be here: what can be entered so soon, and what is on its way."""
@@ -84,16 +84,16 @@ class Share:
         for at, _, _ in self._log:
             if at > now + rest - self.per:
                 return at + self.per - rest
-        return NEVER
+        return NEVER_OPENS
 
     def enter(self, now: float, count: int = 1) -> None:
         """The first lines of so many handlers were reached, at the latest now."""
         self.taken -= count
         self.entered += count
         self._size += count
-        far = self.n >= FAR and self._size * 4 < self.n
+        far = self.n >= _FAR_JOBS and self._size * 4 < self.n
         part = now // (self.per / (10 if far else 100))
-        if self._log and (far or len(self._log) > EXACT) and self._log[-1][2] == part:
+        if self._log and (far or len(self._log) > _EXACT_ENTRIES) and self._log[-1][2] == part:
             self._log[-1][0] = now  # the later instant, so that nothing is forgotten too early
             self._log[-1][1] += count
         else:
@@ -120,7 +120,7 @@ class Share:
     @property
     def last_entry(self) -> float:
         """The last one that counts still."""
-        return self._log[-1][0] if self._log else -NEVER
+        return self._log[-1][0] if self._log else -NEVER_OPENS
 
     def _entries(self, now: float) -> int:
         log, until = self._log, now - self.per

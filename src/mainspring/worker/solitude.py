@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 SOLITUDE_SILENCE_S = 10.0  # seconds that a worker stops claiming at most, for what it runs to end
-WORK = 30.0  # and works on at least, where that was not enough
-SOLITUDE_AGAIN_S = 1.0  # and before it asks again, where none came
+WORK_BETWEEN_SILENCES_S = 30.0  # for so long it works on at least, where that was not enough
+SOLITUDE_AGAIN_S = 1.0  # until it asks again, where none came
 
 
 class Solitude:
@@ -46,12 +46,20 @@ class Solitude:
     def silent(self, now: float) -> bool:
         """Whether nothing else may be claimed now."""
         if self.due and now >= self._since + SOLITUDE_SILENCE_S:
-            self.due, self._not_before = False, now + WORK
+            self.due, self._not_before = False, now + WORK_BETWEEN_SILENCES_S
         return self.only or self.running or self.due
 
     def asks(self, *, polling: bool) -> bool:
         """Whether to ask for one; the worker holds nothing."""
         return not self.running and (self.due or (self.only and polling))
+
+    def asked(self) -> None:
+        """One is asked for: until the answer is here, that counts as one that runs."""
+        self.running = True
+
+    def unanswered(self) -> None:
+        """What came of that is not known: others clear it up."""
+        self.running = False
 
     def took(self, got: bool, now: float) -> None:
         """One was asked for. None came: somebody else has it, or a limit does not let it in."""

@@ -18,7 +18,7 @@ class Suspects:
     def __init__(self) -> None:
         self.more = False  # the last claim got all that it asked for
         self._window = 1
-        self._held = 0  # or being asked for
+        self._held = 0  # suspects that are here, or being asked for
 
     def ask(self) -> int:
         """How many more may come; they are counted until the answer is here."""

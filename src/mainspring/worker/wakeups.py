@@ -16,9 +16,9 @@ from mainspring.declare.block import Trigger
 from mainspring.worker.service import Service, log
 
 LISTEN_SILENCE_S = 10.0  # after so long the connection is asked whether it lives
-LISTEN_PATIENCE_S = 5.0  # and has so long to answer
+LISTEN_PATIENCE_S = 5.0  # a connection that is asked has so long to answer
 LISTEN_AGAIN_S = 1.0  # seconds until a trigger that has ended listens again
-POOLED = 60.0  # how often to look whether the pooler is gone
+_POOLED_LOOK_S = 60.0  # how often to look whether the pooler is gone
 
 
 class HintListener(Service):
@@ -35,7 +35,7 @@ class HintListener(Service):
         heard: Callable[[str], None],  # what it is about, where a hint says so
         changed: Callable[[bool], None],  # told when hints no longer arrive, and when they do again
     ) -> None:
-        super().__init__(POOLED)
+        super().__init__(_POOLED_LOOK_S)
         self._dsn, self._channel, self._name = dsn, channel, name
         self._heard, self._changed = heard, changed
         self._told = self._lost = False

@@ -20,11 +20,11 @@ from mainspring.config import WorkerConfig
 from mainspring.declare.caller import job_of, task_of
 from mainspring.text.raised import name_of
 from mainspring.worker.attempt import LiveAttempt
-from mainspring.worker.ending import REPORTING, Ending, quietly, within
+from mainspring.worker.ending import REPORTING_PATIENCE_S, Ending, quietly, within
 from mainspring.worker.handover import Handover
 
 LONGEST_BEAT: Final = 1.0  # seconds
-FRAMES: Final = 30
+_FRAMES: Final = 30
 
 
 class Watchdog:
@@ -73,7 +73,7 @@ class Watchdog:
         self._live()
         culprit, suspects = self._blamed(task_of(error))
         whose = "no job is known to have done it" if culprit is None else _whose(culprit, "has done it")
-        stack = within(REPORTING, lambda: "".join(traceback.format_exception(error, limit=-FRAMES)))
+        stack = within(REPORTING_PATIENCE_S, lambda: "".join(traceback.format_exception(error, limit=-_FRAMES)))
         words = f"{name_of(error)} has ended the event loop, and {whose}"
         self._ending.report("left", words, str(stack or ""), culprit)
         self._ending.end(suspects)
@@ -141,7 +141,7 @@ class Watchdog:
 
     def _stack(self) -> str:
         frame = sys._current_frames().get(self._thread)  # the only way to another thread's
-        return "".join(traceback.format_stack(frame, FRAMES)) if frame is not None else ""
+        return "".join(traceback.format_stack(frame, _FRAMES)) if frame is not None else ""
 
     def _keep(self, handover: Handover) -> None:
         """Renew the leases of those that are not to blame, before they end; in another thread, for it may take long."""

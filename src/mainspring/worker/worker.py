@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-import secrets
 import signal
-import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -38,6 +34,7 @@ from mainspring.text.sanitize import sanitize
 from mainspring.worker import aside
 from mainspring.worker.attempt import LiveAttempt, Trace
 from mainspring.worker.executor import Authorize
+from mainspring.worker.hosting import Hosting
 from mainspring.worker.leases import Renewer
 from mainspring.worker.parts import Parts, WorkerSettings
 from mainspring.worker.rescuer import Heartbeat, Predecessor
@@ -56,11 +53,6 @@ class Worker:
         await worker.run()  # until SIGTERM or SIGINT
     """
 
-    housekeeping = True  # fires the engine's own schedules, too
-    own_process = False  # which ends if the event loop stands still
-    after: tuple[str, float] | None = None  # the worker in whose place it was started, and when that died
-    pulse: Callable[[float, float], None] | None = None  # told that it lives: its lease and its grace, in seconds
-
     def __init__(
         self,
         dsn: str,
@@ -69,7 +61,6 @@ class Worker:
         config: WorkerConfig | None = None,
         schema: str = DEFAULT_SCHEMA,
         authorize: Authorize | None = None,
-        listen_dsn: str | None = None,
         observers: Sequence[Observer] = (),
         cipher: Cipher | None = None,
         trace: Trace | None = None,
@@ -77,17 +68,15 @@ class Worker:
         limits: Sequence[DeclaredLimit] | None = None,  # None: they are somebody else's to declare
         declared_queues: Sequence[Queue] | None = None,  # the same
         triggers: Sequence[Trigger] = (),
-        alone: str | None = None,  # the id of a worker that runs only what must run alone
-        cell: Sequence[str] | None = None,  # the command line of such a worker; None: this one runs them itself
+        hosting: Hosting | None = None,
     ) -> None:
         needs("a worker needs", "worker", "tzdata")
-        host = re.sub(r"[^\w.-]", "-", socket.gethostname())
-        self.id = alone or f"{host}:{os.getpid()}:{secrets.token_hex(4)}"  # unique per process start
-        self._alone, self._cell = alone is not None, cell
+        self._hosting = hosting or Hosting()
+        self.id = self._hosting.id
         self.counts: Counter[str] = Counter()
         self._dsn, self._registry, self._schema = dsn, registry, schema
         self._config = config or WorkerConfig()
-        self._listen_dsn = listen_dsn or self._config.listen_dsn or dsn
+        self._listen_dsn = self._config.listen_dsn or dsn
         self._authorize = authorize
         self._trace = trace
         self._cipher = cipher
@@ -146,7 +135,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         for name in SIGNALS:
             loop.add_signal_handler(name, self.request_stop)
-            if self.own_process:  # by the loop, which hears it by its wake-up; and at once, should it stand still
+            if self._hosting.own_process:  # by the loop, which its wake-up tells; and at once, should it stand still
                 signal.signal(name, self._signalled)
         try:
             asked = asyncio.create_task(self._stop.wait())
@@ -172,7 +161,7 @@ class Worker:
 
     def escaped(self, error: BaseException) -> None:
         """What has left the event loop, otherwise than by the end of `run`: where the process is ours, it ends."""
-        if self.own_process and self._watchdog is not None:
+        if self._hosting.own_process and self._watchdog is not None:
             self._watchdog.escaped(error)
 
     def _signalled(self, *_: object) -> None:
@@ -185,7 +174,7 @@ class Worker:
         parts = self._started = Parts(self._settings(), self._bus, self.counts, self._attempts, self._reachable)
         await parts.breakers.first()
         await self._opening()
-        self._watchdog = Watchdog(self._config, self._attempts, parts.ending, self.pulse)
+        self._watchdog = Watchdog(self._config, self._attempts, parts.ending, self._hosting.pulse)
         self._watchdog.start()
         for service in parts.services:
             service.start()
@@ -259,15 +248,14 @@ class Worker:
             id=self.id, dsn=self._dsn, listen_dsn=self._listen_dsn, schema=self._schema, registry=self._registry,
             config=self._config, queues=self._queues(), breakers=self._breakers, limited=bool(self._limits),
             authorize=self._authorize, cipher=self._cipher, trace=self._trace, triggers=self._triggers,
-            housekeeping=self.housekeeping, alone=self._alone, cell=self._cell, own_process=self.own_process,
-            predecessor=self._predecessor(),
+            hosting=self._hosting, predecessor=self._predecessor(),
         )  # fmt: skip
 
     def _predecessor(self) -> Predecessor | None:
-        if self.after is None:
+        if self._hosting.after is None:
             return None
         outlived = [task.name for task in self._registry if task.runs == "process"]
-        return Predecessor(*self.after, outlived)
+        return Predecessor(*self._hosting.after, outlived)
 
     def _queues(self) -> dict[str, int]:
         """The queues to serve: those configured, or all that are known."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mainspring_sandbox.stripe.call import Call, Thing
-from mainspring_sandbox.stripe.errors import RequestRefused
+from mainspring_sandbox.stripe.errors import ErrorAnswer
 from mainspring_sandbox.stripe.lists import PAGING, listed
 from mainspring_sandbox.stripe.pages import page
 
@@ -55,7 +55,7 @@ def _asked(given: dict[str, Any]) -> dict[str, str]:
 
 def _own(call: Call) -> Thing:
     if call.account is None:
-        raise RequestRefused(404, "The sandbox's platform account has no page: name a connected account.")
+        raise ErrorAnswer(404, "The sandbox's platform account has no page: name a connected account.")
     found = call.stripe.world.ledger.get("stripe.account", call.account)
     assert found is not None
     return found.body

@@ -7,7 +7,7 @@ from typing import Any
 from mainspring_sandbox.stripe.call import Call, Thing, shown
 from mainspring_sandbox.stripe.cards import DECLINE_TEXTS, DECLINED, Card
 from mainspring_sandbox.stripe.charges import charge, failed, taken
-from mainspring_sandbox.stripe.errors import RequestRefused
+from mainspring_sandbox.stripe.errors import ErrorAnswer
 from mainspring_sandbox.stripe.methods import attached, card_of
 
 
@@ -15,7 +15,7 @@ def confirmed(call: Call, intent: Thing) -> Thing:
     """Try the payment method that it has."""
     if intent["payment_method"] is None:
         message = "You cannot confirm this PaymentIntent because it's missing a payment method."
-        raise RequestRefused(400, message, code="payment_intent_unexpected_state", payment_intent=shown(intent))
+        raise ErrorAnswer(400, message, code="payment_intent_unexpected_state", payment_intent=shown(intent))
     method = call.get("payment_method", intent["payment_method"], param="payment_method")
     card, off_session = card_of(method), bool(call.params.flag("off_session"))
     call.save(intent, last_payment_error=None, next_action=None)
@@ -59,7 +59,7 @@ def succeeded(call: Call, intent: Thing, made: Thing, amount: int) -> Thing:
 
 def _declined(
     call: Call, intent: Thing, method: Thing, code: str, decline_code: str | None, pending: Thing | None = None
-) -> RequestRefused:
+) -> ErrorAnswer:
     """Write down that a try failed; the error that says so to who asked."""
     made = pending or charge(call, intent, method, status="failed")
     error: Thing = {"code": code, "decline_code": decline_code, "charge": made["id"]}
@@ -69,7 +69,7 @@ def _declined(
     call.save(intent, last_payment_error={"type": "card_error", **error})
     call.emit("payment_intent.payment_failed", intent)
     fields = {name: value for name, value in error.items() if name != "message"}
-    return RequestRefused(402, error["message"], type="card_error", payment_intent=shown(intent), **fields)
+    return ErrorAnswer(402, error["message"], type="card_error", payment_intent=shown(intent), **fields)
 
 
 def _asks_customer(card: Card, method: Thing, *, off_session: bool) -> bool:
@@ -101,4 +101,4 @@ def in_state(intent: Thing, states: tuple[str, ...], verb: str) -> None:
     if intent["status"] not in states:
         message = f"You cannot {verb} this PaymentIntent because it has a status of {intent['status']}."
         fields: dict[str, Any] = {"code": "payment_intent_unexpected_state", "payment_intent": shown(intent)}
-        raise RequestRefused(400, message, **fields)
+        raise ErrorAnswer(400, message, **fields)

@@ -6,14 +6,14 @@ from typing import Any
 
 from mainspring_sandbox.stripe.call import Call, Thing, shown
 from mainspring_sandbox.stripe.charges import charge, taken
-from mainspring_sandbox.stripe.errors import RequestRefused, invalid, missing
+from mainspring_sandbox.stripe.errors import ErrorAnswer, invalid, missing
 from mainspring_sandbox.stripe.form import FormParams
 from mainspring_sandbox.stripe.lists import PAGING, listed
 from mainspring_sandbox.stripe.methods import chosen
 from mainspring_sandbox.stripe.money import amount, currency
 from mainspring_sandbox.stripe.pages import page
 
-LIVES = 24 * 3600
+_LIVES_S = 24 * 3600
 TAKES = (
     "mode line_items success_url cancel_url customer customer_email client_reference_id metadata payment_intent_data "
     "expires_at payment_method_types locale ui_mode return_url allow_promotion_codes customer_creation"
@@ -32,7 +32,7 @@ def create(call: Call) -> Thing:
     if "customer" in params:
         fields["customer"] = call.get("customer", params.required("customer"), param="customer")["id"]
     fields |= {"mode": "payment", "amount_total": total, "amount_subtotal": total, "currency": money}
-    fields |= {"expires_at": params.integer("expires_at") or call.now() + LIVES, "payment_intent": None}
+    fields |= {"expires_at": params.integer("expires_at") or call.now() + _LIVES_S, "payment_intent": None}
     fields |= {"status": "open", "payment_status": "unpaid", "_data": data, "_key": call.key}
     session = call.add("checkout.session", fields)
     return call.save(session, url=f"{call.stripe.world.url}/stripe/pay/{session['id']}")
@@ -42,7 +42,7 @@ def expire(call: Call) -> Thing:
     """Close the page."""
     session = call.get("checkout.session")
     if session["status"] != "open":
-        raise RequestRefused(
+        raise ErrorAnswer(
             400, f"Only Checkout Sessions with a status of open can be expired: it is {session['status']}."
         )
     call.emit("checkout.session.expired", call.save(session, status="expired", url=None))
@@ -53,7 +53,7 @@ def settle(call: Call, outcome: str) -> Thing:
     """A person pays on the page, or their bank says no and the page stays open."""
     session = call.get("checkout.session")
     if session["status"] != "open" or session["expires_at"] <= call.now():
-        raise RequestRefused(400, f"You cannot settle this session because it has a status of {session['status']}.")
+        raise ErrorAnswer(400, f"You cannot settle this session because it has a status of {session['status']}.")
     if outcome == "failed":
         return session
     data: dict[str, Any] = session["_data"]

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from mainspring_sandbox.stripe.errors import RequestRefused
+from mainspring_sandbox.stripe.errors import ErrorAnswer
 from mainspring_sandbox.stripe.post import Manner
 from mainspring_sandbox.stripe.state import ChargeOutcome, StripeSettings, StripeStandIn
 from mainspring_sandbox.world import World
@@ -119,7 +119,7 @@ def _guarded(handler: RequestHandler) -> RequestHandler:
             return await handler(request)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return JSONResponse({"error": str(error)}, 422)
-        except RequestRefused as refused:
+        except ErrorAnswer as refused:
             return JSONResponse({"error": str(refused)}, refused.status)
 
     return answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class RequestRefused(Exception):
+class ErrorAnswer(Exception):
     """An answer that is an error; one that was `executed` is kept under its request's key, as Stripe keeps it."""
 
     def __init__(
@@ -23,17 +23,17 @@ class RequestRefused(Exception):
         self.error = {name: value for name, value in said.items() if value is not None}
 
 
-def invalid(message: str, *, param: str | None = None, code: str | None = None) -> RequestRefused:
+def invalid(message: str, *, param: str | None = None, code: str | None = None) -> ErrorAnswer:
     """A request that is refused before anything is done; its key stays free."""
-    return RequestRefused(400, message, param=param, code=code, executed=False)
+    return ErrorAnswer(400, message, param=param, code=code, executed=False)
 
 
-def missing(param: str) -> RequestRefused:
+def missing(param: str) -> ErrorAnswer:
     """A parameter that must be there is not."""
     return invalid(f"Missing required param: {param}.", param=param, code="parameter_missing")
 
 
-def no_such(kind: str, id: str, param: str = "id") -> RequestRefused:
+def no_such(kind: str, id: str, param: str = "id") -> ErrorAnswer:
     """What is asked for does not exist, or belongs to another account."""
     status = 404 if param == "id" else 400
-    return RequestRefused(status, f"No such {kind}: '{id}'", param=param, code="resource_missing")
+    return ErrorAnswer(status, f"No such {kind}: '{id}'", param=param, code="resource_missing")

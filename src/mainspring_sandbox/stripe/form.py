@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 from mainspring_sandbox.stripe.errors import invalid, missing
 
 _NAME = re.compile(r"([^\[\]]+)((?:\[[^\[\]]*\])*)")
-DEEPEST = 6
+_DEEPEST = 6
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
@@ -30,7 +30,7 @@ def nested(given: list[tuple[str, str]]) -> dict[str, Any]:
     for name, value in given:
         match = _NAME.fullmatch(name)
         steps = [match[1], *re.findall(r"\[([^\[\]]*)\]", match[2])] if match else []
-        if not steps or len(steps) > DEEPEST:
+        if not steps or len(steps) > _DEEPEST:
             raise invalid(f"Invalid parameter name: {name[:100]}", param=name[:100])
         place = tree
         for step in steps[:-1]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from mainspring_sandbox.stripe.attempts import confirmed, in_state, succeeded
 from mainspring_sandbox.stripe.call import Call, Thing
-from mainspring_sandbox.stripe.errors import RequestRefused, invalid
+from mainspring_sandbox.stripe.errors import ErrorAnswer, invalid
 from mainspring_sandbox.stripe.form import FormParams
 from mainspring_sandbox.stripe.lists import PAGING, SEARCHING, listed, searched
 from mainspring_sandbox.stripe.methods import chosen
@@ -142,7 +142,7 @@ def _take_method(call: Call, intent: Thing) -> None:
     method = chosen(call, call.params.required("payment_method"))
     if method["customer"] not in (None, intent["customer"]):
         message = "The payment method belongs to a customer: give that customer with it, and no other."
-        raise RequestRefused(400, message, param="payment_method")
+        raise ErrorAnswer(400, message, param="payment_method")
     status = "requires_confirmation" if intent["status"] == "requires_payment_method" else intent["status"]
     call.save(intent, payment_method=method["id"], status=status)
 
@@ -173,7 +173,7 @@ def _accounts(call: Call) -> Thing:
     behalf, data = call.params.text("on_behalf_of"), call.params.part("transfer_data")
     for param, id in (("on_behalf_of", behalf), ("transfer_data[destination]", data.get("destination"))):
         if id is not None and call.stripe.world.ledger.get("stripe.account", str(id)) is None:
-            raise RequestRefused(400, f"No such account: '{id}'", param=param, code="resource_missing")
+            raise ErrorAnswer(400, f"No such account: '{id}'", param=param, code="resource_missing")
     return {"on_behalf_of": behalf, "transfer_data": data or None}
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from mainspring_sandbox.stripe.errors import RequestRefused, invalid
+from mainspring_sandbox.stripe.errors import ErrorAnswer, invalid
 from mainspring_sandbox.world import World
 
 KEY_KEPT: Final = timedelta(hours=24)
@@ -47,7 +47,7 @@ class IdempotencyKeys:
             return None
         first = json.loads(kept.request)
         if first["print"] != print:
-            raise RequestRefused(
+            raise ErrorAnswer(
                 400,
                 f"Keys for idempotent requests can only be used with the same parameters they were first used with. "
                 f"Try using a key other than '{key}' if you meant to execute a different request.",
@@ -63,7 +63,7 @@ class IdempotencyKeys:
             return
         place = _place(account, key)
         if place in self._running:
-            raise RequestRefused(
+            raise ErrorAnswer(
                 409,
                 f"There is currently another in-progress request using this Idempotent Key: {key}. Try again later.",
                 type="idempotency_error",

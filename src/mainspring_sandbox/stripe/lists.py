@@ -12,8 +12,8 @@ from mainspring_sandbox.stripe.search import matching
 
 PAGING: Final = "limit starting_after ending_before created"
 SEARCHING: Final = "limit page query"
-CHUNK: Final = 200
-FOREVER: Final = 1 << 60
+_CHUNK: Final = 200
+_FOREVER: Final = 1 << 60
 
 
 def listed(
@@ -58,7 +58,7 @@ def searched(call: Call, kind: str, url: str) -> Thing:
 def _newest(call: Call, kind: str, before: int | None, fields: dict[str, Any]) -> Iterator[tuple[int, Thing]]:
     ledger = call.stripe.world.ledger
     fields = {"_account": call.account, "deleted": None} | fields
-    while found := ledger.find(f"stripe.{kind}", limit=CHUNK, before=before, **fields):
+    while found := ledger.find(f"stripe.{kind}", limit=_CHUNK, before=before, **fields):
         yield from ((entry.serial, entry.body) for entry in found)
         before = found[-1].serial
 
@@ -87,5 +87,5 @@ def _fits(params: FormParams, among: tuple[str, list[str]] | None) -> Callable[[
         bounds.only(frozenset({"gt", "gte", "lt", "lte"}))
     gt, gte, lt, lte = (bounds.integer(name) for name in ("gt", "gte", "lt", "lte"))
     first = max(-1 if gt is None else gt, -1 if gte is None else gte - 1)
-    last = min(FOREVER if lt is None else lt, FOREVER if lte is None else lte + 1)
+    last = min(_FOREVER if lt is None else lt, _FOREVER if lte is None else lte + 1)
     return lambda thing: first < thing["created"] < last and (among is None or thing[name] in values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mainspring_sandbox.stripe.call import Call, Thing
 from mainspring_sandbox.stripe.cards import BY_NUMBER, CARDS_BY_NAME, Card, sums_up
-from mainspring_sandbox.stripe.errors import RequestRefused, invalid, missing, no_such
+from mainspring_sandbox.stripe.errors import ErrorAnswer, invalid, missing, no_such
 from mainspring_sandbox.stripe.form import FormParams
 from mainspring_sandbox.stripe.lists import PAGING, listed
 from mainspring_sandbox.stripe.pages import page
@@ -23,7 +23,7 @@ def create(call: Call) -> Thing:
     elif number is None:
         raise missing("card[number]")
     elif not sums_up(number):
-        raise RequestRefused(
+        raise ErrorAnswer(
             402, "Your card number is incorrect.", type="card_error", code="incorrect_number", param="number"
         )
     else:
@@ -67,7 +67,7 @@ def attached(call: Call, method: Thing, customer: str) -> Thing:
     if method["customer"] == customer:
         return method
     if method["customer"] is not None:
-        raise RequestRefused(400, "The payment method you provided has already been attached to a customer.")
+        raise ErrorAnswer(400, "The payment method you provided has already been attached to a customer.")
     call.emit("payment_method.attached", call.save(method, customer=customer))
     return method
 
@@ -76,7 +76,7 @@ def detach(call: Call) -> Thing:
     """Take one from its customer."""
     method = call.get("payment_method")
     if method["customer"] is None:
-        raise RequestRefused(
+        raise ErrorAnswer(
             400, "The payment method you provided is not attached to a customer so detachment is impossible."
         )
     call.emit("payment_method.detached", call.save(method, customer=None))

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mainspring_sandbox.stripe.call import Call, Thing, expanded, shown
-from mainspring_sandbox.stripe.errors import RequestRefused
+from mainspring_sandbox.stripe.errors import ErrorAnswer
 from mainspring_sandbox.stripe.form import FormParams, nested, pairs
 from mainspring_sandbox.stripe.keys import fingerprint
 
@@ -57,7 +57,7 @@ def served(stripe: StripeStandIn, pages: Iterable[Page]) -> list[BaseRoute]:
 
 def _nowhere(request: Request) -> Callable[[Call], Thing]:
     def refuse(call: Call) -> Thing:
-        raise RequestRefused(404, f"Unrecognized request URL ({request.method}: {_path(request)}).", executed=False)
+        raise ErrorAnswer(404, f"Unrecognized request URL ({request.method}: {_path(request)}).", executed=False)
 
     return refuse
 
@@ -68,7 +68,7 @@ async def _answer(stripe: StripeStandIn, page: Page, request: Request) -> Respon
     headers = {"Request-Id": str(call.id)}
     try:
         status, body, first = await _executed(call, page, request)
-    except RequestRefused as refused:
+    except ErrorAnswer as refused:
         status, body, first = refused.status, _error(refused, call), None
     if call.key is not None:
         headers["Idempotency-Key"] = call.key.encode("ascii", "replace").decode()
@@ -95,7 +95,7 @@ async def _executed(call: Call, page: Page, request: Request) -> tuple[int, str,
         try:
             given += pairs((await request.body()).decode())
         except UnicodeDecodeError:
-            raise RequestRefused(400, "Invalid request: the body is not UTF-8.", executed=False) from None
+            raise ErrorAnswer(400, "Invalid request: the body is not UTF-8.", executed=False) from None
     call.params = FormParams(nested(given))
     keys, key, print = call.stripe.keys, call.key, fingerprint(page.method, _path(request), given)
     if key is not None and (kept := keys.find(call.account, key, print)):
@@ -107,7 +107,7 @@ async def _executed(call: Call, page: Page, request: Request) -> tuple[int, str,
             status, body, executed = _done(call, page)
             if key is not None and executed and call.stripe.settings.broken:
                 call.stripe.settings.broken -= 1
-                status, body = 500, _error(RequestRefused(500, "An unknown error occurred.", type="api_error"), call)
+                status, body = 500, _error(ErrorAnswer(500, "An unknown error occurred.", type="api_error"), call)
             if key is not None and executed:
                 keys.keep(call.account, key, print, str(call.id), status, body)
     return status, body, None
@@ -120,12 +120,12 @@ def _done(call: Call, page: Page) -> tuple[int, str, bool]:
             wanted = call.params.words("expand")
             try:
                 thing = page.does(call)
-            except RequestRefused as refused:
+            except ErrorAnswer as refused:
                 if refused.status != 402:
                     raise
                 return 402, _error(refused, call), True  # declined: it happened, and what it wrote stays
             return 200, json.dumps(expanded(call, shown(thing), wanted)), True
-    except RequestRefused as refused:
+    except ErrorAnswer as refused:
         if not refused.executed:
             raise
         return refused.status, _error(refused, call), True
@@ -135,13 +135,13 @@ def _admit(call: Call, request: Request) -> None:
     """Who asks, by the headers."""
     if not _secret(request.headers.get("authorization", "")).startswith(("sk_", "rk_")):
         message = "You did not provide an API key, or one that is none: send it as `Authorization: Bearer sk_test_...`."
-        raise RequestRefused(401, message, executed=False)
+        raise ErrorAnswer(401, message, executed=False)
     call.version = request.headers.get("stripe-version") or call.stripe.settings.version
     call.key = (request.headers.get("idempotency-key") or None) if request.method == "POST" else None
     account = request.headers.get("stripe-account")
     if account is not None and call.stripe.world.ledger.get("stripe.account", account) is None:
         message = f"The provided key does not have access to account '{account}' (or that account does not exist)."
-        raise RequestRefused(403, message, code="account_invalid", executed=False)
+        raise ErrorAnswer(403, message, code="account_invalid", executed=False)
     call.account = account
 
 
@@ -157,7 +157,7 @@ def _secret(authorization: str) -> str:
     return ""
 
 
-def _error(refused: RequestRefused, call: Call) -> str:
+def _error(refused: ErrorAnswer, call: Call) -> str:
     error: dict[str, Any] = refused.error
     return json.dumps(
         {"error": {**error, "request_log_url": f"{call.stripe.world.url}/sandbox/outbox/stripe.request/{call.id}"}}

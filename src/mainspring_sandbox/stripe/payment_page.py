@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from mainspring_sandbox.stripe.errors import RequestRefused
+from mainspring_sandbox.stripe.errors import ErrorAnswer
 
 if TYPE_CHECKING:
     from mainspring_sandbox.stripe.state import StripeStandIn
@@ -33,7 +33,7 @@ def served(stripe: StripeStandIn) -> list[BaseRoute]:
     async def pay(request: Request) -> Response:
         try:
             session = stripe.settle(request.path_params["id"], "succeeded")
-        except RequestRefused as refused:
+        except ErrorAnswer as refused:
             return HTMLResponse(escape(str(refused)), refused.status)
         there = (session["success_url"] or "").replace("{CHECKOUT_SESSION_ID}", session["id"])
         return RedirectResponse(there, 303) if there else HTMLResponse("Paid.")

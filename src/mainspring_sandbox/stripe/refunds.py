@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mainspring_sandbox.stripe.balance import move
 from mainspring_sandbox.stripe.call import Call, Thing
-from mainspring_sandbox.stripe.errors import RequestRefused, invalid, missing
+from mainspring_sandbox.stripe.errors import ErrorAnswer, invalid, missing
 from mainspring_sandbox.stripe.lists import PAGING, listed
 from mainspring_sandbox.stripe.methods import card_of
 from mainspring_sandbox.stripe.money import amount
@@ -22,10 +22,10 @@ def create(call: Call) -> Thing:
     charge = _charge(call)
     left = charge["amount_captured"] - charge["amount_refunded"]
     if left == 0:
-        raise RequestRefused(400, f"Charge {charge['id']} has already been refunded.", code="charge_already_refunded")
+        raise ErrorAnswer(400, f"Charge {charge['id']} has already been refunded.", code="charge_already_refunded")
     wanted = left if wanted is None else wanted
     if wanted > left:
-        raise RequestRefused(
+        raise ErrorAnswer(
             400, f"Refund amount ({wanted}) is greater than unrefunded amount on charge ({left})", param="amount"
         )
     card = card_of(call.get("payment_method", charge["payment_method"]))
@@ -56,7 +56,7 @@ def settle(call: Call, outcome: str) -> Thing:
     refund = call.get("refund")
     card = card_of(call.get("payment_method", call.get("charge", refund["charge"])["payment_method"]))
     if refund["status"] != "pending" and not (outcome == "failed" and card.refund == "fails later"):
-        raise RequestRefused(400, f"You cannot settle this refund because it has a status of {refund['status']}.")
+        raise ErrorAnswer(400, f"You cannot settle this refund because it has a status of {refund['status']}.")
     call.save(refund, status=outcome)
     call.stripe.world.ledger.change("refund", refund["id"], status=outcome)
     if outcome == "failed":
@@ -85,14 +85,12 @@ def _charge(call: Call) -> Thing:
     elif "payment_intent" in params:
         intent = call.get("payment_intent", params.required("payment_intent"), param="payment_intent")
         if intent["status"] != "succeeded":
-            raise RequestRefused(
-                400, f"This PaymentIntent ({intent['id']}) does not have a successful charge to refund."
-            )
+            raise ErrorAnswer(400, f"This PaymentIntent ({intent['id']}) does not have a successful charge to refund.")
         charge = call.get("charge", intent["latest_charge"])
     else:
         raise missing("payment_intent")
     if not (charge["paid"] and charge["captured"]):
-        raise RequestRefused(400, f"Charge {charge['id']} was not captured: there is nothing to refund.")
+        raise ErrorAnswer(400, f"Charge {charge['id']} was not captured: there is nothing to refund.")
     return charge
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainspring_sandbox.stripe.call import Call, Thing
-from mainspring_sandbox.stripe.errors import RequestRefused
+from mainspring_sandbox.stripe.errors import ErrorAnswer
 from mainspring_sandbox.stripe.lists import PAGING, listed
 from mainspring_sandbox.stripe.methods import attached, chosen
 from mainspring_sandbox.stripe.pages import page
@@ -28,7 +28,7 @@ def confirm(call: Call, setup: Thing | None = None) -> Thing:
     setup = _chosen(call, setup or call.get("setup_intent"))
     if setup["payment_method"] is None or setup["status"] in ("succeeded", "canceled"):
         message = f"You cannot confirm this SetupIntent because it has a status of {setup['status']}."
-        raise RequestRefused(400, message, code="setup_intent_unexpected_state")
+        raise ErrorAnswer(400, message, code="setup_intent_unexpected_state")
     method = call.save(call.get("payment_method", setup["payment_method"]), _saved=True)
     if setup["customer"] is not None:
         attached(call, method, setup["customer"])

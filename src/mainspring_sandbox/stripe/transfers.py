@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mainspring_sandbox.stripe.balance import balance, move
 from mainspring_sandbox.stripe.call import Call, Thing
-from mainspring_sandbox.stripe.errors import RequestRefused, no_such
+from mainspring_sandbox.stripe.errors import ErrorAnswer, no_such
 from mainspring_sandbox.stripe.lists import PAGING, listed
 from mainspring_sandbox.stripe.money import amount, currency
 from mainspring_sandbox.stripe.pages import page
@@ -20,7 +20,7 @@ def create(call: Call) -> Thing:
         _within_source(call, fields)
     elif call.stripe.settings.strict_balance and balance(call)[fields["currency"]] < fields["amount"]:
         message = "You have insufficient available funds in your Stripe account."
-        raise RequestRefused(400, message, code="balance_insufficient")
+        raise ErrorAnswer(400, message, code="balance_insufficient")
     return sent(call, fields | {"destination": destination, "metadata": call.params.metadata()})
 
 
@@ -55,12 +55,10 @@ def reverse(call: Call) -> Thing:
     transfer = call.get("transfer")
     left = transfer["amount"] - transfer["amount_reversed"]
     if left == 0:
-        raise RequestRefused(400, f"Transfer {transfer['id']} is already reversed.", code="transfer_already_reversed")
+        raise ErrorAnswer(400, f"Transfer {transfer['id']} is already reversed.", code="transfer_already_reversed")
     wanted = amount(call.params) if "amount" in call.params else left
     if wanted > left:
-        raise RequestRefused(
-            400, f"Reversal amount ({wanted}) is greater than unreversed amount ({left})", param="amount"
-        )
+        raise ErrorAnswer(400, f"Reversal amount ({wanted}) is greater than unreversed amount ({left})", param="amount")
     fields: Thing = {"amount": wanted, "currency": transfer["currency"], "transfer": transfer["id"]}
     fields |= {"metadata": call.params.metadata(), "balance_transaction": None, "_key": call.key}
     reversal = call.add("transfer_reversal", fields)
@@ -78,20 +76,18 @@ def _may_receive(call: Call, destination: str) -> None:
         raise no_such("destination", destination, "destination")
     if found.body["capabilities"].get("transfers") != "active":
         message = "Your destination account needs to have at least one of the following capabilities enabled: transfers"
-        raise RequestRefused(400, message, code="insufficient_capabilities_for_transfer")
+        raise ErrorAnswer(400, message, code="insufficient_capabilities_for_transfer")
 
 
 def _within_source(call: Call, fields: Thing) -> None:
     """What goes out of a charge is never more than came in."""
     charge = call.get("charge", fields["source_transaction"], param="source_transaction")
     if charge["currency"] != fields["currency"]:
-        raise RequestRefused(400, "The currency of source_transaction's charge must be the same.", param="currency")
+        raise ErrorAnswer(400, "The currency of source_transaction's charge must be the same.", param="currency")
     before = call.stripe.world.ledger.find("stripe.transfer", _account=call.account, source_transaction=charge["id"])
     gone = sum(entry.body["amount"] - entry.body["amount_reversed"] for entry in before)
     if gone + fields["amount"] > charge["amount_captured"]:
-        raise RequestRefused(
-            400, "Cannot create transfers whose sum is above the source charge's amount.", param="amount"
-        )
+        raise ErrorAnswer(400, "Cannot create transfers whose sum is above the source charge's amount.", param="amount")
     fields["transfer_group"] = (
         fields["transfer_group"] or charge["transfer_group"] or f"group_{charge['payment_intent']}"
     )

@@ -159,7 +159,7 @@ def worker_process(journal: str) -> None:
         handler(*args, **kwargs)
 
     task.fn = charge_week
-    worker = Worker(app.dsn, app.registry, **app._working(CONFIG))
+    worker = Worker(app.dsn, app.registry, **app.worker_options(CONFIG))
     asyncio.run(worker.run())
     Path(journal).write_text(json.dumps({"entered": entered, "late": worker.counts["late"]}))
     os._exit(0)

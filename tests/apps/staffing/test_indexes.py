@@ -46,7 +46,7 @@ def test_payments_whose_end_nobody_told_are_found_by_status_and_age(town: Town) 
         [booking, *NEXT_WEEK],
     )
     town.conn.execute("analyze staffing.pending_payments")
-    about = {"stale": settings.STALE_AFTER, "after": None, "limit": settings.PAGE}
+    about = {"stale": settings.STALE_AFTER, "after": None, "limit": settings.ENQUEUEING_PAGE}
     plan = town.conn.execute("explain (format json) " + store.sql["stale_payments"], about).fetchone()
     assert plan is not None
     assert "'Index Name': 'pending_payments_status'" in str(plan[0])

@@ -13,7 +13,7 @@ from mainspring_apps.staffing.conflicts import disputes
 from mainspring_apps.staffing.payments import cutoff
 from mainspring_apps.staffing.registry import INSURANCE_HARD_STOP, tasks
 from mainspring_apps.staffing.rules import insurance as rules
-from mainspring_apps.staffing.settings import SCAN
+from mainspring_apps.staffing.settings import SCAN_ROWS
 from mainspring_apps.staffing.states import Refused
 from mainspring_sandbox import Fault
 
@@ -514,7 +514,7 @@ def test_the_nightly_run_reads_no_more_than_a_thousand_policies_at_a_time(town: 
 
 @pytest.mark.rule("STAFF-17.10")
 def test_a_company_with_many_bookings_is_stopped_page_by_page(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert SCAN == 1000
+    assert SCAN_ROWS == 1000
     monkeypatch.setattr(insurance, "SCAN", 2)
     first, policy = expiring(town)
     same: dict[str, Any] = {

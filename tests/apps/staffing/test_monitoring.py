@@ -16,7 +16,7 @@ from tests.apps.staffing.town import NEXT_WEEK, Town
 import mainspring as ms
 from mainspring.db.gauges import Reader
 from mainspring.observe import Metrics
-from mainspring.worker import Worker
+from mainspring.worker import Hosting, Worker
 from mainspring_apps.staffing import insurance, tokens
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.rules import watching as rules
@@ -279,9 +279,12 @@ def test_every_task_is_counted_timed_and_its_retries_too(town: Town) -> None:
 
     def work() -> dict[tuple[str, str], float]:
         worker = Worker(
-            town.mainspring.dsn, town.desk.app.registry, observers=[metrics], breakers=town.desk.app.breakers
+            town.mainspring.dsn,
+            town.desk.app.registry,
+            observers=[metrics],
+            breakers=town.desk.app.breakers,
+            hosting=Hosting(housekeeping=False),
         )
-        worker.housekeeping = False
         asyncio.run(asyncio.wait_for(worker.drain(), 60))
         return scraped(metrics)
 

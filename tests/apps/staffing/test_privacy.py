@@ -20,7 +20,7 @@ from mainspring import WorkerConfig
 from mainspring.db.gauges import Reader
 from mainspring.events import Observer
 from mainspring.observe import JsonFormatter, Log, Metrics
-from mainspring.worker import Worker
+from mainspring.worker import Hosting, Worker
 from mainspring_apps.staffing import insurance, shifts
 from mainspring_sandbox import Fault
 
@@ -53,9 +53,13 @@ def worked(town: Town, stream: io.StringIO, metrics: Metrics) -> None:
     app = town.desk.app
     observers: list[Observer] = [Log(app.registry), metrics]
     worker = Worker(
-        app.dsn, app.registry, config=WorkerConfig(scheduler=False), observers=observers, breakers=app.breakers
+        app.dsn,
+        app.registry,
+        config=WorkerConfig(scheduler=False),
+        observers=observers,
+        breakers=app.breakers,
+        hosting=Hosting(housekeeping=False),
     )
-    worker.housekeeping = False
     asyncio.run(asyncio.wait_for(worker.drain(), 60))
 
 

@@ -22,7 +22,7 @@ def elsewhere(mainspring_server: DatabaseServer, mainspring_sandbox_server: Sand
     with mainspring_sandbox_server.standing_in():
         market = Market(settings=Settings(app_url=THERE), maintenance=False, watches=())
     with mainspring_server.fresh(prepare=market.migrations) as database:
-        market._dsn = database.dsn
+        market.at(database.dsn)
         with Harness(database.dsn, market) as harness:
             town = Town(harness, mainspring_sandbox_server, market.desk)
             yield town

@@ -227,7 +227,7 @@ def marketplace() -> Iterator[tuple[Harness, Sandbox, Desk]]:
             with DatabaseServer.of(run.cluster("memory/18", settings=VOLATILE)).fresh(
                 prepare=app.migrations
             ) as database:
-                app._dsn = database.dsn
+                app.at(database.dsn)
                 with Harness(database.dsn, app) as harness:
                     sandbox.reset(harness.now)
                     harness.visitors.append(Courier(sandbox, app))

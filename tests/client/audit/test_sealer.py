@@ -14,7 +14,7 @@ from tests.db.engine import Engine
 from mainspring.config import WorkerConfig
 from mainspring.db.wire.sql import Sql
 from mainspring.worker.connection import SharedConnection
-from mainspring.worker.sealer import ROUND, Sealer
+from mainspring.worker.sealer import LOOKS_OF_A_ROUND, Sealer
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +71,7 @@ async def test_what_commits_late_is_sealed_by_the_next_look_at_everything(
         note(engine, "other")
         await sealer.tick()
     assert sealed(engine) == {}
-    for _ in range(ROUND):
+    for _ in range(LOOKS_OF_A_ROUND):
         await sealer.tick()
     assert sealed(engine) == {"acme": 1, "other": 1}
 

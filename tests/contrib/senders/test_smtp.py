@@ -164,7 +164,7 @@ class Sleeper:
 
 
 async def test_connection_that_fell_asleep_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mainspring.contrib.notify.smtp.AWAKE", 0.1)
+    monkeypatch.setattr("mainspring.contrib.notify.smtp.SMTP_AWAKE_S", 0.1)
     sleeper, loop = Sleeper(), asyncio.get_running_loop()
     server = await loop.create_server(lambda: smtp.SMTP(sleeper, hostname="x", loop=loop), "127.0.0.1", 0)
     async with server:

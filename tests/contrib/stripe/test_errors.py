@@ -14,7 +14,7 @@ import stripe.oauth_error as sdk_oauth_errors
 from mainspring import Failure, Permanent, RetryAfter
 from mainspring.circuit import counts
 from mainspring.codes import CODES
-from mainspring.contrib.stripe import ActionRequired, Declined, OutcomeUnknown, Refused
+from mainspring.contrib.stripe import ActionRequired, Declined, OutcomeUnknown, RequestRefused
 from mainspring.contrib.stripe.errors import failure
 from mainspring.outcome import Failed
 from mainspring.worker.classify import classify
@@ -67,9 +67,17 @@ TABLE: list[tuple[int, dict[str, Any], dict[str, str], type[Failure], str, bool,
         False,
     ),
     (400, {"type": "idempotency_error"}, {}, Permanent, "IDEMPOTENCY_KEY_REUSED", False, False),
-    (400, {"type": "invalid_request_error", "param": "amount"}, {}, Refused, "VALIDATION_ERROR", False, False),
-    (404, {"type": "invalid_request_error", "code": "resource_missing"}, {}, Refused, "VALIDATION_ERROR", False, False),
-    (405, {}, {}, Refused, "VALIDATION_ERROR", False, False),
+    (400, {"type": "invalid_request_error", "param": "amount"}, {}, RequestRefused, "VALIDATION_ERROR", False, False),
+    (
+        404,
+        {"type": "invalid_request_error", "code": "resource_missing"},
+        {},
+        RequestRefused,
+        "VALIDATION_ERROR",
+        False,
+        False,
+    ),
+    (405, {}, {}, RequestRefused, "VALIDATION_ERROR", False, False),
     (400, {"code": "balance_insufficient"}, {}, RetryAfter, "PROVIDER_BALANCE", True, False),
     (401, {}, {}, Permanent, "PROVIDER_CONFIGURATION", False, True),
     (403, {}, {}, Permanent, "PROVIDER_CONFIGURATION", False, True),
@@ -163,7 +171,7 @@ def test_a_decline_tells_why_and_of_which_payment() -> None:
 def test_a_refusal_names_the_parameter_and_not_what_stood_there() -> None:
     found = failure(refusal(400, type="invalid_request_error", param="payment_method", code="resource_missing"))
 
-    assert isinstance(found, Refused)
+    assert isinstance(found, RequestRefused)
     assert str(found) == "Stripe: 400 resource_missing at payment_method, request req_1"
     assert (found.param, found.reason, found.status) == ("payment_method", "resource_missing", 400)
 
@@ -177,7 +185,7 @@ def test_what_does_not_look_like_a_name_is_not_repeated(hostile: Any) -> None:
 
 @pytest.mark.parametrize("body", [None, "text", {}, {"error": None}, {"error": "text"}, {"error": []}, []])
 def test_an_error_without_a_body_is_judged_by_its_status(body: Any) -> None:
-    for status, kind in ((400, Refused), (500, OutcomeUnknown)):
+    for status, kind in ((400, RequestRefused), (500, OutcomeUnknown)):
         assert type(failure(sdk.APIError("no", http_status=status, json_body=body))) is kind
 
 

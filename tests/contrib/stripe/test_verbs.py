@@ -22,7 +22,7 @@ from mainspring.contrib.stripe import (
     Declined,
     Money,
     OutcomeUnknown,
-    Refused,
+    RequestRefused,
     Stripe,
     verbs,
 )
@@ -220,7 +220,7 @@ async def test_a_charge_is_cancelled_unless_it_was_paid_meanwhile(till: Till) ->
     late = await till.paid(key="late")
     till.sandbox.stripe.settle(late.id, "succeeded")
     assert (await till.stripe.cancel(late.id, key="c2")).status == "succeeded"
-    with pytest.raises(Refused, match="404 resource_missing"):
+    with pytest.raises(RequestRefused, match="404 resource_missing"):
         await till.stripe.cancel("pi_unknown", key="c3")
 
 
@@ -259,7 +259,7 @@ async def test_what_stripe_says_of_people_is_not_logged(
         patch.setattr(sdk.AIOHTTPClient, "request_with_retries_async", _answering(said))
         patch.setattr(sdk.RequestsClient, "request_with_retries", lambda *_, **__: (json.dumps(said), 400, {}))
         call = till.stripe.sync.customer if colour == "sync" else till.stripe.customer
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRefused):
             await call(key="k", email="ada@example")  # type: ignore[misc] # the plain one raises before it is awaited
 
     assert "ada@example" not in caplog.text

@@ -323,13 +323,13 @@ async def test_an_erased_key_is_used_by_nobody_once_its_life_in_memory_is_over(
     @tasks.task
     async def work(*, name: str) -> None: ...
 
-    monkeypatch.setattr(keys, "LIFE", 0.0)
+    monkeypatch.setattr(keys, "KEYS_LIFE_S", 0.0)
     job = await stage.enqueue(work.job(name=CANARY))
     assert (await stage.job(job)).payload == {"name": CANARY}
     stage.rows("delete from mainspring.cipher_key")  # by another process
 
     assert (await stage.job(job)).payload == {"$mainspring": "erased"}
-    assert keys.LIFE < 60
+    assert keys.KEYS_LIFE_S < 60
 
 
 async def test_a_rotated_key_stays_readable_and_new_writes_use_the_new_one(

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from tests.databases import Database
-from tools.signatures import RECORD, Shipped, signatures
+from tests.docs.pages import ROOT
+from tools.signatures import Shipped, recorded_lines, signatures
 
-from mainspring import __version__
-from mainspring.db.schema.line import Line, Migration, engine_line
+from mainspring.db.schema.line import Line, Migration
 from mainspring.db.schema.migrate import migrate
 from mainspring.db.schema.verb import Verb
 
@@ -22,11 +22,26 @@ STANDS = "version 0.1.0 has shipped it. Let it stand and write a new name beside
 
 def test_signatures_of_this_version_are_recorded_and_none_of_an_earlier_one_is_lost(empty: Database) -> None:
     with empty.connect() as conn:
-        migrate(conn)
-        now = signatures(conn)
-    shipped = Shipped.read(RECORD.read_text())
-    assert shipped.problems(now, engine_line(), __version__) == []
-    assert set(shipped.renewed(now, engine_line(), __version__).since) == set(shipped.since), "run `make schema`"
+        for one in recorded_lines():
+            migrate(conn, line=one.line)
+            now, shipped = signatures(conn, one.name), Shipped.read(one.record.read_text())
+            assert shipped.problems(now, one.line, one.version) == []
+            assert set(shipped.renewed(now, one.line, one.version).since) == set(shipped.since), "run `make schema`"
+
+
+def test_every_application_with_tables_or_verbs_has_its_record() -> None:
+    lines = {
+        path.parent.name for kind in ("tables", "verbs") for path in (ROOT / "apps/mainspring_apps").glob(f"*/{kind}")
+    }
+
+    assert lines | {"mainspring"} == {one.name for one in recorded_lines()}
+
+
+def test_numbered_file_of_an_application_drops_by_its_own_schema() -> None:
+    dropping = Line("shop", (Migration(1, "drop", "drop function shop.f(integer);"),), VERBS)
+
+    assert SHIPPED.problems({"view v: a text, b text"}, dropping, "0.2.0") == []
+    assert len(SHIPPED.problems({"view v: a text, b text"}, replace(LINE, name="shop"), "0.2.0")) == 1
 
 
 def test_record_is_read_as_it_was_written() -> None:
@@ -77,6 +92,6 @@ def test_view_may_grow_at_its_end_and_then_keeps_what_it_has() -> None:
 def test_verbs_that_differ_from_those_of_the_version_before_have_a_higher_edition() -> None:
     other = replace(LINE, verbs=(Verb(VERBS[0].text.replace("1", "2")),))
     (problem,) = SHIPPED.problems(NOW, other, "0.2.0")
-    assert problem == "EDITION: the verbs differ from those of version 0.1.0: make it 2"
+    assert problem == "edition: the verbs of mainspring differ from those of version 0.1.0: make it 2"
     assert SHIPPED.problems(NOW, replace(other, edition=2), "0.2.0") == []
     assert SHIPPED.problems(NOW, other, "0.1.0") == []

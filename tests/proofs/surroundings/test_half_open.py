@@ -31,8 +31,10 @@ async def test_a_listener_notices_silence_and_listens_again_while_polls_find_the
         return "done"
 
     heard: list[bool] = []
-    config = WorkerConfig(**SETTINGS | {"wakeups": True, "poll_interval": timedelta(seconds=0.5)})
-    worker = Worker(stage.dsn, tasks, config=config, listen_dsn=proxy.dsn)
+    config = WorkerConfig(
+        **SETTINGS | {"wakeups": True, "poll_interval": timedelta(seconds=0.5), "listen_dsn": proxy.dsn}
+    )
+    worker = Worker(stage.dsn, tasks, config=config)
     await worker.start()
     try:
         await stage.until(lambda: worker.listening)
@@ -79,8 +81,10 @@ async def test_polling_alone_is_enough(stage: Stage, tasks: Registry, proxy: Pro
         return "done"
 
     proxy.down = True
-    config = WorkerConfig(**SETTINGS | {"wakeups": True, "poll_interval": timedelta(seconds=0.3)})
-    worker = Worker(stage.dsn, tasks, config=config, listen_dsn=proxy.dsn)
+    config = WorkerConfig(
+        **SETTINGS | {"wakeups": True, "poll_interval": timedelta(seconds=0.3), "listen_dsn": proxy.dsn}
+    )
+    worker = Worker(stage.dsn, tasks, config=config)
     await worker.start()
     try:
         await asyncio.sleep(0.2)

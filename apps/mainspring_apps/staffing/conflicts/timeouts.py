@@ -14,7 +14,7 @@ from mainspring_apps.staffing.locking import lock_booking
 from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import dispute as rules
-from mainspring_apps.staffing.settings import DISPUTE_TIMEOUT, RETRY, SCAN, TIMEOUT
+from mainspring_apps.staffing.settings import DISPUTE_TIMEOUT, RETRY, SCAN_ROWS, TASK_TIMEOUT
 from mainspring_apps.staffing.store import Conn
 
 
@@ -25,7 +25,7 @@ class _FiledDispute(msgspec.Struct, frozen=True, kw_only=True):
     timed_out_at: datetime | None
 
 
-@tasks.task(queue=registry.DISPUTE_TIMEOUT_QUEUE, retry=RETRY, timeout=TIMEOUT, subject="dispute_id")
+@tasks.task(queue=registry.DISPUTE_TIMEOUT_QUEUE, retry=RETRY, timeout=TASK_TIMEOUT, subject="dispute_id")
 def dispute_timeout(
     desk: Desk,
     ctx: ms.SyncContext,
@@ -91,7 +91,7 @@ tasks.sweep(
     job=lambda row: timeout_of(row.id, row.booking_id, row.dispute_filed_at).with_key(
         timers.key(timers.DISPUTE_TIMEOUT_TIMER, row.id), "keep"
     ),
-    limit=SCAN,
+    limit=SCAN_ROWS,
     retry=RETRY,
-    timeout=TIMEOUT,
+    timeout=TASK_TIMEOUT,
 )

@@ -19,10 +19,10 @@ from mainspring_apps.staffing.searches import listings
 from mainspring_apps.staffing.store import Conn
 
 ZONES_QUERY: Final = "select distinct timezone from staffing.projects order by 1"
-YEAR: Final = timedelta(days=365)
+_YEAR: Final = timedelta(days=365)
 SHORT: Final = "pm_card_chargeDeclinedInsufficientFunds"  # a card of somebody who is short of money
 GOOD: Final = "pm_card_visa"
-AGAIN: Final = timedelta(days=27)  # how long a worker is booked who was booked before
+_AGAIN: Final = timedelta(days=27)  # how long a worker is booked who was booked before
 
 
 class UnbookedWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +131,7 @@ def edit(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int) 
 def renew(desk: Desk, ctx: ms.SyncContext, *, policy_id: int) -> None:
     """A company renews its insurance for a year."""
     with ctx.complete() as conn:
-        until = (desk.now(conn) + YEAR).date()
+        until = (desk.now(conn) + _YEAR).date()
         act(conn, None, lambda: insurance.renew_insurance(desk, conn, policy_id, expiration_date=until))
 
 
@@ -184,7 +184,7 @@ def book_again(desk: Desk, ctx: ms.SyncContext, *, worker_id: int) -> None:
 def _book(desk: Desk, conn: Conn, old: Booked) -> None:
     zone = store.value(conn, "demo_zone", project_id=old.project_id)
     first = weeks.local_date(desk.now(conn), zone) + weeks.DAY
-    bookings.confirm_booking(desk, conn, start_date=first, end_date=first + AGAIN, **msgspec.structs.asdict(old))
+    bookings.confirm_booking(desk, conn, start_date=first, end_date=first + _AGAIN, **msgspec.structs.asdict(old))
 
 
 people.schedule("demo-day", ms.daily("00:00"), plan_day, zones=ZONES_QUERY)

@@ -26,7 +26,7 @@ ODD_ZONES: Final = (
 TRADES: Final = ("welder", "electrician", "carpenter", "plumber")
 FIRST: Final = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gita", "Hugo", "Ines", "Jon", "Kim", "Lea", "Max", "Nora")
 DECLINED: Final = "pm_card_chargeDeclinedInsufficientFunds"
-WEEKS: Final = 8  # that bookings last
+_BOOKING_WEEKS: Final = 8  # that bookings last
 #: By day, and over midnight on every day of the week.
 SHIFTS: Final = ((time(8), time(16, 30), bookings.WORK_WEEK), (time(22), time(6), frozenset(range(7))))
 
@@ -67,7 +67,7 @@ def _settle(desk: Desk, conn: Conn, bank: Any, now: datetime, number: int, zone:
             worker_id=worker,
             supervisor_id=supervisor,
             start_date=first,
-            end_date=first + timedelta(days=7 * WEEKS - 1),
+            end_date=first + timedelta(days=7 * _BOOKING_WEEKS - 1),
             start=start,
             end=end,
             weekdays=weekdays,

@@ -21,7 +21,7 @@ from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import HARD_CUTOFF, tasks
 from mainspring_apps.staffing.rules import cutoff as rules
 from mainspring_apps.staffing.rules import weeks
-from mainspring_apps.staffing.settings import ASK_AGAIN, ASK_TIMES, PAGE, RETRY, TIMEOUT
+from mainspring_apps.staffing.settings import ASK_AGAIN, ASK_TIMES, ENQUEUEING_PAGE, RETRY, TASK_TIMEOUT
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.texts import RELEASE_REASON
 
@@ -29,14 +29,14 @@ from mainspring_apps.staffing.texts import RELEASE_REASON
 CHARGE_MISSED = "charge_missed"
 
 
-@tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TIMEOUT, subject="booking_id")
+@tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TASK_TIMEOUT, subject="booking_id")
 def cut_off(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime) -> None:
     """Release the worker of a booking that was not paid for by an instant."""
     with ctx.complete() as conn:
         _act(desk, conn, booking_id, instant, asked=0)
 
 
-@tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TIMEOUT, needs=("stripe",), subject="booking_id")
+@tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TASK_TIMEOUT, needs=("stripe",), subject="booking_id")
 def ask_again(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime, asked: int) -> None:
     """Ask the provider about a payment that was under way at the cutoff; after the last time, give it up."""
     with ctx.transaction() as conn:
@@ -49,7 +49,7 @@ def ask_again(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: date
         _act(desk, conn, booking_id, instant, asked=asked + 1)
 
 
-@tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TIMEOUT, subject="booking_id")
+@tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TASK_TIMEOUT, subject="booking_id")
 def cancel_released(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime) -> None:
     """Cancel the shifts of a released booking that could not be cancelled with it (G-18)."""
     with ctx.complete() as conn:
@@ -62,7 +62,7 @@ tasks.schedule(
     cut_off,
     zones=store.sql["project_zones"],
     entities=store.sql["unpaid_bookings"],
-    page=PAGE,
+    page=ENQUEUEING_PAGE,
     within=timedelta(days=4),  # up to the week that it is about
 )
 

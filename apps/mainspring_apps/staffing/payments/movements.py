@@ -14,11 +14,18 @@ import msgspec
 
 import mainspring as ms
 from mainspring.contrib.money import Money
-from mainspring.contrib.stripe import ActionRequired, Declined, Pending, Refund, Refused, Transfer
+from mainspring.contrib.stripe import ActionRequired, Declined, Pending, Refund, RequestRefused, Transfer
 from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.registry import LENDER_TRANSFERS, RECONCILIATION_QUEUE, REFUNDS, tasks
-from mainspring_apps.staffing.settings import PAGE, RECONCILE_AFTER, RECONCILE_EVERY, RETRY, STALE_AFTER, TIMEOUT
+from mainspring_apps.staffing.settings import (
+    ENQUEUEING_PAGE,
+    RECONCILE_AFTER,
+    RECONCILE_EVERY,
+    RETRY,
+    STALE_AFTER,
+    TASK_TIMEOUT,
+)
 from mainspring_apps.staffing.states import MovementStatus
 from mainspring_apps.staffing.store import Conn
 
@@ -28,7 +35,7 @@ Moved = TypeVar("Moved", Transfer, Refund)
 #: A lender without a Connected Account is looked at again so often (G-65).
 ACCOUNT_WAIT: Final = timedelta(hours=1)
 #: What tells that the provider has moved nothing.
-REFUSALS: Final = (Refused, Declined, ActionRequired)
+REFUSALS: Final = (RequestRefused, Declined, ActionRequired)
 #: What the provider tells later about refunds.
 REFUND_EVENTS: Final = ("refund.updated", "refund.failed", "charge.refund.updated")
 #: Where a refund at the provider says which row of ours it is.
@@ -82,7 +89,12 @@ def begin(desk: Desk, conn: Conn, kind: MovementKind, ids: Sequence[int]) -> Non
 
 
 @tasks.task(
-    queue=LENDER_TRANSFERS, retry=RETRY, timeout=TIMEOUT, needs=("stripe",), snooze_limit=None, subject="transfer_id"
+    queue=LENDER_TRANSFERS,
+    retry=RETRY,
+    timeout=TASK_TIMEOUT,
+    needs=("stripe",),
+    snooze_limit=None,
+    subject="transfer_id",
 )
 def pay_lender(desk: Desk, ctx: ms.SyncContext, *, transfer_id: int) -> None:
     """Transfer released money to the lender's Connected Account."""
@@ -104,7 +116,7 @@ def pay_lender(desk: Desk, ctx: ms.SyncContext, *, transfer_id: int) -> None:
         settle(desk, conn, "transfers", transfer, made)
 
 
-@tasks.task(queue=REFUNDS, retry=RETRY, timeout=TIMEOUT, needs=("stripe",), subject="refund_id")
+@tasks.task(queue=REFUNDS, retry=RETRY, timeout=TASK_TIMEOUT, needs=("stripe",), subject="refund_id")
 def refund_borrower(desk: Desk, ctx: ms.SyncContext, *, refund_id: int) -> None:
     """Give money back to the borrower's payment method."""
     with ctx.transaction() as conn:
@@ -119,7 +131,7 @@ def refund_borrower(desk: Desk, ctx: ms.SyncContext, *, refund_id: int) -> None:
         settle(desk, conn, "refunds", refund, made)
 
 
-@tasks.task(queue=REFUNDS, retry=RETRY, timeout=TIMEOUT)
+@tasks.task(queue=REFUNDS, retry=RETRY, timeout=TASK_TIMEOUT)
 def refund_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: str) -> None:
     """Write what the provider says later about a refund."""
     event = desk.stripe.sync.event(ctx, event_id)
@@ -135,7 +147,7 @@ def refund_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: 
 @tasks.task(
     queue=RECONCILIATION_QUEUE,
     retry=RETRY,
-    timeout=TIMEOUT,
+    timeout=TASK_TIMEOUT,
     needs=("stripe",),
     dedupe=ms.dedupe.live("{kind}:{row_id}"),
     cancellable=False,
@@ -173,7 +185,11 @@ def stale_movements(conn: Conn, zone: str, after: str | None, limit: int) -> lis
 
 
 tasks.schedule(
-    "movement-reconciliation", ms.every(RECONCILE_EVERY), reconcile_movement, entities=stale_movements, page=PAGE
+    "movement-reconciliation",
+    ms.every(RECONCILE_EVERY),
+    reconcile_movement,
+    entities=stale_movements,
+    page=ENQUEUEING_PAGE,
 )
 
 

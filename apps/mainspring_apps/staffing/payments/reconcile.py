@@ -19,7 +19,7 @@ from mainspring_apps.staffing.store import Conn
 @tasks.task(
     queue=RECONCILIATION_QUEUE,
     retry=settings.RETRY,
-    timeout=settings.TIMEOUT,
+    timeout=settings.TASK_TIMEOUT,
     needs=("stripe",),
     dedupe=ms.dedupe.live("{payment_id}"),
     cancellable=False,
@@ -50,7 +50,7 @@ tasks.schedule(
     ms.every(settings.RECONCILE_EVERY),
     reconcile_payment,
     entities=stale_payments,
-    page=settings.PAGE,
+    page=settings.ENQUEUEING_PAGE,
 )
 
 

@@ -30,7 +30,7 @@ def after_resolution(desk: Desk, conn: Conn, booking_id: int, *, resolved_at: da
 @tasks.task(
     queue=PAYMENT_RETRY,
     retry=settings.RETRY_THREE,
-    timeout=settings.TIMEOUT,
+    timeout=settings.TASK_TIMEOUT,
     needs=("stripe",),
     dedupe=ms.dedupe.replacing("{booking_id}"),
 )

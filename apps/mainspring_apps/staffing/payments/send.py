@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import mainspring as ms
 from mainspring.contrib.money import Money
-from mainspring.contrib.stripe import ActionRequired, Declined
-from mainspring.contrib.stripe import Refused as RequestRefused
+from mainspring.contrib.stripe import ActionRequired, Declined, RequestRefused
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import settle

@@ -61,7 +61,7 @@ class _PaidBooking(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
 
 
-@tasks.task(queue=PAYMENT_EVENTS_QUEUE, retry=settings.RETRY, timeout=settings.TIMEOUT, snooze_limit=UNKNOWN_AFTER)
+@tasks.task(queue=PAYMENT_EVENTS_QUEUE, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, snooze_limit=UNKNOWN_AFTER)
 def payment_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: str) -> None:
     """Apply an event of the provider to the payment that it is about."""
     event = desk.stripe.sync.event(ctx, event_id)

@@ -12,10 +12,10 @@ from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import FINAL_WARNING, tasks
 from mainspring_apps.staffing.rules import cutoff as rules
 from mainspring_apps.staffing.rules import weeks
-from mainspring_apps.staffing.settings import PAGE, RETRY, TIMEOUT
+from mainspring_apps.staffing.settings import ENQUEUEING_PAGE, RETRY, TASK_TIMEOUT
 
 
-@tasks.task(queue=FINAL_WARNING, retry=RETRY, timeout=TIMEOUT, subject="booking_id")
+@tasks.task(queue=FINAL_WARNING, retry=RETRY, timeout=TASK_TIMEOUT, subject="booking_id")
 def warn_unpaid(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime) -> None:
     """Warn the borrower of a booking whose next week is unpaid, unless the provider says that the money has come."""
     with ctx.transaction() as conn:
@@ -38,6 +38,6 @@ tasks.schedule(
     warn_unpaid,
     zones=store.sql["project_zones"],
     entities=store.sql["unpaid_bookings"],
-    page=PAGE,
+    page=ENQUEUEING_PAGE,
     within=timedelta(hours=10),  # then the cutoff comes, and a warning is too late
 )

@@ -22,7 +22,7 @@ from mainspring_apps.staffing.store import Conn
 CATCH_UP: Final = timedelta(hours=14)
 
 
-@tasks.task(queue=WEEKLY_PAYMENTS, retry=settings.RETRY, timeout=settings.TIMEOUT, needs=("stripe",))
+@tasks.task(queue=WEEKLY_PAYMENTS, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, needs=("stripe",))
 def charge_week(
     desk: Desk,
     ctx: ms.SyncContext,
@@ -67,7 +67,7 @@ tasks.schedule(
     charge_week,
     zones=store.sql["project_zones"],
     entities=due_bookings,
-    page=settings.PAGE,
+    page=settings.ENQUEUEING_PAGE,
     within=CATCH_UP,
 )
 

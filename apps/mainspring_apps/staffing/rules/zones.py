@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import mainspring as ms
-from mainspring.when.zones import check_zone
+from mainspring.when import check_zone
 from mainspring_apps.staffing.states import Refused
 
 

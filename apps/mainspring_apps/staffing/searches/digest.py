@@ -16,7 +16,7 @@ from mainspring_apps.staffing.rules import digests
 from mainspring_apps.staffing.rules.matching import asked
 from mainspring_apps.staffing.searches.batches import Batch
 from mainspring_apps.staffing.searches.search import find
-from mainspring_apps.staffing.settings import RETRY, RETRY_THREE, SCAN, SEARCH_BATCH, TIMEOUT
+from mainspring_apps.staffing.settings import RETRY, RETRY_THREE, SCAN_ROWS, SEARCH_BATCH, TASK_TIMEOUT
 from mainspring_apps.staffing.store import Conn
 
 SCHEDULE = "saved-search-digest"
@@ -57,7 +57,7 @@ def zones(conn: Conn) -> list[str]:
     return sorted({digests.zone_of(name) for name in store.column(conn, "digest_zones")})
 
 
-@tasks.task(queue=DIGEST_QUEUE, retry=RETRY, timeout=TIMEOUT)
+@tasks.task(queue=DIGEST_QUEUE, retry=RETRY, timeout=TASK_TIMEOUT)
 def begin_digest(desk: Desk, ctx: ms.SyncContext, *, instant: datetime, zone: str) -> None:
     """Begin the digest of a zone: its searches, user by user, in batches of 50."""
     with ctx.complete() as conn:
@@ -70,7 +70,7 @@ def begin_digest(desk: Desk, ctx: ms.SyncContext, *, instant: datetime, zone: st
             desk.enqueue(conn, put_together.job(slot=instant, zone=zone, search_ids=ids, size=len(ids)))
 
 
-@tasks.task(queue=DIGEST_QUEUE, retry=RETRY_THREE, timeout=TIMEOUT, halve="search_ids")
+@tasks.task(queue=DIGEST_QUEUE, retry=RETRY_THREE, timeout=TASK_TIMEOUT, halve="search_ids")
 def put_together(
     desk: Desk, ctx: ms.SyncContext, *, slot: datetime, zone: str, search_ids: list[int], size: int
 ) -> None:
@@ -95,7 +95,7 @@ def _warn(conn: Conn, names: Sequence[str]) -> None:
 
 def _begin(conn: Conn, slot: datetime, names: Sequence[str]) -> Iterator[int]:
     user, search = 0, 0
-    about = {"slot": slot, "slot_name": slot.isoformat(), "zones": list(names), "limit": SCAN}
+    about = {"slot": slot, "slot_name": slot.isoformat(), "zones": list(names), "limit": SCAN_ROWS}
     while page := store.many(conn, Begun, "begin_digest", after_user=user, after_search=search, **about):
         yield from (part.id for part in page if part.begun)
         user, search = page[-1].user_id, page[-1].id

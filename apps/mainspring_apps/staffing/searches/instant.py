@@ -17,7 +17,7 @@ from mainspring_apps.staffing.rules.digests import zone_of
 from mainspring_apps.staffing.rules.matching import asked, fits
 from mainspring_apps.staffing.searches.batches import Batch
 from mainspring_apps.staffing.searches.search import find
-from mainspring_apps.staffing.settings import RETRY, RETRY_THREE, SCAN, SEARCH_BATCH, TIMEOUT
+from mainspring_apps.staffing.settings import RETRY, RETRY_THREE, SCAN_ROWS, SEARCH_BATCH, TASK_TIMEOUT
 from mainspring_apps.staffing.store import Conn
 
 
@@ -49,7 +49,9 @@ class Alert(Search, frozen=True, kw_only=True):
     alert_channels: list[str]
 
 
-@tasks.task(queue=INSTANT_QUEUE, retry=RETRY, timeout=TIMEOUT, dedupe=ms.dedupe.keep("listed:{worker_id}:{listed_at}"))
+@tasks.task(
+    queue=INSTANT_QUEUE, retry=RETRY, timeout=TASK_TIMEOUT, dedupe=ms.dedupe.keep("listed:{worker_id}:{listed_at}")
+)
 def announce(desk: Desk, ctx: ms.SyncContext, *, worker_id: int, listed_at: datetime) -> None:
     """Find the saved searches that a listed worker's profile meets, and have them matched, 50 at a time."""
     with ctx.complete() as conn:
@@ -61,7 +63,7 @@ def announce(desk: Desk, ctx: ms.SyncContext, *, worker_id: int, listed_at: date
             desk.enqueue(conn, match.job(worker_id=worker_id, listed_at=listed_at, search_ids=ids, size=len(ids)))
 
 
-@tasks.task(queue=INSTANT_QUEUE, retry=RETRY_THREE, timeout=TIMEOUT, halve="search_ids")
+@tasks.task(queue=INSTANT_QUEUE, retry=RETRY_THREE, timeout=TASK_TIMEOUT, halve="search_ids")
 def match(
     desk: Desk, ctx: ms.SyncContext, *, worker_id: int, listed_at: datetime, search_ids: list[int], size: int
 ) -> None:
@@ -72,7 +74,7 @@ def match(
 
 def _searches(conn: Conn) -> Iterator[Search]:
     after = 0
-    while page := store.many(conn, Search, "instant_searches", after=after, limit=SCAN):
+    while page := store.many(conn, Search, "instant_searches", after=after, limit=SCAN_ROWS):
         yield from page
         after = page[-1].id
 

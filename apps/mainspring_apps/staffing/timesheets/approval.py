@@ -25,7 +25,7 @@ SYSTEM: Final = "SYSTEM"
 
 
 @tasks.task(
-    queue=registry.TIMESHEET_AUTO_APPROVAL, retry=settings.RETRY, timeout=settings.TIMEOUT, subject="time_log_id"
+    queue=registry.TIMESHEET_AUTO_APPROVAL, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, subject="time_log_id"
 )
 def auto_approve(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
     """Verify a timesheet whose time is over, unless somebody has verified or disputed it."""
@@ -51,9 +51,9 @@ tasks.sweep(
     every=timedelta(hours=1),
     query=store.sql["overdue_approvals"],
     job=_overdue,
-    limit=settings.SCAN,
+    limit=settings.SCAN_ROWS,
     retry=settings.RETRY,
-    timeout=settings.TIMEOUT,
+    timeout=settings.TASK_TIMEOUT,
 )
 
 
@@ -75,7 +75,7 @@ def release(time_log_id: int) -> ms.NewJob:
     return release_shift.job(time_log_id=time_log_id).with_key(f"release-shift:{time_log_id}")
 
 
-@tasks.task(queue=registry.LENDER_TRANSFERS, retry=settings.RETRY, timeout=settings.TIMEOUT, subject="time_log_id")
+@tasks.task(queue=registry.LENDER_TRANSFERS, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, subject="time_log_id")
 def release_shift(desk: Desk, ctx: ms.SyncContext, *, time_log_id: int) -> None:
     """Release what is held for a verified shift, or tell operations why nothing can be."""
     with ctx.complete() as conn:

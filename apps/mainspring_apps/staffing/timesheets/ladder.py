@@ -19,7 +19,7 @@ _AT_0, _AT_60M, _AT_3H = timers.LADDER_TIMERS
 
 
 @tasks.task(
-    queue=registry.TIMESHEET_NOTIFICATIONS, retry=settings.RETRY, timeout=settings.TIMEOUT, subject="time_log_id"
+    queue=registry.TIMESHEET_NOTIFICATIONS, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, subject="time_log_id"
 )
 def ladder_0(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
     """Ask the supervisor to verify, with a link."""
@@ -27,7 +27,7 @@ def ladder_0(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
 
 
 @tasks.task(
-    queue=registry.TIMESHEET_NOTIFICATIONS, retry=settings.RETRY, timeout=settings.TIMEOUT, subject="time_log_id"
+    queue=registry.TIMESHEET_NOTIFICATIONS, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, subject="time_log_id"
 )
 def ladder_60m(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
     """Ask again, and the borrower's admin too."""
@@ -35,7 +35,7 @@ def ladder_60m(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
 
 
 @tasks.task(
-    queue=registry.TIMESHEET_NOTIFICATIONS, retry=settings.RETRY, timeout=settings.TIMEOUT, subject="time_log_id"
+    queue=registry.TIMESHEET_NOTIFICATIONS, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, subject="time_log_id"
 )
 def ladder_3h(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
     """Say that the timesheet approves itself in an hour."""

@@ -28,13 +28,13 @@ class Reminding(msgspec.Struct, frozen=True, kw_only=True):
     reminder_30m_time: datetime
 
 
-@tasks.task(queue=registry.REMINDERS_QUEUE, retry=settings.RETRY, timeout=settings.TIMEOUT, subject="time_log_id")
+@tasks.task(queue=registry.REMINDERS_QUEUE, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, subject="time_log_id")
 def remind_5m(desk: Desk, ctx: ms.SyncContext, shift: Reminding) -> None:
     """Ask whether somebody still works."""
     _remind(desk, ctx, rules.A, shift, at=shift.reminder_5m_time)
 
 
-@tasks.task(queue=registry.REMINDERS_QUEUE, retry=settings.RETRY, timeout=settings.TIMEOUT, subject="time_log_id")
+@tasks.task(queue=registry.REMINDERS_QUEUE, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, subject="time_log_id")
 def remind_30m(desk: Desk, ctx: ms.SyncContext, shift: Reminding) -> None:
     """Tell somebody urgently to clock out."""
     _remind(desk, ctx, rules.B, shift, at=shift.reminder_30m_time)

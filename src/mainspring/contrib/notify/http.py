@@ -76,7 +76,7 @@ class Http:
         except (TimeoutError, httpx2.TimeoutException):
             raise Failure(f"{self.name}: no answer within {self.timeout:g} s", code="TIMEOUT") from None
         except httpx2.HTTPError as error:  # its text may hold the request, which is personal
-            raise Failure(f"{self.name}: the line broke ({type(error).__name__})", code="HttpException") from None
+            raise Failure(f"{self.name}: the connection broke ({type(error).__name__})", code="HttpException") from None
 
     async def close(self) -> None:
         """Let go of connections."""

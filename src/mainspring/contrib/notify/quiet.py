@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, time, timedelta
 
-from mainspring.when.zones import DAY, EPOCH, stretch_at
+from mainspring.when.zones import DAY_SECONDS, EPOCH, stretch_at
 
 
 def quiet_until(at: datetime, zone: str, start: time, end: time) -> datetime:
@@ -24,10 +24,10 @@ def quiet_until(at: datetime, zone: str, start: time, end: time) -> datetime:
     began = instant
     while True:
         stretch = stretch_at(zone, instant)
-        shown = (instant + stretch.offset) % DAY
-        if (shown - first) % DAY >= (last - first) % DAY:
+        shown = (instant + stretch.offset) % DAY_SECONDS
+        if (shown - first) % DAY_SECONDS >= (last - first) % DAY_SECONDS:
             return at if instant == began else EPOCH + timedelta(seconds=instant)
-        over = instant + (last - shown) % DAY
+        over = instant + (last - shown) % DAY_SECONDS
         instant = min(over, stretch.end)
 
 

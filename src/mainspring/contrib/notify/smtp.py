@@ -1,7 +1,7 @@
 """Mail over SMTP.
 
-SMTP knows no idempotency key. A line that breaks after the text was sent leaves it open whether the server took it: the
-mail is sent again, with the same Message-ID, by which most mailboxes show it once.
+SMTP knows no idempotency key. A connection that breaks after the text was sent leaves it open whether the server took
+it: the mail is sent again, with the same Message-ID, by which most mailboxes show it once.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     import aiosmtplib
 
 Tls = Literal["starttls", "implicit", "none"]
-CONNECTIONS: Final = 10  # at once; servers count them, and may refuse more
+SMTP_CONNECTIONS: Final = 10  # at once; servers count them, and may refuse more
 SMTP_IDLE_S: Final = 30.0  # seconds; servers and firewalls forget older lines, some without a word
-AWAKE: Final = 2.0  # seconds in which a line that was kept must answer
+SMTP_AWAKE_S: Final = 2.0  # seconds in which a connection that was kept must answer
 LOGIN: Final = frozenset({530, 534, 535, 538})  # who we are is refused, wherever it is said
 
 
@@ -63,7 +63,7 @@ class Smtp:
         sender: str,
         timeout: Span = HTTP_TIMEOUT_S,
         context: ssl.SSLContext | None = None,
-        connections: int = CONNECTIONS,
+        connections: int = SMTP_CONNECTIONS,
     ) -> None:
         needs("senders need", "notify", "aiosmtplib")
         if connections < 1:
@@ -123,7 +123,7 @@ class Smtp:
         except aiosmtplib.SMTPResponseException as error:
             raise _refused(error.code, _stage(error)) from None
         except (aiosmtplib.SMTPConnectError, aiosmtplib.SMTPServerDisconnected, OSError) as error:
-            raise Failure(f"smtp: the line broke ({type(error).__name__})", code="HttpException") from None
+            raise Failure(f"smtp: the connection broke ({type(error).__name__})", code="HttpException") from None
         except (aiosmtplib.SMTPException, ValueError) as error:  # no STARTTLS, no AUTH, no SMTPUTF8
             said = f"smtp: the server cannot do what we ask ({type(error).__name__})"
             raise Permanent(said, code=PROVIDER_CONFIGURATION, counts=not written.international) from None
@@ -191,7 +191,7 @@ class _SmtpPool:
                 line.close()
                 continue
             try:
-                await line.rset(timeout=AWAKE)
+                await line.rset(timeout=SMTP_AWAKE_S)
             except (aiosmtplib.SMTPException, OSError):
                 line.close()
             except BaseException:

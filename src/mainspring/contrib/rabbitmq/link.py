@@ -25,8 +25,8 @@ log = logging.getLogger("mainspring.rabbitmq")
 
 FIRST_ASKED_S = 1.0  # so many seconds after it was opened it is asked first: by then it has refused what it refuses
 BROKER_SILENCE_S = 5.0  # every so many seconds the broker is asked whether it lives
-BROKER_PATIENCE_S = 5.0  # and has so many to answer, this and everything else
-CLOSING = 0.5  # and so many to say goodbye
+BROKER_PATIENCE_S = 5.0  # the broker has so many to answer whatever it is asked
+LINK_CLOSING_S = 0.5  # saying goodbye may take so many
 RECONNECT_PAUSES = exponential(base=0.2, cap=10)  # pauses before the next try
 
 _ours: ContextVar[bool] = ContextVar("mainspring_rabbitmq", default=False)
@@ -117,7 +117,7 @@ class BrokerLink:
             yield channel, exchange
         finally:
             with suppress(Exception):
-                async with asyncio.timeout(CLOSING):
+                async with asyncio.timeout(LINK_CLOSING_S):
                     await connection.close()
             await connection.close()  # where that took too long: now it has nobody to wait for
 

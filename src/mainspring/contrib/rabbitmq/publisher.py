@@ -19,7 +19,7 @@ from weakref import WeakSet
 import msgspec
 
 from mainspring.contrib.rabbitmq.config import QueueConfig
-from mainspring.contrib.rabbitmq.link import BROKER_PATIENCE_S, CLOSING, BrokerLink, log
+from mainspring.contrib.rabbitmq.link import BROKER_PATIENCE_S, LINK_CLOSING_S, BrokerLink, log
 from mainspring.contrib.rabbitmq.listener import Hint
 from mainspring.events import Event, JobEnqueued
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 PUBLISH_ROOM = 1_000  # so many ids wait for the broker; past that the oldest make room: the last one rings as well
 PUBLISH_PAUSE_S = 0.02  # seconds between two rounds
-BURST = 10  # so many go out in one: more would take time from those who enqueue, and wake nobody sooner
-FLUSH = 0.8  # seconds that a program which ends waits for what is left
+_BURST = 10  # so many go out in one: more would take time from those who enqueue, and wake nobody sooner
+_FLUSH_S = 0.8  # seconds that a program which ends waits for what is left
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -80,7 +80,7 @@ class Publisher:
         if running is not None:
             running.call(running.end.set)
             if running.thread.ident is not None:  # it could be started
-                running.thread.join(FLUSH + 2 * CLOSING)
+                running.thread.join(_FLUSH_S + 2 * LINK_CLOSING_S)
 
     def _run(self) -> _PublisherThread:
         running = self._running
@@ -112,7 +112,7 @@ class Publisher:
         keeping = asyncio.create_task(link.keep(partial(self._serve, link)))
         await end.wait()
         with suppress(TimeoutError):
-            async with asyncio.timeout(FLUSH):
+            async with asyncio.timeout(_FLUSH_S):
                 while self._waiting and (link.up or not link.known):  # noqa: ASYNC110 (threads fill it)
                     await asyncio.sleep(PUBLISH_PAUSE_S)
         keeping.cancel()
@@ -141,7 +141,7 @@ class Publisher:
 
         exchange, key = self._config.exchange, self._config.routing_key
         async with asyncio.timeout(BROKER_PATIENCE_S):
-            for _ in range(min(len(self._waiting), BURST)):
+            for _ in range(min(len(self._waiting), _BURST)):
                 job_id = self._waiting[0]
                 body = msgspec.json.encode(Hint(job_id))
                 about = Basic.Properties(content_type="application/json", delivery_mode=1)  # not persistent

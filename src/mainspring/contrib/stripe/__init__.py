@@ -3,7 +3,7 @@
 from mainspring.contrib.money import CurrencyMismatch, Money, total
 from mainspring.contrib.stripe.api import API_VERSION
 from mainspring.contrib.stripe.block import Stripe, SyncStripe
-from mainspring.contrib.stripe.errors import ActionRequired, Declined, OutcomeUnknown, Refused
+from mainspring.contrib.stripe.errors import ActionRequired, Declined, OutcomeUnknown, RequestRefused
 from mainspring.contrib.stripe.inbound import NotYet, StripeEvent
 from mainspring.contrib.stripe.movement import Charge, Movement, Refund, Transfer
 from mainspring.contrib.stripe.reconcile import Pending, StripeFinding, overdue
@@ -24,7 +24,7 @@ __all__ = [
     "OutcomeUnknown",
     "Pending",
     "Refund",
-    "Refused",
+    "RequestRefused",
     "Stripe",
     "StripeEvent",
     "StripeFinding",

@@ -53,7 +53,7 @@ class Api:
         try:
             answer: Body = client.raw_request(call.method, call.path, **_sent(call)).data
             return answer
-        except Exception as error:  # not only the SDK's: a line that breaks in the answer raises its library's
+        except Exception as error:  # not only the SDK's: a connection that breaks in the answer raises its library's
             failed = failure(error)
         raise failed  # without what it was: that repeats what was sent
 

@@ -17,7 +17,7 @@ from mainspring.outcome import Failure, Permanent, RetryAfter
 
 #: Seconds; Stripe says no time in most cases.
 STRIPE_RETRY_S: Final = 1.0
-BALANCE: Final = timedelta(hours=1)  # until payments become available
+_UNTIL_BALANCE: Final = timedelta(hours=1)  # until payments become available
 #: 4xx that say nothing about the request itself.
 _PASSING: Final = frozenset({408, 424, 425})
 _WORD: Final = re.compile(r"[\w.\[\]-]{1,100}", re.ASCII)
@@ -45,7 +45,7 @@ class ActionRequired(Permanent):
         self.intent = intent
 
 
-class Refused(Permanent):
+class RequestRefused(Permanent):
     """Stripe refused the request as it is: `param` and `reason` say why."""
 
     param: str | None = None
@@ -88,8 +88,8 @@ def failure(error: Exception) -> Failure:
     if status in {401, 403}:
         return Permanent(f"Stripe: {about}", code=PROVIDER_CONFIGURATION, counts=True)  # nobody's job will do better
     if code == "balance_insufficient":
-        return RetryAfter(BALANCE, f"Stripe: {about}", code="PROVIDER_BALANCE", counts=False)
-    refused = Refused(f"Stripe: {about}", code="VALIDATION_ERROR", counts=False)
+        return RetryAfter(_UNTIL_BALANCE, f"Stripe: {about}", code="PROVIDER_BALANCE", counts=False)
+    refused = RequestRefused(f"Stripe: {about}", code="VALIDATION_ERROR", counts=False)
     refused.param, refused.reason, refused.status = _word(said.get("param")), _word(code), status
     return refused
 

@@ -13,7 +13,7 @@ from mainspring.contrib.stripe.status import MovementKind, StripeStatus, latest
 from mainspring.contrib.stripe.verbs import Calls
 from mainspring.errors import ValidationError
 
-AFTER: Final = timedelta(minutes=15)
+_OVERDUE_AFTER: Final = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class StripeFinding:
         return self.status != self.row.status
 
 
-def overdue(rows: Iterable[Pending], now: datetime, after: timedelta = AFTER) -> list[Pending]:
+def overdue(rows: Iterable[Pending], now: datetime, after: timedelta = _OVERDUE_AFTER) -> list[Pending]:
     """The rows that wait for longer than fifteen minutes, by the database's time."""
     return [row for row in rows if row.status in {"pending", "action_required"} and now - row.since > after]
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from mainspring.contrib.money import Money
-from mainspring.contrib.stripe.errors import OutcomeUnknown, Refused, settled
+from mainspring.contrib.stripe.errors import OutcomeUnknown, RequestRefused, settled
 from mainspring.contrib.stripe.keys import METADATA, fit, recall
 from mainspring.contrib.stripe.movement import Charge, Refund, Transfer
 from mainspring.declare.caller import current_job
@@ -136,7 +136,7 @@ def cancel(intent: str, *, key: str) -> Calls[Charge]:
     """Cancel a charge that is not paid yet; if it was paid meanwhile, the answer says `succeeded`."""
     try:
         body = yield StripeRequest("post", f"{_INTENTS}/{_id(intent, 'intent')}/cancel", {}, fit(key))
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.reason != "payment_intent_unexpected_state":
             raise
         body = yield StripeRequest("get", f"{_INTENTS}/{intent}", {"expand": _EXPAND})
@@ -272,7 +272,7 @@ def _get(path: str, id: str, read: Callable[[Body], T]) -> Calls[T | None]:
     try:
         params = {"expand": _EXPAND} if path == _INTENTS else {}
         return read((yield StripeRequest("get", f"{path}/{_id(id, 'id')}", params)))
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.reason == "resource_missing" or refused.status == 404:
             return None
         raise

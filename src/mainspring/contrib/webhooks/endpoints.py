@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mainspring.cipher import OrgKeys
     from mainspring.contrib.webhooks.block import Webhooks
 
-OVERLAP: Final = timedelta(hours=24)
+_SECRETS_OVERLAP: Final = timedelta(hours=24)
 EndpointList: TypeAlias = list[Endpoint]  # the classes have a method of that name
 
 
@@ -137,7 +137,7 @@ class EndpointVerbs(Verbs):
         self,
         endpoint: UUID,
         *,
-        overlap: Span = OVERLAP,
+        overlap: Span = _SECRETS_OVERLAP,
         reason: str | None = None,
         org: str | None = None,
         conn: Any = None,

@@ -1,7 +1,7 @@
 """One request and its answer on an open line, in HTTP/1.1.
 
 The receiver may be hostile: what is read is bounded in bytes and in parts, nothing is unpacked, no redirect is
-followed. Whoever calls this sets the deadline, and closes the line: it is never used again.
+followed. Whoever calls this sets the deadline, and closes the connection: it is never used again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ class _Wire:
         """What is wrong, in our words: the library's repeat what came."""
         if error.error_status_hint == 431:
             return "the answer has a line or headers that are too long"
-        return "the line was closed before the answer ended" if self._reader.at_eof() else "the answer is no valid HTTP"
+        return (
+            "the connection was closed before the answer ended"
+            if self._reader.at_eof()
+            else "the answer is no valid HTTP"
+        )
 
 
 async def exchange(

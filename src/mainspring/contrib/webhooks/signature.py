@@ -26,7 +26,7 @@ SIGNATURE: Final = "webhook-signature"
 
 WHSEC_PREFIX: Final = "whsec_"
 WEBHOOK_TOLERANCE: Final = timedelta(seconds=300)
-TRIED: Final = 10  # signatures of one message; more are not looked at
+_SIGNATURES_TRIED: Final = 10  # signatures of one message; more are not looked at
 
 # No dots: they stand between the parts that are signed, and one message could be read as another.
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -72,8 +72,8 @@ def standard(secrets: Sequence[str], id: str, timestamp: datetime, body: bytes) 
         raise ValueError("id: is not 1 to 128 letters, digits, _ or -")
     if timestamp.utcoffset() is None:
         raise ValueError("timestamp: has no time zone")
-    if not 1 <= len(secrets) <= TRIED:
-        raise ValueError(f"secrets: are not 1 to {TRIED}")
+    if not 1 <= len(secrets) <= _SIGNATURES_TRIED:
+        raise ValueError(f"secrets: are not 1 to {_SIGNATURES_TRIED}")
     seconds = str(int(timestamp.timestamp()))
     signatures = " ".join(f"v1,{_sign(secret, id, seconds, body)}" for secret in secrets)
     return {ID: id, TIMESTAMP: seconds, SIGNATURE: signatures}
@@ -109,7 +109,7 @@ def verify(
     if abs(now - sent_at) > span_of("tolerance", tolerance):
         raise SignatureRefused(f"{TIMESTAMP} is too {'old' if sent_at < now else 'far in the future'}")
     expected = [_sign(secret, id, seconds, body).encode() for secret in secrets]
-    for part in signatures.split(" ", TRIED)[:TRIED]:
+    for part in signatures.split(" ", _SIGNATURES_TRIED)[:_SIGNATURES_TRIED]:
         version, _, text = part.partition(",")
         if version == "v1" and any(hmac.compare_digest(text.encode(errors="replace"), one) for one in expected):
             return Message(id, sent_at, body)

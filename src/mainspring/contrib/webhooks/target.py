@@ -60,7 +60,7 @@ class WebhookTarget:
 
     @property
     def tls(self) -> bool:
-        """Whether the line is encrypted."""
+        """Whether the connection is encrypted."""
         return self.scheme == "https"
 
     @property

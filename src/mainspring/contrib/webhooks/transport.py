@@ -1,7 +1,7 @@
-"""How a webhook travels: its name is looked up once, every answer is checked, and the line goes to that very address.
+"""How a webhook travels: its name is looked up once, every answer is checked, and the connection goes to that address.
 
-The connector gets the checked address, so nothing that a name server says later can lead the line elsewhere. No proxy,
-no `.netrc`, no redirect, no cookie, no second use of a line. One deadline covers everything.
+The connector gets the checked address, so nothing that a name server says later can lead it elsewhere. No proxy,
+no `.netrc`, no redirect, no cookie, no second use of a connection. One deadline covers everything.
 """
 
 from __future__ import annotations
@@ -145,11 +145,11 @@ class Transport:
         except ssl.SSLError as error:
             raise Failure(f"no TLS with the receiver: {error.reason}", code="HttpException") from None
         except OSError:
-            raise Failure("the line was closed before TLS stood", code="HttpException") from None
+            raise Failure("the connection was closed before TLS stood", code="HttpException") from None
         try:
             yield reader, writer
         except OSError as error:
-            raise Failure(f"the line broke: {_cause(error)}", code="HttpException") from None
+            raise Failure(f"the connection broke: {_cause(error)}", code="HttpException") from None
         finally:
             writer.transport.abort()  # a polite end would wait for a receiver who need not answer
             with suppress(OSError):
@@ -174,7 +174,7 @@ class Transport:
             if peer == address:
                 return sock
             sock.close()
-            raise TargetRefused("the line leads to another address than the checked one")
+            raise TargetRefused("the connection leads to another address than the checked one")
         raise Failure(f"no line to the receiver: {problem}", code="HttpException")
 
     def _context(self) -> ssl.SSLContext:
@@ -224,7 +224,7 @@ def _own(text: str) -> tuple[str, int | None]:
 
 
 def _cause(error: OSError) -> str:
-    """Why a line failed, without addresses."""
+    """Why a connection failed, without addresses."""
     if isinstance(error, TimeoutError):
         return "it took too long"
     return os.strerror(error.errno) if error.errno else "it was closed"

@@ -318,7 +318,7 @@ PARTS: Final = frozenset({
     "check_jobs", "check_batch", "check_links", "reopen", "give_up", "links_of", "hold", "check_room", "check_limit",
     "rule_of", "declared_limit", "put_limit", "put_fair", "index_fair", "record_limit", "reconsider", "free_buckets",
     "free_shares",
-    "record_queue", "force_breaker", "breaker_facts", "lock_key", "take_key", "seize",
+    "record_queue", "force_breaker", "breaker_facts", "lock_key", "lock_ended", "take_key", "seize",
     "guard_job", "guard_finished", "guard_append_only",
     "record_endpoint", "delivery_job",
     "record_schedule", "definition", "guard_fire", "cron_values", "check_cron", "write_notifications",

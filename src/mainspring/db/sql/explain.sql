@@ -2,7 +2,7 @@
 
 -- name: explain
 -- A person asks for one job. By primary keys; what is ahead is counted up to a limit, and the few rows of `worker` are
--- read whole. `crew` holds the workers that a claim can come from.
+-- read whole. `able` holds the workers that a claim can come from.
 with job as materialized (
   select j.* from {schema}.jobs j
   where j.id = %(id)s::text::uuid and (%(org)s::text is null or j.org_id = %(org)s::text)
@@ -16,7 +16,7 @@ with job as materialized (
 ), paused as materialized (
   select q.name, q.paused_at, q.paused_by, q.pause_reason from {schema}.queue q
   where q.org_id = 'SYSTEM' and q.paused_at is not null
-), crew as materialized (
+), able as materialized (
   select w.id, w.host, w.pid, w.running, w.concurrency, w.queues, w.tasks,
          t.queue = any(w.queues) as serves, t.task = any(w.tasks) as knows
   from {schema}.worker w, ticket t
@@ -82,11 +82,11 @@ select json_build_object(
     select json_build_object('pid', o.pid, 'name', o.name, 'state', o.state,
                              'seconds', extract(epoch from clock_timestamp() - o.xact_start))
     from open o, ticket t where o.xid = t.locker),
-  'crew', (
+  'workers', (
     select coalesce(json_agg(json_build_object(
              'id', c.id, 'host', c.host, 'pid', c.pid, 'running', c.running, 'concurrency', c.concurrency,
              'serves', c.serves, 'knows', c.knows) order by c.id), '[]')
-    from crew c, ticket t),
+    from able c, ticket t),
   'ahead', (
     select count(*) from (
       select from ticket t

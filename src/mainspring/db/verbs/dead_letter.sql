@@ -63,7 +63,7 @@ end $$;
 
 -- A new job with a corrected payload does the work of a failed or dead one, which stays as it is: everything else of its
 -- envelope is the same, the key moves to the new one, and the two point at each other. The new one is fresh: it has no
--- attempts behind it and is no suspect. Refused like replay. p_dry asks whether it would be done.
+-- attempts behind it and is no suspect. Refused as lock_ended says. p_dry asks whether it would be done.
 create or replace function {schema}.fix_forward(
   p_id uuid, p_org text, p_new uuid, p_payload jsonb, p_diff jsonb, p_actor_type text, p_actor_id text, p_reason text,
   p_dry boolean, out moved boolean, out in_the_way uuid)
@@ -73,29 +73,22 @@ declare
   n {schema}.job;
   f {schema}.finished;
   decided text;
+  ended record;
 begin
   moved := false;
   perform {schema}.check_actor(p_actor_type, p_actor_id, coalesce(p_reason, ''));
   if p_payload is null or jsonb_typeof(p_payload) <> 'object' then
     perform {schema}.refuse('payload', 'is not a JSON object');
   end if;
-  select * into j from {schema}.job x where x.id = p_id and (p_org is null or x.org_id = p_org);
-  if not found then
+  ended := {schema}.lock_ended(p_id, p_org);
+  in_the_way := ended.in_the_way;
+  moved := ended.may;
+  if not moved then
     return;
   end if;
-  in_the_way := {schema}.lock_key(j);
-  if in_the_way is not null then
-    return;
-  end if;
-  select * into f from {schema}.finished x where x.id = p_id and x.state in ('failed', 'dead') for update;
-  if not found then
-    return;
-  end if;
-  select r.resolution into decided from {schema}.resolution r where r.org_id = j.org_id and r.job_id = p_id;
-  if decided = 'fixed_forward' then
-    return;
-  end if;
-  moved := true;
+  j := ended.j;
+  f := ended.f;
+  decided := ended.decided;
   if p_dry then
     return;
   end if;

@@ -171,21 +171,14 @@ create or replace function {schema}.take_key(j {schema}.job) returns void langua
   where i.org_id = j.org_id and i.key = j.key
 $$;
 
--- A failed or dead job back to its queue, attempts 0, same payload and key. Its attempts stay in the history; that it
--- was discarded is forgotten. Refused (answers the job in the way) while another job of the key lives, and for one that
--- was fixed forward: its successor does the work. p_due and p_bulk: one of many, see replay_many.
-create or replace function {schema}.replay(p_id uuid, p_org text, p_actor_type text, p_actor_id text, p_reason text,
-                                p_due timestamptz default null, p_bulk uuid default null,
-                                out moved boolean, out in_the_way uuid)
+-- Lock a failed or dead job whose work may be done again: answers it, its end and what was decided about it before. Not
+-- while another job of its key lives, which is answered, and not for one that was fixed forward: its successor does the
+-- work. Replay and fix_forward, once a job. Index: the primary keys.
+create or replace function {schema}.lock_ended(p_id uuid, p_org text, out may boolean, out in_the_way uuid,
+                                               out j {schema}.job, out f {schema}.finished, out decided text)
 language plpgsql as $$
-declare
-  j {schema}.job;
-  f {schema}.finished;
-  decided text;
-  due constant timestamptz := greatest(p_due, {schema}.now());
 begin
-  moved := false;
-  perform {schema}.check_actor(p_actor_type, p_actor_id, coalesce(p_reason, ''));  -- whoever decides says why
+  may := false;
   select * into j from {schema}.job x where x.id = p_id and (p_org is null or x.org_id = p_org);
   if not found then
     return;
@@ -199,10 +192,33 @@ begin
     return;
   end if;
   select r.resolution into decided from {schema}.resolution r where r.org_id = j.org_id and r.job_id = p_id;
-  if decided = 'fixed_forward' then
+  may := decided is distinct from 'fixed_forward';
+end $$;
+
+-- A failed or dead job back to its queue, attempts 0, same payload and key. Its attempts stay in the history; that it
+-- was discarded is forgotten. Refused (answers the job in the way) as lock_ended says. p_due and p_bulk: one of many, see
+-- replay_many.
+create or replace function {schema}.replay(p_id uuid, p_org text, p_actor_type text, p_actor_id text, p_reason text,
+                                p_due timestamptz default null, p_bulk uuid default null,
+                                out moved boolean, out in_the_way uuid)
+language plpgsql as $$
+declare
+  j {schema}.job;
+  f {schema}.finished;
+  decided text;
+  ended record;
+  due constant timestamptz := greatest(p_due, {schema}.now());
+begin
+  perform {schema}.check_actor(p_actor_type, p_actor_id, coalesce(p_reason, ''));  -- whoever decides says why
+  ended := {schema}.lock_ended(p_id, p_org);
+  in_the_way := ended.in_the_way;
+  moved := ended.may;
+  if not moved then
     return;
   end if;
-  moved := true;
+  j := ended.j;
+  f := ended.f;
+  decided := ended.decided;
   delete from {schema}.resolution r where r.org_id = j.org_id and r.job_id = p_id;
   perform set_config('mainspring.verb', 'replay', true);
   delete from {schema}.finished x where x.id = p_id;

@@ -26,9 +26,9 @@ from mainspring.config import ANSWERED_WITHIN
 T = TypeVar("T")
 
 #: Whoever is asked a question on the side has so long to connect, and so long to answer.
-ASIDE = 5
+SIDE_QUESTION_S = 5
 #: What is already on its way while we ask may still arrive.
-STRAGGLING = 1.0
+STRAGGLING_PATIENCE_S = 1.0
 #: Whether a session is at work; through a pooler nobody knows which one it is.
 _WORKS = "select %s or exists (select from pg_stat_activity where pid = %s and state is distinct from 'idle')"
 
@@ -66,8 +66,8 @@ class _Waiting:
     def _works(self, pid: int) -> bool:
         """Whether the server still works on what we wait for; through a pooler, whether it answers at all."""
         try:
-            dsn = make_conninfo(self._dsn, connect_timeout=ASIDE)
-            with Answered.connect(dsn, answered_within=ASIDE, autocommit=True) as other:
+            dsn = make_conninfo(self._dsn, connect_timeout=SIDE_QUESTION_S)
+            with Answered.connect(dsn, answered_within=SIDE_QUESTION_S, autocommit=True) as other:
                 return other.execute(_WORKS, [self.pooled, pid], prepare=False).fetchone() == (True,)
         except psycopg.Error:
             return False
@@ -108,7 +108,7 @@ class Answered(_Waiting, psycopg.Connection[Any]):
         while not gone:
             gone = not self._works(self.pgconn.backend_pid)
             with suppress(Silent):
-                return super().wait(_limited(gen, STRAGGLING if gone else within, again=True))
+                return super().wait(_limited(gen, STRAGGLING_PATIENCE_S if gone else within, again=True))
         self.pgconn.finish()
         raise silent
 
@@ -148,7 +148,7 @@ class AsyncAnswered(_Waiting, psycopg.AsyncConnection[Any]):
         while not gone:
             gone = not await asyncio.to_thread(self._works, self.pgconn.backend_pid)
             with suppress(Silent):
-                return await super().wait(_limited(gen, STRAGGLING if gone else within, again=True))
+                return await super().wait(_limited(gen, STRAGGLING_PATIENCE_S if gone else within, again=True))
         self.pgconn.finish()
         raise silent
 

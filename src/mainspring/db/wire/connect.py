@@ -11,7 +11,7 @@ from psycopg.errors import ConnectionTimeout
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from mainspring.config import ANSWERED_WITHIN
-from mainspring.db.wire.answer import ASIDE, Answered, AsyncAnswered, Silent
+from mainspring.db.wire.answer import SIDE_QUESTION_S, Answered, AsyncAnswered, Silent
 from mainspring.db.wire.fence import FENCE, FENCE_TRIES, Destination, Route, ServerIdentity, ServerRefused
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.translate import is_transient
@@ -78,7 +78,7 @@ class Connection(_Met, Answered):
         route = Route(conninfo)
         while True:
             try:
-                conn = super().connect(route.dsn, answered_within=ASIDE, **kwargs)
+                conn = super().connect(route.dsn, answered_within=SIDE_QUESTION_S, **kwargs)
             except psycopg.Error as error:
                 raise route.failed(error) from None
             try:
@@ -108,7 +108,7 @@ class AsyncConnection(_Met, AsyncAnswered):
         route = Route(conninfo)
         while True:
             try:
-                conn = await super().connect(route.dsn, answered_within=ASIDE, **kwargs)
+                conn = await super().connect(route.dsn, answered_within=SIDE_QUESTION_S, **kwargs)
             except psycopg.Error as error:
                 raise route.failed(error) from None
             try:
@@ -150,7 +150,7 @@ def _ask_other(dsn: str) -> None:
     """Learn the timeline of another host, if somebody is there; one that is lost meanwhile is asked again."""
     for _ in range(FENCE_TRIES):
         try:
-            with Answered.connect(dsn, answered_within=ASIDE, autocommit=True) as other:
+            with Answered.connect(dsn, answered_within=SIDE_QUESTION_S, autocommit=True) as other:
                 _ask(other)
             break
         except ConnectionTimeout:
@@ -163,7 +163,7 @@ def _ask_other(dsn: str) -> None:
 async def _ask_other_async(dsn: str) -> None:
     for _ in range(FENCE_TRIES):
         try:
-            async with await AsyncAnswered.connect(dsn, answered_within=ASIDE, autocommit=True) as other:
+            async with await AsyncAnswered.connect(dsn, answered_within=SIDE_QUESTION_S, autocommit=True) as other:
                 await _ask_async(other)
             break
         except ConnectionTimeout:
@@ -176,7 +176,9 @@ async def _ask_other_async(dsn: str) -> None:
 def _untold(error: psycopg.Error) -> ServerIdentity:
     """A server that does not tell (some managed services) is believed; one that is lost is an error."""
     if isinstance(error, Silent):
-        raise ConnectionTimeout(f"the server accepts connections, but has not answered within {ASIDE} s") from None
+        raise ConnectionTimeout(
+            f"the server accepts connections, but has not answered within {SIDE_QUESTION_S} s"
+        ) from None
     if is_transient(error):
         raise error
     return ServerIdentity()

@@ -17,7 +17,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 #: So long a host that did not answer in time is not asked again: it would cost each connection that time.
-SILENT = 30.0
+_SILENT_HOST_S = 30.0
 #: For questions to them, which decide nothing if nobody answers.
 ASKING: dict[str, Any] = {"target_session_attrs": "any", "connect_timeout": 2}
 #: One that answers and is lost meanwhile is asked again, so often.
@@ -81,7 +81,7 @@ class Fence:
 
     def silent(self, dsn: str) -> None:
         """A host does not answer in time."""
-        self._silent[dsn] = time.monotonic() + SILENT
+        self._silent[dsn] = time.monotonic() + _SILENT_HOST_S
 
     def forget(self) -> None:
         """Know nothing, like a new process."""

@@ -11,7 +11,7 @@ from mainspring.text.span import span
 
 DEAD_TUPLES = 50_000
 PAUSED_LONG = 3600.0
-RESCUE = 30.0  # a rescue comes every 5 s
+_RESCUE_LATE_S = 30.0  # a rescue comes every 5 s
 DEAD_LONG = 86_400.0
 HEARTBEAT_SILENCE_S = 300.0  # a heartbeat comes every minute
 
@@ -83,7 +83,7 @@ def pauses(e: Engine) -> Iterator[Finding]:
 def leases(e: Engine) -> Iterator[Finding]:
     """Whether what crashed workers held comes back."""
     seconds = e.expired.seconds or 0
-    if e.expired.count and seconds > RESCUE:
+    if e.expired.count and seconds > _RESCUE_LATE_S:
         count = f"{e.expired.count} lease{'s' * (e.expired.count != 1)}"
         what = f"{count} expired up to {span(seconds)} ago, and nobody has taken the jobs back"
         todo = (

@@ -30,7 +30,7 @@ from mainspring.worker.service import log
 #: How often the zones in use are asked for.
 ZONES_EVERY = timedelta(minutes=1)
 #: After a source failed, it is asked again so many seconds later.
-REST = 10.0
+_REST_S = 10.0
 #: A source that has not answered after so many seconds has failed: the others wait for it.
 SOURCE_PATIENCE_S = 30.0
 
@@ -68,7 +68,7 @@ class FanOut:
             except Exception as error:
                 if conn.closed:  # ours: that of a source may be away for as long as it likes
                     raise
-                self._resting[schedule.place] = asyncio.get_running_loop().time() + REST
+                self._resting[schedule.place] = asyncio.get_running_loop().time() + _REST_S
                 log.error("schedule %s: its zones cannot be had: %s", schedule.name, problem_of(error))
         return count
 

@@ -32,7 +32,7 @@ from mainspring.worker.schedules.planning import DueSchedule, FirePlan, plan
 from mainspring.worker.service import log
 
 #: So many schedules in one transaction: 10,000 that are due together take seconds, and no lock is held for long.
-FIRING_BATCH = 1000
+FIRING_PORTION = 1000
 
 Conn = psycopg.AsyncConnection[Any]
 _encode = msgspec.json.Encoder().encode
@@ -81,15 +81,15 @@ class Firing:
         await conn.execute(self._sql["look_anew"], {"tzdata": self._tzdata})
 
     async def fire(self, conn: Conn) -> int:
-        """Fire what is due, up to a batch; answers how many schedules were looked at."""
+        """Fire what is due, up to a portion; answers how many schedules were looked at."""
         try:
-            return await self._fire(conn, FIRING_BATCH)
+            return await self._fire(conn, FIRING_PORTION)
         except Exception as error:
             if is_away(error):
                 raise
             log.warning("schedules cannot be fired together, so each is alone: %s", problem_of(error))
         async with conn.transaction():
-            found = await self._take(conn, FIRING_BATCH)
+            found = await self._take(conn, FIRING_PORTION)
         for due in found:
             try:
                 await self._fire(conn, 1, due)

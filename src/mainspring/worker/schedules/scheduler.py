@@ -21,8 +21,8 @@ HELD_LOOK_S = 0.025
 class Scheduler(Service):
     """Looks when the next instant has come, and every second.
 
-    It looks on the line of the quiet services. To fire it has a connection of its own, opened by the first fire: a
-    renewal must not wait for an application's query.
+    It looks on the connection of the quiet services. To fire it has a connection of its own, opened by the first fire:
+    a renewal must not wait for an application's query.
     """
 
     def __init__(
@@ -80,5 +80,5 @@ class Scheduler(Service):
 
 
 async def turn(conn: Any, firing: Firing, fan_out: FanOut) -> int:
-    """Do what is due, up to a batch of each kind; answers how much that was."""
+    """Do what is due, up to a portion of each kind; answers how much that was."""
     return await firing.fire(conn) + await fan_out.zones(conn) + await fan_out.page(conn)
