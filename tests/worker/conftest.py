@@ -1,12 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from tests.databases import Database
-from tests.worker.stage import Stage
+from tests.worker.stage import LEDGER, Stage
 
 from mainspring import AsyncClient, Registry
+
+
+@pytest.fixture(scope="session")
+def own_tables() -> Sequence[str]:
+    return [LEDGER]
 
 
 @pytest.fixture
