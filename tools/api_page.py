@@ -62,6 +62,9 @@ def _schemas(whole: dict[str, Any]) -> Iterator[str]:
                 (field, _kind(said), _about({"schema": said} | said)) for field, said in schema["properties"].items()
             ]
             yield _table(("field", "type", "meaning"), rows)
+        elif "enum" in schema:
+            yield f"### {_title(name)}"
+            yield f"{schema.get('description', '')} One of {_kind(schema)}."
 
 
 def _need(required: bool) -> str:
@@ -70,12 +73,12 @@ def _need(required: bool) -> str:
 
 def _about(said: dict[str, Any]) -> str:
     schema = said["schema"]
-    parts = [said.get("description", "")]
     inner = schema.get("anyOf", [schema])[0]
+    parts = [said.get("description") or inner.get("description", "")]
     bounds = [f"{word} {inner[key]}" for key, word in (("minimum", "at least"), ("maximum", "at most")) if key in inner]
     if "maxLength" in inner:
         bounds.append(f"at most {inner['maxLength']} characters")
-    if schema.get("default") is not None:
+    if schema.get("default") not in (None, []):
         bounds.append(f"default {schema['default']}")
     return " ".join([*filter(None, parts), *([f"({', '.join(bounds)})"] if bounds else [])])
 

@@ -76,6 +76,14 @@ def depth(sql: Sql, queue: str, limit: int = 10_000) -> Dialogue[int]:
     return count
 
 
+def running(sql: Sql, limit: int = 10_000) -> Dialogue[dict[str, int]]:
+    """How many jobs of each queue run, all of them counted up to a limit."""
+    check_limit(limit, 10_000_000)
+    return (
+        yield from ask(Statement(sql["running_by_queue"], {"limit": limit}, lambda rows: {r[0]: r[1] for r in rows}))
+    )
+
+
 def pause(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Dialogue[None]:
     """Stop claims from a queue; when this returns, none will commit any more. Running jobs finish.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.secured import Secured
@@ -49,6 +50,37 @@ async def test_every_request_is_bound_and_its_writes_are_kept_there(secured: Sec
     assert revealed.json()["payload"] == {"name": "Ada"}
     kept = secured.do("select org_id, actor_id, status from mainspring.request order by 1")
     assert kept == [("acme", "operator.acme", 200), ("default", "ana", 200)]
+
+
+async def test_all_of_a_job_is_seen_and_done_by_the_roles_of_the_database(secured_api: ApiVisitor) -> None:
+    api, why = secured_api, {"reason": "a try"}
+    order = {"task": "elsewhere", "payload": {"a": 1}, "delay": "1h"}
+    theirs = (await api.post("operator.globex", "/jobs", order)).json()["id"]
+    ours = [(await api.post("operator.acme", "/jobs", order)).json()["id"] for _ in range(2)]
+
+    found = (await api.get("viewer.acme", "/jobs?state=scheduled")).json()["items"]
+    assert {job["id"] for job in found} == set(ours)
+    assert len((await api.get("vic", "/jobs?task=elsewhere&org=globex")).json()["items"]) == 1
+    for part in ("attempts", "steps", "events", "related", "children", "explain"):
+        assert (await api.get("viewer.acme", f"/jobs/{ours[0]}/{part}")).status_code == 200
+        assert problem(await api.get("viewer.acme", f"/jobs/{theirs}/{part}")) == (404, "NOT_FOUND")
+    acts: list[tuple[str, dict[str, Any]]] = [
+        ("prioritize", {"priority": 0}),
+        ("reschedule", {"delay": 60}),
+        ("run", why),
+    ]
+    for act, body in acts:
+        assert (await api.post("operator.acme", f"/jobs/{ours[0]}/{act}", body)).status_code == 200
+        assert problem(await api.post("operator.acme", f"/jobs/{theirs}/{act}", body)) == (404, "NOT_FOUND")
+    many = why | {"ids": [*ours, theirs]}
+    moved = (await api.post("operator.acme", "/bulk/jobs/reschedule", many | {"delay": "2h"})).json()
+    stopped = (await api.post("operator.acme", "/bulk/jobs/cancel", many)).json()
+    assert moved["left_alone"] == stopped["left_alone"] == [{"id": theirs, "outcome": "not_found"}]
+    later = {}
+    for org in ("globex", "acme"):
+        seen = (await api.get(f"operator.{org}", "/stats")).json()
+        later[org] = sum(queue["later"] for queue in seen["queues"])
+    assert later == {"globex": 1, "acme": 0}
 
 
 async def test_without_logins_of_its_own_nothing_starts(

@@ -37,6 +37,12 @@ select count(*) from (
     order by w.due_at limit %(limit)s) w
   limit %(limit)s) w
 
+-- name: running_by_queue
+-- A person looks: how many jobs of each queue run. `running` is as large as all slots of all workers; more are not counted.
+select r.queue, count(*)
+from (select x.queue from {schema}.running x limit %(limit)s) r
+group by r.queue
+
 -- name: pause
 select {schema}.pause(%(queue)s::text, %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)
 

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: see one, cancel it, and see it unmasked."""
+"""Jobs over HTTP: search for them, see one, and see it unmasked."""
 
 from __future__ import annotations
 
@@ -8,11 +8,25 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import asdict
 
+from mainspring.db.search import JobPlace
 from mainspring.job import Job, Progress
+from mainspring.states import State
 from mainspring.web.api.asking import Asking
+from mainspring.web.api.job_search import (
+    IdDigits,
+    JobFilter,
+    JobSummary,
+    Project,
+    SearchText,
+    Since,
+    Traced,
+    Until,
+    find_jobs,
+    summary,
+)
 from mainspring.web.api.operation import Resource
-from mainspring.web.api.refused import ApiRefused, not_found
-from mainspring.web.api.terms import Instant, JobId, Reason
+from mainspring.web.api.paging import PageOf, Paging
+from mainspring.web.api.terms import Instant, JobId, JobKey, QueueName, TaskName
 from mainspring.web.api.version import Versioned
 
 jobs = Resource("jobs", "Requests to run a task, and what became of them.")
@@ -72,44 +86,44 @@ class Unmasked(msgspec.Struct, frozen=True, kw_only=True):
     error: dict[str, Any] | None
 
 
-class Cancellation(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Why a job is cancelled."""
+@jobs.get("/jobs", role="viewer")
+async def list_jobs(
+    asking: Asking,
+    page: Paging[JobPlace],
+    state: tuple[State, ...] = (),
+    queue: QueueName | None = None,
+    task: TaskName | None = None,
+    project: Project | None = None,
+    correlation: Traced | None = None,
+    request: Traced | None = None,
+    key: JobKey | None = None,
+    prefix: IdDigits | None = None,
+    created_from: Since | None = None,
+    created_to: Until | None = None,
+    due_from: Since | None = None,
+    due_to: Until | None = None,
+    finished_from: Since | None = None,
+    finished_to: Until | None = None,
+    text: SearchText | None = None,
+) -> PageOf[JobSummary]:
+    """Jobs that are meant: those that wait in the order in which they are claimed, others newest first.
 
-    reason: Reason = None
-
-
-class JobAct(Versioned, frozen=True, kw_only=True):
-    """What was done to a job: `cancelled`, or `cancel_requested` of one that runs, whose handler ends it."""
-
-    outcome: str
-    job: JobView
-
-    def version(self) -> tuple[Any, ...]:
-        """That of the job."""
-        return self.job.version()
+    A page looks at some thousand jobs at most: where few of them are meant it may hold few or none, and `next` still
+    says where to look on. `key` finds the last job that was enqueued under it.
+    """
+    only = JobFilter(
+        state=state, queue=queue, task=task, project=project, correlation=correlation, request=request, key=key,
+        prefix=prefix, created_from=created_from, created_to=created_to, due_from=due_from, due_to=due_to,
+        finished_from=finished_from, finished_to=finished_to, text=text,
+    )  # fmt: skip
+    found = await find_jobs(asking, only, after=page.after, limit=page.limit)
+    return page.up_to([summary(asking, line) for line in found.jobs], found.place)
 
 
 @jobs.get("/jobs/{id}", role="viewer")
 async def show_job(asking: Asking, id: JobId) -> JobView:
     """One job: its envelope, where it stands, and what it carries, masked."""
     return _view(asking, await asking.client.get(id, conn=asking.conn))
-
-
-@jobs.post("/jobs/{id}/cancel", role="operator", connects="api", if_match="optional", refuses=(409,))
-async def cancel_job(asking: Asking, id: JobId, body: Cancellation) -> JobAct:
-    """Stop a job: at once while it waits, by its token while it runs. Twice is harmless."""
-    await asking.lock("job", id)
-    asking.match(await show_job(asking, id))
-    outcome = await asking.client.cancel(id, reason=body.reason, conn=asking.conn)
-    match outcome:
-        case "cancelled" | "cancel_requested":
-            return JobAct(outcome=outcome, job=await show_job(asking, id))
-        case "not_found":
-            raise not_found()
-        case "not_cancellable":
-            raise ApiRefused(409, "NOT_CANCELLABLE", "The task is declared not cancellable, and the job runs.")
-        case "already_finished":
-            raise ApiRefused(409, "ALREADY_FINISHED", "The job has ended already.")
 
 
 @jobs.post("/jobs/{id}/reveal", role="viewer", connects="api", keeps=False)

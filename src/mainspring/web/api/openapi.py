@@ -42,7 +42,7 @@ def document(prefix: str) -> dict[str, Any]:
     for one in OPERATIONS:
         mine = [next(schemas) for _ in _kinds(one)]
         paths.setdefault(prefix + one.path, {})[one.method.lower()] = _operation(one, mine)
-    return {
+    whole = {
         "openapi": "3.1.0",
         "info": {
             "title": "Mainspring",
@@ -66,6 +66,8 @@ def document(prefix: str) -> dict[str, Any]:
             },
         },
     }
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole))  # defaults may be tuples
+    return plain
 
 
 def statuses(one: Operation) -> list[int]:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
+from mainspring.web.api import job_acts, job_bulk, job_parts
 from mainspring.web.api.jobs import jobs
 from mainspring.web.api.operation import Operation, Resource
 from mainspring.web.api.queues import queues
+from mainspring.web.api.stats import stats
+from mainspring.web.api.tasks import tasks
 
+#: A resource may have rooms of its own, which add their operations to it.
+ROOMS: Final = (job_parts, job_acts, job_bulk)
 RESOURCES: Final[tuple[Resource, ...]] = (
     jobs,
+    tasks,
     queues,
+    stats,
 )
 OPERATIONS: Final[tuple[Operation, ...]] = tuple(one for resource in RESOURCES for one in resource.operations)

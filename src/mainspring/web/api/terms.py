@@ -8,10 +8,23 @@ from uuid import UUID
 
 import msgspec
 
-from mainspring.text.texts import MAX_NAME, MAX_QUEUE, MAX_REASON
+from mainspring.checks import LOWEST_PRIORITY
+from mainspring.text.texts import MAX_KEY, MAX_NAME, MAX_QUEUE, MAX_REASON
 
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 JobId = Annotated[UUID, msgspec.Meta(description="The id of a job.", examples=["0199a8c3-1f00-7a52-9c11-5d2f3b6a7e01"])]
+TaskName = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=MAX_NAME, description="A task.", examples=["send_welcome"])
+]
+JobKey = Annotated[
+    str,
+    msgspec.Meta(min_length=1, max_length=MAX_KEY, description="An idempotency key of jobs.", examples=["order:7"]),
+]
+Priority = Annotated[int, msgspec.Meta(ge=0, le=LOWEST_PRIORITY, description="From 0 (first) to 3 (last).")]
+Delay = Annotated[
+    Annotated[str, msgspec.Meta(max_length=40)] | float | None,
+    msgspec.Meta(description="A time span: seconds, or a text such as 90s or 2h.", examples=["2h"]),
+]
 OrgName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
 QueueName = Annotated[
     str, msgspec.Meta(min_length=1, max_length=MAX_QUEUE, description="A queue.", examples=["q:default"])
