@@ -11,6 +11,7 @@ from mainspring.db.wire.connect import AsyncConnection
 from mainspring.db.wire.run import async_psycopg_door, run_async
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue
+from mainspring.declare.registry import Registry
 from mainspring.events import Event
 from mainspring.text.sanitize import MASK, names_secret, sanitize
 from mainspring.web.api.refused import ApiRefused
@@ -38,10 +39,12 @@ class Asking:
         conn: AsyncConnection,
         *,
         reader: AsyncClient,
+        registry: Registry,
         if_match: frozenset[str] | None = None,
     ) -> None:
         self.principal, self.org = principal, org
         self.client, self.conn = client, conn
+        self.registry = registry  # the tasks that the application knows
         self._reader, self._if_match = reader, if_match
         self.events: list[Event] = []
         self.rest: list[Dialogue[Any]] = []

@@ -51,6 +51,10 @@ class Paging(Generic[P]):
         items = list(found[: self.limit])
         return PageOf(items=items, next=self._cursor(place(items[-1])) if len(found) > self.limit else None)
 
+    def up_to(self, items: list[T], place: P | None) -> PageOf[T]:
+        """The page of what was found by looking up to a place, from which the next one looks on; None: to the end."""
+        return PageOf(items=items, next=None if place is None else self._cursor(place))
+
     def _cursor(self, place: P) -> str:
         return base64.urlsafe_b64encode(msgspec.json.encode((self._digest, place))).decode().rstrip("=")
 

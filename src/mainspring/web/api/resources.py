@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
+from mainspring.web.api import fixes, many_dead_letters
+from mainspring.web.api.alerts import alerts
+from mainspring.web.api.audit import audit
+from mainspring.web.api.batches import batches
+from mainspring.web.api.dead_letters import dead_letters
 from mainspring.web.api.jobs import jobs
 from mainspring.web.api.operation import Operation, Resource
 from mainspring.web.api.queues import queues
 
+#: A resource may have rooms of its own, which add their operations to it.
+ROOMS: Final = (fixes, many_dead_letters)
 RESOURCES: Final[tuple[Resource, ...]] = (
     jobs,
     queues,
+    dead_letters,
+    batches,
+    alerts,
+    audit,
 )
 OPERATIONS: Final[tuple[Operation, ...]] = tuple(one for resource in RESOURCES for one in resource.operations)
