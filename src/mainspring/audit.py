@@ -85,9 +85,10 @@ class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check of one organisation's chain found; `waiting` rows are not sealed yet."""
+    """What a check of one organisation's chain found, from its `first` seal on; `waiting` rows are not sealed yet."""
 
     org_id: str
+    first: int = 1
     seals: int
     rows: int
     waiting: int

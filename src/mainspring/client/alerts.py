@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from mainspring.client.colour import Async, Sync, Verbs, Work, verb
 from mainspring.client.seam import Seam
 from mainspring.db import alerts
 from mainspring.events import Alert
 from mainspring.health.alert import AlertRow, Severity, Wrong, wrong
-from mainspring.job import DEFAULT_ORG
+from mainspring.job import DEFAULT_ORG, Id
 
 
 class AlertVerbs(Verbs):
@@ -65,12 +67,21 @@ class AlertVerbs(Verbs):
         open: bool | None = True,
         name: str | None = None,
         limit: int = 100,
+        place: tuple[datetime, UUID] | None = None,
         org: str | None = None,
         conn: Any = None,
     ) -> Work[builtins.list[AlertRow]]:
-        """Alerts, newest first: open ones, with `open=False` those that are over, with `open=None` both."""
-        dialogue = alerts.listing(self.seam.sql, self.seam.who(org), is_open=open, name=name, limit=limit)
-        return self.seam.ask(dialogue, conn)
+        """Alerts, newest first: open ones, with `open=False` those that are over, with `open=None` both.
+
+        `place` continues after the last one seen: when it opened, and its id.
+        """
+        how: dict[str, Any] = {"is_open": open, "name": name, "limit": limit, "place": place}
+        return self.seam.ask(alerts.listing(self.seam.sql, self.seam.who(org), **how), conn)
+
+    @verb
+    def get(self, alert: Id, *, org: str | None = None, conn: Any = None) -> Work[AlertRow | None]:
+        """One alert by its id, open or over; None: there is none."""
+        return self.seam.ask(alerts.get(self.seam.sql, alert, self.seam.who(org)), conn)
 
 
 class ClientAlerts(AlertVerbs, Sync):

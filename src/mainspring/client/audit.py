@@ -48,6 +48,8 @@ class AuditVerbs(Verbs):
         event: str | None = None,
         subject: str | None = None,
         actor: str | None = None,
+        job: Id | None = None,
+        correlation: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         before: int | None = None,
@@ -59,7 +61,7 @@ class AuditVerbs(Verbs):
         That a job was enqueued, started or succeeded is not stored while the job itself proves it: see `trail`.
         """
         filters: dict[str, Any] = {"event": event, "subject": subject, "actor": actor, "since": since, "until": until}
-        filters["before"] = before
+        filters |= {"job": job, "correlation": correlation, "before": before}
         return self.seam.ask(audit.listing(self.seam.sql, org=self.seam.who(org).org_id, limit=limit, **filters), conn)
 
     @verb
@@ -78,12 +80,17 @@ class AuditVerbs(Verbs):
         *,
         org: str | None = None,
         head: str | None = None,
+        newest: int | None = None,
         progress: audit.VerifyProgress = lambda org, seals, rows: None,
         conn: Any = None,
     ) -> Work[list[Verified]]:
-        """Recompute every seal and say what is not as it was sealed; `head` is a hash that was kept elsewhere."""
-        who = self.seam.who(org)
-        return self.seam.ask(audit.verify(self.seam.sql, org=who.org_id, head=head, progress=progress), conn)
+        """Recompute every seal, or the newest so many, and say what is not as it was sealed.
+
+        `head` is a hash that was kept elsewhere.
+        """
+        org_id = self.seam.who(org).org_id
+        dialogue = audit.verify(self.seam.sql, org=org_id, head=head, newest=newest, progress=progress)
+        return self.seam.ask(dialogue, conn)
 
 
 class Audit(AuditVerbs, Sync):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeAlias, Unpack
+from uuid import UUID
 
 from mainspring.client.colour import Async, Sync, Verbs, Work, verb
 from mainspring.db import bulk, dead, decisions, jobs
@@ -18,6 +20,8 @@ from mainspring.job import Id
 Letters: TypeAlias = list[DeadLetter]
 Groups: TypeAlias = list[DeadLetterGroup]
 Sizes: TypeAlias = list[Size]
+#: When a dead letter died, and its id.
+Death: TypeAlias = tuple[datetime, UUID]
 
 
 class DeadLetterVerbs(Verbs):
@@ -36,21 +40,28 @@ class DeadLetterVerbs(Verbs):
         *,
         limit: int = 50,
         before: Id | None = None,
+        place: Death | None = None,
         org: str | None = None,
         conn: Any = None,
         **only: Unpack[Only],
     ) -> Work[Letters]:
-        """Open dead letters, newest first; `before` continues after the last one seen."""
+        """Open dead letters, newest first; `before` continues after the last one seen, `place` after where it stood."""
         seam = self.seam
-        return seam.ask(dead.listing(seam.sql, seam.who(org), only, limit=limit, before=before), conn)
+        return seam.ask(dead.listing(seam.sql, seam.who(org), only, limit=limit, before=before, place=place), conn)
 
     @verb
     def groups(
-        self, *, limit: int = 50, org: str | None = None, conn: Any = None, **only: Unpack[Only]
+        self,
+        *,
+        limit: int = 50,
+        newest: int | None = None,
+        org: str | None = None,
+        conn: Any = None,
+        **only: Unpack[Only],
     ) -> Work[Groups]:
-        """Open dead letters by what their errors have in common, the most frequent first."""
+        """Open dead letters by what their errors have in common, the most frequent first; of all, or the newest."""
         seam = self.seam
-        return seam.ask(dead.groups(seam.sql, seam.who(org), only, limit=limit), conn)
+        return seam.ask(dead.groups(seam.sql, seam.who(org), only, limit=limit, newest=newest), conn)
 
     @verb
     def summary(self, *, org: str | None = None, conn: Any = None) -> Work[Sizes]:
@@ -109,6 +120,7 @@ class DeadLetterVerbs(Verbs):
         *,
         reason: str | None = None,
         rate: float | None = None,
+        first_due_at: datetime | None = None,
         limit: int | None = None,
         dry_run: bool = False,
         org: str | None = None,
@@ -117,10 +129,11 @@ class DeadLetterVerbs(Verbs):
     ) -> Work[Bulk]:
         """Replay the dead letters that are meant, oldest first, at most `limit`; `rate` a second are due.
 
-        A dry run counts them; only it needs no reason.
+        A dry run counts them; only it needs no reason. The first is due now, or at `first_due_at`: that of the rest is
+        the `next_due_at` of what was answered.
         """
         seam = self.seam
-        how: dict[str, Any] = {"rate": rate, "limit": limit, "dry_run": dry_run}
+        how: dict[str, Any] = {"rate": rate, "first_due_at": first_due_at, "limit": limit, "dry_run": dry_run}
         return seam.ask(bulk.act(seam.sql, "replay", seam.who(org), only, reason, **how), conn)
 
     @verb

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import msgspec
 
-from mainspring.db.jobs import Who, check_limit, check_texts, why
+from mainspring.db.audit import after_place
+from mainspring.db.jobs import Who, check_id, check_limit, check_texts, why
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, scalar
 from mainspring.events import Alert
 from mainspring.health.alert import FAILED_LATE_ALERT, RUNBOOK, AlertRow, Severity, Wrong, alert_subject, check_name
 from mainspring.health.watch import BROKEN_WATCH_ALERT
-from mainspring.job import DEFAULT_ORG
+from mainspring.job import DEFAULT_ORG, Id
 from mainspring.text.texts import MAX_NAME
 from mainspring.uuid7 import uuid7
 
@@ -99,17 +102,30 @@ def untold(sql: Sql) -> Dialogue[list[Alert]]:
 
 
 def listing(
-    sql: Sql, who: Who, *, is_open: bool | None = True, name: str | None = None, limit: int = 100
+    sql: Sql,
+    who: Who,
+    *,
+    is_open: bool | None = True,
+    name: str | None = None,
+    limit: int = 100,
+    place: tuple[datetime, UUID] | None = None,
 ) -> Dialogue[list[AlertRow]]:
-    """Alerts, newest first; `is_open` None: also those that are over."""
+    """Alerts, newest first, after the one that opened then; `is_open` None: also those that are over."""
     check_limit(limit, 10_000)
     check_texts(MAX_NAME, name=name)
-    params: dict[str, str | int | None] = {"org": who.org_id, "name": name, "limit": limit}
+    params = {"org": who.org_id, "name": name, "limit": limit} | after_place(place)
     if is_open:
         return (yield from ask(Statement(sql["list_open_alerts"], params, _rows)))
     over = params | {"over": str(is_open is not None)}
     found: list[AlertRow] = yield from ask(Statement(sql["list_alerts"], over, _rows))
     return found
+
+
+def get(sql: Sql, alert: Id, who: Who) -> Dialogue[AlertRow | None]:
+    """One alert, open or over; None: there is none."""
+    params: dict[str, str | int | None] = {"id": str(check_id(alert, "alert")), "org": who.org_id}
+    found: list[AlertRow] = yield from ask(Statement(sql["get_alert"], params, _rows))
+    return found[0] if found else None
 
 
 def event_of(row: AlertRow, *, firing: bool | None = None) -> Alert:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from mainspring.audit import MAX_EVENT, AuditEvent, AuditFinding, TrailHead, Verified
 from mainspring.db.jobs import check_id, check_limit, check_texts
 from mainspring.db.wire.sql import Sql
-from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, scalar
+from mainspring.db.wire.statement import Dialogue, Params, Row, Statement, ask, scalar
 from mainspring.declare.caller import Caller
 from mainspring.errors import ValidationError
 from mainspring.job import DEFAULT_ORG, SYSTEM, Id
@@ -21,6 +22,8 @@ from mainspring.text.texts import MAX_NAME
 SEAL_ROWS = 1000
 #: So many seals are checked by one statement.
 SEALS_PAGE = 50
+#: Ids are drawn in order, but an event may be so much older than those before it: its statement took so long.
+AT_MOST_LATE = timedelta(hours=1)
 
 VerifyProgress = Callable[[str, int, int], None]  # organisation, seals and rows so far
 
@@ -36,6 +39,11 @@ class _Checked(msgspec.Struct, frozen=True, kw_only=True):
     changed: list[int]
 
 
+class _Looked(msgspec.Struct, frozen=True):
+    id: int
+    at: datetime
+
+
 class _Unnamed(msgspec.Struct, frozen=True, kw_only=True):
     added: list[int]
     waiting: int
@@ -47,7 +55,7 @@ def _reader(kind: type[Any]) -> Callable[[Sequence[Row]], Any]:
     return lambda rows: [decode(row[0]) for row in rows]
 
 
-_events, _heads, _checked, _unnamed = map(_reader, (AuditEvent, TrailHead, _Checked, _Unnamed))
+_events, _heads, _checked, _looked, _unnamed = map(_reader, (AuditEvent, TrailHead, _Checked, _Looked, _Unnamed))
 
 
 def trail(sql: Sql, job: Id, *, org: str | None = None, event: str | None = None) -> Dialogue[list[AuditEvent]]:
@@ -65,25 +73,63 @@ def listing(
     event: str | None = None,
     subject: str | None = None,
     actor: str | None = None,
+    job: Id | None = None,
+    correlation: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
     before: int | None = None,
     limit: int = 50,
 ) -> Dialogue[list[AuditEvent]]:
     """Stored events by filter, newest first; `before` continues after the last one seen."""
-    check_limit(limit, 1000)
-    check_texts(MAX_NAME, org=org, subject=subject, actor=actor)
-    check_texts(MAX_EVENT, event=event)
-    params: dict[str, str | int | None] = {"org": org, "event": event, "subject": subject, "actor": actor}
-    params |= {"limit": limit, "before": before, "since": _instant("since", since), "until": _instant("until", until)}
+    filters: dict[str, Any] = {"org": org, "event": event, "subject": subject, "actor": actor, "job": job}
+    filters |= {"correlation": correlation, "since": since, "until": until}
+    return (yield from _listed(sql, _params(filters, before, limit, None)))
+
+
+def search(
+    sql: Sql, *, newest: int, since: datetime | None = None, before: int | None = None, limit: int = 50, **only: Any
+) -> Dialogue[tuple[list[AuditEvent], int | None]]:
+    """The same among the newest so many, and the id of the last that was looked at where it may go on there.
+
+    So no filter makes one question expensive, also one that fits nothing.
+    """
+    params = _params({**only, "since": since}, before, limit, newest)
+    found = yield from _listed(sql, params)
+    if len(found) == limit:
+        return found, found[-1].id
+    looked: list[_Looked] = yield from ask(Statement(sql["audit_looked"], params, _looked))
+    if not looked or (since is not None and looked[0].at < since - AT_MOST_LATE):
+        return found, None
+    return found, looked[0].id
+
+
+def _listed(sql: Sql, params: Params) -> Dialogue[list[AuditEvent]]:
     found: list[AuditEvent] = yield from ask(Statement(sql["list_audit"], params, _events))
     return found
 
 
-def _instant(field: str, at: datetime | None) -> str | None:
+def _params(filters: dict[str, Any], before: int | None, limit: int, newest: int | None) -> Params:
+    check_limit(limit, 1000)
+    said = {name: filters.get(name) for name in ("org", "subject", "actor", "event", "correlation")}
+    check_texts(MAX_NAME, **{name: said[name] for name in said if name != "event"})
+    check_texts(MAX_EVENT, event=said["event"])
+    job = filters.get("job")
+    params: Params = {**said, "job": None if job is None else str(check_id(job)), "limit": limit, "before": before}
+    params |= {name: instant(name, filters.get(name)) for name in ("since", "until")}
+    return params | {"newest": None if newest is None else str(newest)}
+
+
+def instant(field: str, at: datetime | None) -> str | None:
+    """An instant as a statement takes it; one without a zone is refused."""
     if at is not None and at.utcoffset() is None:
         raise ValidationError(f"{field}: is not a time with a time zone", field=field)
     return at.astimezone(UTC).isoformat() if at else None
+
+
+def after_place(place: tuple[datetime, UUID] | None) -> Params:
+    """The parameters by which a list continues after the place of the last one seen: its instant and its id."""
+    at, id_ = place or (None, None)
+    return {"before_at": instant("before", at), "before_id": None if id_ is None else str(id_)}
 
 
 def record(
@@ -153,14 +199,19 @@ def verify(
     *,
     org: str | None = None,
     head: str | None = None,
+    newest: int | None = None,
     progress: VerifyProgress = lambda org, seals, rows: None,
 ) -> Dialogue[list[Verified]]:
-    """Recompute every seal. `head` is a hash that was kept elsewhere: the chain must hold it."""
+    """Recompute every seal, or the newest so many. `head` is a hash that was kept elsewhere: the chain must hold it."""
     check_texts(MAX_NAME, org=org, head=head)
     orgs = [org] if org else (yield from ask(Statement(sql["audit_organisations"], {}, _column, long=True)))
     found, met = [], False
     for one in orgs:
-        verified, has_head = yield from _verify_one(sql, one, head, progress)
+        before = 0
+        if newest is not None:
+            ends = yield from heads(sql, one)
+            before = max(ends[0].number - newest, 0) if ends else 0
+        verified, has_head = yield from _verify_one(sql, one, head, before, progress)
         found.append(verified)
         met = met or has_head
     if head is not None and not met:
@@ -173,9 +224,12 @@ def verify(
     return found
 
 
-def _verify_one(sql: Sql, org: str, head: str | None, progress: VerifyProgress) -> Dialogue[tuple[Verified, bool]]:
+def _verify_one(
+    sql: Sql, org: str, head: str | None, before: int, progress: VerifyProgress
+) -> Dialogue[tuple[Verified, bool]]:
     findings: list[AuditFinding] = []
-    number, rows, floor, has_head = 0, 0, 0, False
+    number, rows, floor, has_head = before, 0, 0, False
+    above = None if before else 0  # what stands below the first of these seals is not looked at
     last: str | None = None
     while True:
         params: dict[str, str | int | None] = {"org": org, "after": number, "limit": SEALS_PAGE}
@@ -183,7 +237,8 @@ def _verify_one(sql: Sql, org: str, head: str | None, progress: VerifyProgress) 
         for seal in page:
             missing = range(number + 1, seal.number)
             findings += [AuditFinding(org_id=org, problem="seal missing", number=gone) for gone in missing]
-            if not seal.intact or (not missing and seal.previous != last):
+            linked = missing or seal.number == before + 1 > 1 or seal.previous == last
+            if not seal.intact or not linked:
                 findings.append(AuditFinding(org_id=org, problem="seal changed", number=seal.number))
             findings += [
                 AuditFinding(org_id=org, problem="missing", number=seal.number, id=id_) for id_ in seal.missing
@@ -192,14 +247,17 @@ def _verify_one(sql: Sql, org: str, head: str | None, progress: VerifyProgress) 
                 AuditFinding(org_id=org, problem="changed", number=seal.number, id=id_) for id_ in seal.changed
             ]
             number, rows, last, floor = seal.number, rows + seal.rows, seal.hash, seal.floor
+            above = seal.floor if above is None else above
             has_head = has_head or seal.hash == head
         progress(org, number, rows)
         if len(page) < SEALS_PAGE:
             break
-    (unnamed,) = yield from ask(Statement(sql["verify_rows"], {"org": org, "floor": floor}, _unnamed, long=True))
+    about: Params = {"org": org, "floor": floor, "above": above or 0}
+    (unnamed,) = yield from ask(Statement(sql["verify_rows"], about, _unnamed, long=True))
     findings += [AuditFinding(org_id=org, problem="added", id=id_) for id_ in unnamed.added]
     verified = Verified(
         org_id=org,
+        first=before + 1,
         seals=number,
         rows=rows,
         waiting=unnamed.waiting,

@@ -6,12 +6,14 @@ broken off is run again to take the rest, and two at once share the work.
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
 
 from mainspring.db import jobs
+from mainspring.db.audit import instant
 from mainspring.db.dead import OPEN, Only, filters
 from mainspring.db.decisions import check_reason
 from mainspring.db.jobs import Who, check_limit
@@ -24,6 +26,8 @@ from mainspring.uuid7 import uuid7
 DECISION_BATCH = 500
 #: Replays a second.
 SLOWEST, FASTEST = 0.001, 10_000
+#: Replays begin within this time.
+LATEST_REPLAY = timedelta(days=366)
 
 
 class Bulk(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +36,7 @@ class Bulk(msgspec.Struct, frozen=True, kw_only=True):
     matched: int
     moved: int = 0
     skipped: int = 0
+    next_due_at: datetime | None = None  # of the rest, at this rate
     dry_run: bool = False
 
 
@@ -43,18 +48,21 @@ def act(
     reason: str | None,
     *,
     rate: float | None = None,
+    first_due_at: datetime | None = None,
     limit: int | None = None,
     dry_run: bool = False,
 ) -> Dialogue[Bulk]:
     """Replay or discard the dead letters that are meant, the oldest first; what dies meanwhile is not taken again.
 
-    `rate` spreads the due times of replayed jobs: so many a second. `limit` stops after so many.
+    `rate` spreads the due times of replayed jobs: so many a second, the first now or at `first_due_at`. `limit` stops
+    after so many.
     """
     wanted = filters(who, only)
     if rate is not None and not SLOWEST <= rate <= FASTEST:
         raise ValidationError(f"rate: is not between {SLOWEST} and {FASTEST} a second", field="rate")
     if limit is not None:
         check_limit(limit, 10_000_000)
+    instant("first_due_at", first_due_at)
     if reason is not None or not dry_run:
         reason = check_reason(reason)
     matched: int = yield from ask(Statement(sql["count_dead"], wanted, scalar, long=True))
@@ -62,7 +70,11 @@ def act(
         return Bulk(matched=matched, dry_run=dry_run)
     params: dict[str, Any] = {"actor_type": who.actor_type, "actor_id": who.actor_id, "reason": reason}
     params["bulk"] = str(uuid7())
-    start = (yield from jobs.now(sql)).isoformat()
+    now = yield from jobs.now(sql)
+    due = max(now, first_due_at or now)
+    if due > now + LATEST_REPLAY:
+        raise ValidationError("first_due_at: is more than a year away", field="first_due_at")
+    start = now.isoformat()
     said = {name: value for name, value in wanted.items() if value is not None}
     detail = {
         "filter": said,
@@ -85,7 +97,8 @@ def act(
                 break
             last = {"last_at": found[-1][1], "last_id": str(found[-1][0])}
             ids = "{" + ",".join(str(row[0]) for row in found) + "}"
-            batch = params | {"ids": ids, "start": start, "every": every, "moved": moved}
+            batch = params | {"ids": ids, "due": due.isoformat(), "every": every, "moved": moved}
             moved += yield from ask(Statement(sql[f"{verb}_many"], batch, scalar, long=True, org=who.org_id))
             seen += len(found)
-    return Bulk(matched=matched, moved=moved, skipped=seen - moved)
+    rest = due + timedelta(seconds=moved / rate) if rate and seen < matched else None
+    return Bulk(matched=matched, moved=moved, skipped=seen - moved, next_due_at=rest)

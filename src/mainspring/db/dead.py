@@ -10,6 +10,7 @@ import msgspec
 
 from mainspring.codes import explained
 from mainspring.db import jobs
+from mainspring.db.audit import after_place, instant
 from mainspring.db.jobs import Attempt, Who, check_limit, check_texts
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Statement, ask
@@ -34,6 +35,8 @@ class Only(TypedDict, total=False):
     state: str | None  # failed or dead
     older_than: timedelta | None
     newer_than: timedelta | None
+    since: datetime | None  # when they died
+    until: datetime | None
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +64,7 @@ class DeadLetterGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     fingerprint: str
     count: int
+    orgs: int  # so many organisations it touches
     task: str
     code: str | None
     message: str | None
@@ -117,22 +121,34 @@ def _reader(kind: type[Any]) -> Any:
 _letters, _groups, _sizes, _about = (_reader(kind) for kind in (DeadLetter, DeadLetterGroup, Size, DeadLetterDetails))
 
 
-def listing(sql: Sql, who: Who, only: Only, *, limit: int = 50, before: Id | None = None) -> Dialogue[list[DeadLetter]]:
-    """Open dead letters, newest first; `before` continues after the last one seen."""
+def listing(
+    sql: Sql,
+    who: Who,
+    only: Only,
+    *,
+    limit: int = 50,
+    before: Id | None = None,
+    place: tuple[datetime, UUID] | None = None,
+) -> Dialogue[list[DeadLetter]]:
+    """Open dead letters, newest first; `before` continues after the last one seen, `place` after where it stood."""
     check_limit(limit, 1000)
-    if before is not None and (yield from jobs.get(sql, before, who)).finished_at is None:
-        raise ValidationError("before: this job is no dead letter any more; start with the newest", field="before")
-    params = filters(who, only) | {"limit": limit, "before": str(before) if before else None}
+    if before is not None:
+        last = yield from jobs.get(sql, before, who)
+        if last.finished_at is None:
+            raise ValidationError("before: this job is no dead letter any more; start with the newest", field="before")
+        place = last.finished_at, last.id
+    params = filters(who, only) | {"limit": limit} | after_place(place)
     found: list[DeadLetter] = yield from ask(Statement(sql["list_dead"], params, _letters))
     return found
 
 
-def groups(sql: Sql, who: Who, only: Only, *, limit: int = 50) -> Dialogue[list[DeadLetterGroup]]:
-    """Open dead letters by what their errors have in common, the most frequent first."""
+def groups(
+    sql: Sql, who: Who, only: Only, *, limit: int = 50, newest: int | None = None
+) -> Dialogue[list[DeadLetterGroup]]:
+    """Open dead letters by what their errors have in common, the most frequent first; of all, or the newest so many."""
     check_limit(limit, 1000)
-    found: list[DeadLetterGroup] = yield from ask(
-        Statement(sql["group_dead"], filters(who, only) | {"limit": limit}, _groups)
-    )
+    params = filters(who, only) | {"limit": limit, "newest": None if newest is None else str(newest)}
+    found: list[DeadLetterGroup] = yield from ask(Statement(sql["group_dead"], params, _groups))
     return found
 
 
@@ -167,6 +183,8 @@ def filters(who: Who, only: Only) -> dict[str, str | int | None]:
             if not isinstance(said[name], timedelta) or not timedelta(0) <= said[name] <= OLDEST_DEAD_LETTER:
                 raise ValidationError(f"{name}: is not a time span from 0 to 100 years", field=name)
             said[name] = f"{said[name].total_seconds()} s"
+    for name in ("since", "until"):
+        said[name] = instant(name, said[name])
     return {"org": who.org_id, **said}
 
 

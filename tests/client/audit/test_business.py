@@ -179,7 +179,7 @@ def test_events_about_a_thing_are_found_by_an_index(sql: psycopg.Connection[Tupl
            from generate_series(1, 5000) n"""
     )
     sql.execute("analyze mainspring.audit")
-    names = ("event", "actor", "since", "until", "before")
+    names = ("event", "actor", "job", "correlation", "since", "until", "before", "newest")
     for org in (None, "acme"):
         about = dict.fromkeys(names) | {"org": org, "subject": "booking 17", "limit": 50}
         ((plan,),) = sql.execute("explain (format json) " + Sql()["list_audit"], about).fetchall()

@@ -48,7 +48,7 @@ def test_an_organisation_finds_its_own_events_about_a_thing_by_the_index(databas
                from generate_series(0, 4999) n"""
         )
         owner.execute("analyze mainspring.audit")
-    about = dict.fromkeys(("org", "event", "actor", "since", "until", "before"))
+    about = dict.fromkeys(("org", "event", "actor", "job", "correlation", "since", "until", "before", "newest"))
     with closing(Secured(database)) as secured, secured.connect("api", "acme") as conn:
         told = conn.execute(Sql()["list_audit"], {**about, "subject": "booking 17", "limit": 50}).fetchall()
         assert [json.loads(text)["org_id"] for (text,) in told] == ["acme"] * 5

@@ -128,6 +128,7 @@ def test_many_are_counted_first_and_decided_about_only_when_confirmed(
     assert cli(*common, "--reason", "x", "--yes", "--json").json == {
         "matched": 3,
         "moved": 3,
+        "next_due_at": None,
         "skipped": 0,
         "dry_run": False,
     }

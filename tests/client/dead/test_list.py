@@ -51,6 +51,9 @@ async def test_filters_are_all_met_by_what_is_listed_and_grouped(dead: Any, engi
         ({"org": "acme"}, [old]),
         ({"older_than": timedelta(hours=1)}, [old]),
         ({"newer_than": timedelta(hours=1)}, [new]),
+        ({"since": NOON + timedelta(hours=1)}, [new]),
+        ({"until": NOON + timedelta(hours=1)}, [old]),
+        ({"since": NOON, "newer_than": timedelta(hours=1)}, [new]),
         ({"task": "pay", "state": "failed"}, []),
     ):
         assert [letter.id for letter in await dead.list(**only)] == expected, only
@@ -69,6 +72,7 @@ async def test_filters_are_all_met_by_what_is_listed_and_grouped(dead: Any, engi
         ({"org": ""}, "org"),
         ({"older_than": timedelta(seconds=-1)}, "older_than"),
         ({"newer_than": "2h"}, "newer_than"),
+        ({"since": NOON.replace(tzinfo=None)}, "since"),
     ],
 )
 async def test_a_filter_that_is_none_is_refused_by_name(dead: Any, only: dict[str, Any], field: str) -> None:
@@ -243,8 +247,8 @@ def test_a_list_is_read_by_the_index_of_unsuccessful_jobs_and_fast(
     engine.conn.execute("analyze mainspring.finished, mainspring.job, mainspring.resolution")
 
     for name in ("list_dead", "group_dead", "count_dead", "batch_dead", "sum_dead"):
-        params: dict[str, Any] = dict.fromkeys(["org", "task", "queue", "code", "fingerprint", "state", "before"])
-        params |= dict.fromkeys(["newer_than", "older_than"])
+        params: dict[str, Any] = dict.fromkeys(["org", "task", "queue", "code", "fingerprint", "state"])
+        params |= dict.fromkeys(["newer_than", "older_than", "since", "until", "before_at", "before_id", "newest"])
         params |= {"limit": 50, "start": "infinity", "last_at": "-infinity", "last_id": str(claims[0].id)}
         if name == "batch_dead":
             params["state"] = "dead"

@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.db.engine import Engine
 from tests.secured import Secured
+from tests.together.stage import enqueue_batch, job
+from tests.web.api.dead import killed
 from tests.web.api.visit import ApiVisitor, greeted, problem, visiting_api
 
 import mainspring as ms
@@ -81,6 +84,49 @@ async def test_all_of_a_job_is_seen_and_done_by_the_roles_of_the_database(secure
         seen = (await api.get(f"operator.{org}", "/stats")).json()
         later[org] = sum(queue["later"] for queue in seen["queues"])
     assert later == {"globex": 1, "acme": 0}
+
+
+async def test_what_people_see_and_decide_needs_no_more_than_their_logins(
+    secured: Secured, secured_api: ApiVisitor
+) -> None:
+    api, any_version = secured_api, {"if-match": "*"}
+    jobs = {}
+    for org in ("globex", "acme"):
+        with secured.connect("worker", org) as conn:
+            jobs[org] = [killed(Engine(conn), org_id=org) for _ in range(5)]
+            batch = enqueue_batch(Engine(conn), [job(org_id=org)], org_id=org, on_finish=None)
+    async with ms.AsyncClient(secured.dsn("operator"), secured=True) as client:
+        await client.alerts.open("needs-a-person", org="acme")
+
+    assert len((await api.get("viewer.acme", "/dead-letters")).json()["items"]) == 5
+    assert (await api.get("viewer.acme", "/dead-letters/groups")).json()["items"][0]["count"] == 5
+    first, second, third, *_ = jobs["acme"]
+    assert problem(await api.get("viewer.acme", f"/dead-letters/{jobs['globex'][0]}")) == (404, "NOT_FOUND")
+    said = {"reason": "it is back"}
+    fixed = said | {"set": {"n": 1}}
+    for act, id_, body in (("replay", first, said), ("discard", second, said), ("fix", third, fixed)):
+        answer = await api.post("operator.acme", f"/dead-letters/{id_}/{act}", body, headers=any_version)
+        assert answer.status_code == 200, answer.text
+    many = {"filter": {}, "limit": 1, "reason": "it is back"}
+    assert (await api.post("operator.acme", "/bulk/dead-letters/replay", many)).json()["rest"] == 1
+    assert (await api.post("operator.acme", "/bulk/dead-letters/discard", many)).json()["done"] == 1
+    assert len((await api.get("vic", "/dead-letters?org=globex")).json()["items"]) == 5
+
+    assert (await api.get("viewer.acme", f"/batches/{batch}/jobs")).json()["items"]
+    assert (await api.get("viewer.acme", f"/flows/{first}")).json()["complete"]
+    for act in ("retry-failed", "cancel"):
+        assert (await api.post("operator.acme", f"/batches/{batch}/{act}", said)).status_code == 200
+    assert (await api.get("vic", "/alerts/engine")).status_code == 200
+    (alert,) = (await api.get("viewer.acme", "/alerts")).json()["items"]
+    assert (await api.post("operator.acme", f"/alerts/{alert['id']}/close", said)).status_code == 200
+
+    assert {one["org_id"] for one in (await api.get("viewer.acme", "/audit")).json()["items"]} == {"acme"}
+    async with ms.AsyncClient(secured.dsn("worker"), secured=True) as client:
+        for org in ("acme", "globex"):
+            await client.audit.seal(org=org)
+    (seal,) = (await api.get("viewer.acme", "/audit/seals")).json()["items"]
+    whole = (await api.get("operator.acme", "/audit/verification", params={"head": seal["hash"]})).json()
+    assert (whole["org_id"], whole["ok"], whole["last_seal"]) == ("acme", True, 1)
 
 
 async def test_without_logins_of_its_own_nothing_starts(

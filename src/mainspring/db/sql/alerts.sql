@@ -60,7 +60,14 @@ select row_to_json(a)::text from {schema}.alert a
 where a.closed_at is null
   and (%(org)s::text is null or a.org_id = %(org)s::text)
   and (%(name)s::text is null or a.name = %(name)s::text)
+  and (%(before_at)s::text is null
+       or (a.opened_at, a.id) < (%(before_at)s::text::timestamptz, %(before_id)s::text::uuid))
 order by a.opened_at desc, a.id desc limit %(limit)s
+
+-- name: get_alert
+-- A person looks at one. Index: alert_pkey; without an organisation all of it, which is small.
+select row_to_json(a)::text from {schema}.alert a
+where a.id = %(id)s::text::uuid and (%(org)s::text is null or a.org_id = %(org)s::text)
 
 -- name: list_alerts
 -- The same with those that are over, or of them alone. Index: alert_opened.
@@ -68,6 +75,8 @@ select row_to_json(a)::text from {schema}.alert a
 where (%(org)s::text is null or a.org_id = %(org)s::text)
   and (%(name)s::text is null or a.name = %(name)s::text)
   and (%(over)s::text::boolean is false or a.closed_at is not null)
+  and (%(before_at)s::text is null
+       or (a.opened_at, a.id) < (%(before_at)s::text::timestamptz, %(before_id)s::text::uuid))
 order by a.opened_at desc, a.id desc limit %(limit)s
 
 -- name: prune_alerts

@@ -8,18 +8,34 @@ where t.job_id = %(job)s::text::uuid and (%(org)s::text is null or t.org_id = %(
 order by t.place limit %(limit)s
 
 -- name: list_audit
--- A person looks at what is stored, newest first, by cursor. Index: audit_subject with a subject, else audit_pkey with an
--- organisation, else audit_id.
-select row_to_json(t)::text from {schema}.trail t
-where t.id is not null
-  and (%(org)s::text is null or t.org_id = %(org)s::text)
-  and (%(event)s::text is null or t.event = %(event)s::text)
-  and (%(subject)s::text is null or t.subject = %(subject)s::text)
+-- A person looks at what is stored, newest first, by cursor; among all, or among the newest so many. Index: audit_job with
+-- a job, audit_subject with a subject, else audit_pkey with an organisation, else audit_id.
+select row_to_json(t)::text from (
+  select x.* from {schema}.trail x
+  where x.id is not null
+    and (%(org)s::text is null or x.org_id = %(org)s::text)
+    and (%(job)s::text is null or x.job_id = %(job)s::text::uuid)
+    and (%(subject)s::text is null or x.subject = %(subject)s::text)
+    and (%(before)s::bigint is null or x.id < %(before)s::bigint)
+  order by x.id desc limit %(newest)s::text::bigint) t
+where (%(event)s::text is null or t.event = %(event)s::text)
   and (%(actor)s::text is null or t.by = %(actor)s::text or t.actor_id = %(actor)s::text)
+  and (%(correlation)s::text is null or t.correlation_id = %(correlation)s::text)
   and (%(since)s::text is null or t.at >= %(since)s::text::timestamptz)
   and (%(until)s::text is null or t.at < %(until)s::text::timestamptz)
-  and (%(before)s::bigint is null or t.id < %(before)s::bigint)
 order by t.id desc limit %(limit)s
+
+-- name: audit_looked
+-- How far back a look among the newest so many went: the last of them, and its time; no row where all were seen. Index: the
+-- same.
+select row_to_json(l)::text from (
+  select x.id, x.at from {schema}.trail x
+  where x.id is not null
+    and (%(org)s::text is null or x.org_id = %(org)s::text)
+    and (%(job)s::text is null or x.job_id = %(job)s::text::uuid)
+    and (%(subject)s::text is null or x.subject = %(subject)s::text)
+    and (%(before)s::bigint is null or x.id < %(before)s::bigint)
+  order by x.id desc offset %(newest)s::text::bigint - 1 limit 1) l
 
 -- name: record_business
 -- A business event, in the caller's transaction or with the end of a job.
@@ -89,13 +105,15 @@ from (
   order by s.number limit %(limit)s) v
 
 -- name: verify_rows
--- The rows of an organisation that no seal names: up to the floor they were put in by hand, above it they wait.
+-- The rows of an organisation, above an id, that no seal names: up to the floor they were put in by hand, above it they
+-- wait. Index: audit_pkey, seal_last.
 select json_build_object(
   'added', coalesce(json_agg(a.id order by a.id) filter (where a.id <= %(floor)s), '[]'),
   'waiting', count(*) filter (where a.id > %(floor)s), 'oldest', min(a.at) filter (where a.id > %(floor)s))::text
 from {schema}.audit a
-where a.org_id = %(org)s::text
-  and a.id not in (select unnest(s.ids) from {schema}.seal s where s.org_id = %(org)s::text)
+where a.org_id = %(org)s::text and a.id > %(above)s
+  and a.id not in (
+    select unnest(s.ids) from {schema}.seal s where s.org_id = %(org)s::text and s.last_id > %(above)s)
 
 -- name: audit_organisations
 -- Everybody who has events or seals.

@@ -68,3 +68,24 @@ select {schema}.readable(j)::text
 from {schema}.dependency d join {schema}.jobs j on j.id = d.parent
 where d.org_id = %(org)s::text and d.child = %(id)s::text::uuid
 order by d.place, d.parent
+
+-- name: flow_of_job
+-- A person looks at what is linked with a job, near ones first, at most so many: its jobs, and which waits for which. Index:
+-- dependency_pkey, dependency_parent.
+with recursive linked(id) as (
+  select %(id)s::text::uuid
+  union
+  select x.id from linked n cross join lateral (
+    select d.parent as id from {schema}.dependency d where d.org_id = %(org)s::text and d.child = n.id
+    union all
+    select d.child from {schema}.dependency d where d.org_id = %(org)s::text and d.parent = n.id) x
+), near as materialized (select l.id from linked l limit %(limit)s)
+select json_build_object(
+  'jobs', (
+    select coalesce(json_agg(json_build_object('id', n.id, 'task', j.task, 'state', j.state, 'gate', j.gate) order by n.id), '[]')
+    from near n left join {schema}.jobs j on j.id = n.id and j.org_id = %(org)s::text),
+  'links', (
+    select coalesce(json_agg(json_build_object('child', d.child, 'parent', d.parent, 'place', d.place, 'anyway', d.anyway,
+                                               'state', d.state, 'met', d.met) order by d.child, d.place, d.parent), '[]')
+    from {schema}.dependency d
+    where d.org_id = %(org)s::text and d.child in (select n.id from near n) and d.parent in (select n.id from near n)))::text

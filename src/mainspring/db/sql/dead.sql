@@ -4,20 +4,25 @@
 -- A person looks; newest death first, by cursor.
 select row_to_json(d)::text
 from {schema}.find_dead(%(org)s::text, %(task)s::text, %(queue)s::text, %(code)s::text, %(fingerprint)s::text,
-  %(state)s::text, {schema}.now() - %(newer_than)s::text::interval, {schema}.now() - %(older_than)s::text::interval) d
-where %(before)s::text is null
-   or (d.finished_at, d.id) < (select f.finished_at, f.id from {schema}.finished f where f.id = %(before)s::text::uuid)
+  %(state)s::text, greatest(%(since)s::text::timestamptz, {schema}.now() - %(newer_than)s::text::interval),
+  least(%(until)s::text::timestamptz, {schema}.now() - %(older_than)s::text::interval)) d
+where %(before_at)s::text is null
+   or (d.finished_at, d.id) < (%(before_at)s::text::timestamptz, %(before_id)s::text::uuid)
 order by d.finished_at desc, d.id desc
 limit %(limit)s
 
 -- name: group_dead
--- A person looks: errors that look alike, the most frequent first.
+-- A person looks: errors that look alike, the most frequent first; of all, or of the newest so many.
 select row_to_json(g)::text from (
-  select d.fingerprint, count(*) as count, d.task, d.code, min(d.finished_at) as oldest, max(d.finished_at) as newest,
+  select d.fingerprint, count(*) as count, count(distinct d.org_id) as orgs, d.task, d.code, min(d.finished_at) as oldest, max(d.finished_at) as newest,
          (array_agg(d.message order by d.finished_at desc, d.id desc))[1] as message,
          (array_agg(d.id order by d.finished_at desc, d.id desc))[1] as example
-  from {schema}.find_dead(%(org)s::text, %(task)s::text, %(queue)s::text, %(code)s::text, %(fingerprint)s::text,
-    %(state)s::text, {schema}.now() - %(newer_than)s::text::interval, {schema}.now() - %(older_than)s::text::interval) d
+  from (
+    select f.* from {schema}.find_dead(
+      %(org)s::text, %(task)s::text, %(queue)s::text, %(code)s::text, %(fingerprint)s::text, %(state)s::text,
+      greatest(%(since)s::text::timestamptz, {schema}.now() - %(newer_than)s::text::interval),
+      least(%(until)s::text::timestamptz, {schema}.now() - %(older_than)s::text::interval)) f
+    order by f.finished_at desc, f.id desc limit %(newest)s::text::bigint) d
   group by d.fingerprint, d.task, d.code
   order by count(*) desc, max(d.finished_at) desc, d.fingerprint
   limit %(limit)s) g
@@ -26,14 +31,16 @@ select row_to_json(g)::text from (
 -- Before an act on many.
 select count(*)
 from {schema}.find_dead(%(org)s::text, %(task)s::text, %(queue)s::text, %(code)s::text, %(fingerprint)s::text,
-  %(state)s::text, {schema}.now() - %(newer_than)s::text::interval, {schema}.now() - %(older_than)s::text::interval)
+  %(state)s::text, greatest(%(since)s::text::timestamptz, {schema}.now() - %(newer_than)s::text::interval),
+  least(%(until)s::text::timestamptz, {schema}.now() - %(older_than)s::text::interval))
 
 -- name: batch_dead
 -- An act on many: the next ones, oldest death first, of those that were dead when it began.
 select d.id, d.finished_at::text
 from {schema}.find_dead(%(org)s::text, %(task)s::text, %(queue)s::text, %(code)s::text, %(fingerprint)s::text,
-  %(state)s::text, {schema}.now() - %(newer_than)s::text::interval,
-  least(%(start)s::text::timestamptz, {schema}.now() - %(older_than)s::text::interval)) d
+  %(state)s::text, greatest(%(since)s::text::timestamptz, {schema}.now() - %(newer_than)s::text::interval),
+  least(%(start)s::text::timestamptz, %(until)s::text::timestamptz,
+        {schema}.now() - %(older_than)s::text::interval)) d
 where (d.finished_at, d.id) > (%(last_at)s::text::timestamptz, %(last_id)s::text::uuid)
 order by d.finished_at, d.id
 limit %(limit)s
@@ -44,7 +51,7 @@ select {schema}.record_bulk(%(org)s::text, %(event)s::text, %(actor_type)s::text
 
 -- name: replay_many
 select {schema}.replay_many(%(ids)s::text::uuid[], %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text,
-  %(bulk)s::text::uuid, %(start)s::text::timestamptz, %(every)s::text::interval, %(moved)s)
+  %(bulk)s::text::uuid, %(due)s::text::timestamptz, %(every)s::text::interval, %(moved)s)
 
 -- name: discard_many
 select {schema}.discard_many(%(ids)s::text::uuid[], %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text,

@@ -34,6 +34,11 @@ begin
     perform from {schema}.waiting x where x.id = p_name::uuid and (p_org is null or x.org_id = p_org) for update;
     perform from {schema}.running x where x.id = p_name::uuid and (p_org is null or x.org_id = p_org) for update;
     perform from {schema}.finished x where x.id = p_name::uuid and (p_org is null or x.org_id = p_org) for update;
+  elsif p_kind = 'dead letter' then  -- its key first, like whoever replays it
+    perform {schema}.lock_key(x) from {schema}.job x where x.id = p_name::uuid and (p_org is null or x.org_id = p_org);
+    perform from {schema}.finished x where x.id = p_name::uuid and (p_org is null or x.org_id = p_org) for update;
+  elsif p_kind = 'batch' then
+    perform from {schema}.batch x where x.id = p_name::uuid and (p_org is null or x.org_id = p_org) for update;
   elsif p_kind = 'queue' then
     perform from {schema}.queue x where x.org_id = 'SYSTEM' and x.name = p_name for update;
   end if;

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from mainspring.web.api import job_acts, job_bulk, job_parts
+from mainspring.web.api import fixes, job_acts, job_bulk, job_parts, many_dead_letters
+from mainspring.web.api.alerts import alerts
+from mainspring.web.api.audit import audit
+from mainspring.web.api.batches import batches
+from mainspring.web.api.dead_letters import dead_letters
 from mainspring.web.api.jobs import jobs
 from mainspring.web.api.operation import Operation, Resource
 from mainspring.web.api.queues import queues
@@ -12,11 +16,15 @@ from mainspring.web.api.stats import stats
 from mainspring.web.api.tasks import tasks
 
 #: A resource may have rooms of its own, which add their operations to it.
-ROOMS: Final = (job_parts, job_acts, job_bulk)
+ROOMS: Final = (job_parts, job_acts, job_bulk, fixes, many_dead_letters)
 RESOURCES: Final[tuple[Resource, ...]] = (
     jobs,
     tasks,
     queues,
     stats,
+    dead_letters,
+    batches,
+    alerts,
+    audit,
 )
 OPERATIONS: Final[tuple[Operation, ...]] = tuple(one for resource in RESOURCES for one in resource.operations)

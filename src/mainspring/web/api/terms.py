@@ -29,7 +29,11 @@ OrgName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
 QueueName = Annotated[
     str, msgspec.Meta(min_length=1, max_length=MAX_QUEUE, description="A queue.", examples=["q:default"])
 ]
+TaskName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME, description="A task.")]
 Reason = Annotated[
     Annotated[str, msgspec.Meta(max_length=MAX_REASON)] | None,
     msgspec.Meta(description="Why; it stands in the trail.", examples=["the bank asked"]),
+]
+NeededReason = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=MAX_REASON, description="Why; it stands in the trail.")
 ]
