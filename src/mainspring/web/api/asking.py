@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from mainspring.client import AsyncClient
+from mainspring.db.jobs import Who
 from mainspring.db.requests import lock_for_change
 from mainspring.db.wire.connect import AsyncConnection
 from mainspring.db.wire.run import async_psycopg_door, run_async
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue
+from mainspring.declare.registry import Registry
 from mainspring.events import Event
 from mainspring.text.sanitize import MASK, names_secret, sanitize
 from mainspring.web.api.refused import ApiRefused
@@ -38,10 +40,12 @@ class Asking:
         conn: AsyncConnection,
         *,
         reader: AsyncClient,
+        registry: Registry,
         if_match: frozenset[str] | None = None,
     ) -> None:
         self.principal, self.org = principal, org
         self.client, self.conn = client, conn
+        self.registry = registry  # the tasks that the application knows
         self._reader, self._if_match = reader, if_match
         self.events: list[Event] = []
         self.rest: list[Dialogue[Any]] = []
@@ -51,6 +55,16 @@ class Asking:
     def sql(self) -> Sql:
         """The statements of the schema."""
         return self.client.seam.sql
+
+    @property
+    def who(self) -> Who:
+        """Who acts, for dialogues that name it."""
+        return self.client.seam.who()
+
+    @property
+    def writer(self) -> AsyncClient:
+        """The client that encrypts what it enqueues, where the application has a cipher; nothing is read with it."""
+        return self._reader
 
     async def ask(self, dialogue: Dialogue[T]) -> T:
         """Ask the database something for which the client has no verb."""

@@ -39,7 +39,7 @@ class Connections:
                 raise ConfigurationError(f"{setting}: is not set, and the API never uses the login of workers")
             self._dsns[role] = found or app.dsn
         self._pools: dict[str, AsyncConnectionPool[AsyncConnection]] = {}
-        self._app = app
+        self._app, self.registry = app, app.registry
         self._clients: dict[tuple[str, bool], AsyncClient] = {}
 
     def client(self, role: Role, *, reads_encrypted: bool = False) -> AsyncClient:

@@ -87,7 +87,9 @@ class Performer:
         kept_for, kept = (org or DEFAULT_ORG, principal.name, key or ""), None
         with calling(caller):
             async with connections.transaction(operation.connects, org, writes=operation.writes) as conn:
-                asking = Asking(principal, org, client, conn, reader=reader, if_match=if_match)
+                asking = Asking(
+                    principal, org, client, conn, reader=reader, registry=connections.registry, if_match=if_match
+                )
                 if key is not None:
                     kept = await asking.ask(begin(asking.sql, *kept_for, fingerprint))
                 if kept is None:
