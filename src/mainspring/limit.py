@@ -26,7 +26,7 @@ LimitBy = Literal["all", "org", "strand"]
 
 MOST_LIMIT: Final = 1_000_000
 SHORTEST_WINDOW, LONGEST_WINDOW = timedelta(milliseconds=100), timedelta(days=1)
-_HEAVIEST_WEIGHT: Final = 1000
+HEAVIEST_WEIGHT: Final = 1000
 MAX_LIMIT_NAME: Final = MAX_NAME + 40  # a task's, and what the limit is
 EACH_WORDS: Final = {"all": "", "org": " for each organisation", "strand": " for each strand"}
 
@@ -97,7 +97,7 @@ class Fair(msgspec.Struct, frozen=True, kw_only=True):
             _refuse("weights", "is not a mapping of organisations to whole numbers")
         for org, weight in self.weights.items():
             _check_text("weights", org, MAX_NAME)
-            check_number("weights", weight, 1, _HEAVIEST_WEIGHT)
+            check_number("weights", weight, 1, HEAVIEST_WEIGHT)
 
 
 DeclaredLimit: TypeAlias = Limit | Fair

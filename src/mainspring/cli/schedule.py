@@ -12,12 +12,11 @@ from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.cli.spans import TypedSpan
 from mainspring.declare.registry import ENGINE_REGISTRY
-from mainspring.errors import ValidationError
 from mainspring.text.document import read_payload
 from mainspring.text.span import ago, span
-from mainspring.when.fire import CatchUp, WhileRunning
+from mainspring.when.fire import CatchUp, WhileRunning, label
 from mainspring.when.occurrences import Gap, Overlap
-from mainspring.when.rule import Rule, cron, every
+from mainspring.when.spoken import spoken_rule
 
 if TYPE_CHECKING:
     from mainspring.db.schedules import FanOutProgress, Fire, ScheduleRow, Upcoming
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 app = App(name="schedule", help="See, create, pause and fire schedules.", help_format="plaintext")
 
 COLUMNS = ("SCHEDULE", "STATUS", "NEXT", "LOCAL", "LAST", "CAME TO", "TASK", "WHEN")
+BACKFILLED = ("INSTANT", "LOCAL", "ZONE", "OUTCOME", "JOB")
 FIRES = ("INSTANT", "LOCAL", "HOW", "JOB", "STATE", "WHY")
 
 
@@ -172,7 +172,7 @@ def create(
     given: dict[str, Any] = {"payload": raw, "within": within, "most": most, "jitter": jitter}
     given |= {"queue": queue, "priority": priority, "org": org}
     given = {option: value for option, value in given.items() if value is not None}
-    rule = _rule(cron, every, zone, gap, overlap)
+    rule = spoken_rule(cron, every, zone=zone, gap=gap, overlap=overlap)
     with connection.client(application) as client:
         answer = client.schedules.create(
             name, rule, chosen, replace=replace, reason=reason, catch_up=catch_up, running=running, **given
@@ -205,6 +205,47 @@ def run(
     if connection.json:
         return output.as_json({"schedule": name, "jobs": jobs})
     return output.say(*(f"{job}  created" for job in jobs) if jobs else [f"{name} fires: workers make its jobs"])
+
+
+@app.command
+def backfill(
+    name: str,
+    *,
+    since: datetime,
+    until: datetime | None = None,
+    zone: str | None = None,
+    limit: int = 100,
+    dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    reason: str | None = None,
+    org: str | None = None,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
+) -> None:
+    """Fire the instants of a range that have passed and made nothing, each once; also of a schedule that is paused.
+
+        mainspring schedule backfill digest --since 2026-06-01T00:00Z --dry-run
+        mainspring schedule backfill digest --since 2026-06-01T00:00Z --reason "it was paused by mistake"
+
+    Args:
+        name: The schedule's name.
+        since: From this instant on; without an offset it is UTC.
+        until: Up to this one; else up to now.
+        zone: Only in this zone, of a schedule over zones.
+        limit: Refuse more instants than this, up to 1000.
+        dry_run: Only show them.
+        reason: Why, for the audit trail.
+        org: The organisation that it belongs to; else `default`.
+        connection: The database, and who acts.
+    """
+    begin, end = (at and (at if at.tzinfo else at.replace(tzinfo=UTC)) for at in (since, until))
+    assert begin is not None
+    with connection.client() as client:
+        found = client.schedules.backfill(
+            name, begin, end, zone=zone, limit=limit, dry_run=dry_run, reason=reason, org=org
+        )
+    if connection.json:
+        return output.as_json(found)
+    rows = ((_instant(one.at), label(one.local), one.zone, one.outcome.replace("_", " "), one.job_id) for one in found)
+    return output.table(BACKFILLED, rows, "No instant lies there.")
 
 
 @app.command
@@ -288,18 +329,6 @@ def sync(*, reason: str | None = None, connection: ConnectionOptions = UNSAID_CO
     words = {"created": "created", "changed": "changed", "undeclared": "no longer declared"}
     said = [f"{name}  {word}" for kind, word in words.items() for name in getattr(done, kind)]
     return output.say(*said, f"{len(done.same)} as they were")
-
-
-def _rule(expression: str | None, interval: timedelta | None, zone: str, gap: Gap, overlap: Overlap) -> Rule:
-    if (expression is None) == (interval is None):
-        raise ValidationError("cron: give either --cron or --every", field="cron")
-    try:
-        if expression is not None:
-            return cron(expression, zone=zone, gap=gap, overlap=overlap)
-        return every(interval, zone=zone)
-    except ValidationError as refused:  # by the names of the options
-        field = {"expression": "cron", "interval": "every"}.get(refused.field or "", refused.field)
-        raise ValidationError(f"{field}: {str(refused).partition(': ')[2]}", field=field) from None
 
 
 def _told(row: ScheduleRow) -> dict[str, Any]:

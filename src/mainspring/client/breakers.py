@@ -15,7 +15,8 @@ BreakerRows: TypeAlias = list[BreakerRow]  # the classes have a method of that n
 _TO = {"open": "open", "close": "closed", "auto": "automatic"}
 
 
-def _forced(verb: BreakerVerb, name: str, key: str | None, org: str | None, by: str, reason: str) -> BreakerForced:
+def forced(verb: BreakerVerb, name: str, key: str | None, org: str | None, by: str, reason: str) -> BreakerForced:
+    """What observers are told of a breaker that somebody forced, or let go."""
     owner = SYSTEM if key is None else org or DEFAULT_ORG
     return BreakerForced(name, key and sanitize(key, 200), owner, _TO[verb], by, mask(reason))
 
@@ -69,7 +70,7 @@ class BreakerVerbs(Verbs):
         who = self.seam.who(org)
         changed = yield from self.seam.ask(breakers.force(self.seam.sql, verb, name, who, reason=reason, key=key), conn)
         if changed:
-            self.seam.tell(conn, _forced(verb, name, key, who.org_id, who.actor_id, reason))
+            self.seam.tell(conn, forced(verb, name, key, who.org_id, who.actor_id, reason))
         return changed
 
 

@@ -6,13 +6,14 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from mainspring.client.colour import Blocking, Verbs, Wait, Work, verb
 from mainspring.db import decisions, jobs, queues, steps
 from mainspring.db.cipher import erase
 from mainspring.db.explain import explain_job
 from mainspring.db.jobs import Attempt, CancelOutcome
-from mainspring.db.queues import GONE_AFTER, QueueRow, WorkerRow
+from mainspring.db.queues import GONE_AFTER, HeldJob, QueueRow, WorkerRow
 from mainspring.db.readable import key_among, readable_attempts, readable_steps
 from mainspring.db.steps import Step
 from mainspring.errors import ResultUnavailable
@@ -174,6 +175,20 @@ class JobVerbs(Verbs):
     def workers(self, *, conn: Any = None) -> Work[list[WorkerRow]]:
         """Worker processes, by their heartbeat."""
         return self.seam.ask(queues.workers(self.seam.sql, GONE_AFTER), conn)
+
+    @verb
+    def worker_jobs(
+        self,
+        worker: str,
+        *,
+        limit: int = 100,
+        after: tuple[datetime, UUID] | None = None,
+        org: str | None = None,
+        conn: Any = None,
+    ) -> Work[list[HeldJob]]:
+        """What a worker holds, those that have run longest first; `after` continues after the last one seen."""
+        who = self.seam.who(org)
+        return self.seam.ask(queues.worker_jobs(self.seam.sql, worker, who.org_id, limit, after), conn)
 
     # -- keys
 

@@ -7,11 +7,14 @@ from typing import Any, TypeAlias
 
 from mainspring.client.colour import Async, Sync, Verbs, Work, verb
 from mainspring.db import limits
-from mainspring.db.limits import FairRow, LimitRow
+from mainspring.db.limits import FairRow, LimitGate, LimitRow
+from mainspring.db.queues import HeldJob
 from mainspring.limit import Limit
 
 LimitRows: TypeAlias = list[LimitRow]
 Turns: TypeAlias = list[FairRow]
+LimitGates: TypeAlias = list[LimitGate]
+HeldJobs: TypeAlias = list[HeldJob]
 
 
 class LimitVerbs(Verbs):
@@ -32,6 +35,16 @@ class LimitVerbs(Verbs):
     def get(self, name: str, *, conn: Any = None) -> Work[LimitRow]:
         """One limit."""
         return self.seam.ask(limits.get(self.seam.sql, name), conn)
+
+    @verb
+    def gates(self, name: str, *, limit: int = 100, org: str | None = None, conn: Any = None) -> Work[LimitGates]:
+        """What each key of a limit uses, the fullest first, and how many wait there."""
+        return self.seam.ask(limits.gates(self.seam.sql, name, self.seam.who(org).org_id, limit), conn)
+
+    @verb
+    def holders(self, name: str, *, limit: int = 100, org: str | None = None, conn: Any = None) -> Work[HeldJobs]:
+        """The jobs that hold the places of a limit, those that have run longest first."""
+        return self.seam.ask(limits.holders(self.seam.sql, name, self.seam.who(org).org_id, limit), conn)
 
     @verb
     def set(self, limit: Limit, *, reason: str | None = None, conn: Any = None) -> Work[None]:

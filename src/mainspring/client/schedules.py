@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, TypeAlias, Unpack
 from uuid import UUID
 
 from mainspring.client.colour import Async, Sync, Verbs, Work, verb
 from mainspring.client.seam import Seam
-from mainspring.db import schedules
-from mainspring.db.schedules import Fire, Saved, ScheduleRow, Shot, Synced, Upcoming, shots
+from mainspring.db import backfill, schedules
+from mainspring.db.backfill import PastInstant
+from mainspring.db.schedules import Fire, FirePlace, Saved, ScheduleRow, Shot, Synced, Upcoming, shots
 from mainspring.declare.registry import Registry
 from mainspring.declare.schedule import Schedule, ScheduleOptions
 from mainspring.declare.task import Task
 from mainspring.job import NewJob
+from mainspring.when.fire import FireKind
 from mainspring.when.rule import Rule
 
 # Named here, because inside the classes `list` is a method.
@@ -21,6 +25,7 @@ Fires: TypeAlias = list[Fire]
 Instants: TypeAlias = list[Upcoming]
 FiredJobIds: TypeAlias = list[UUID]
 Shots: TypeAlias = list[Shot]
+PastInstants: TypeAlias = list[PastInstant]
 
 
 class ScheduleVerbs(Verbs):
@@ -51,10 +56,21 @@ class ScheduleVerbs(Verbs):
 
     @verb
     def list(
-        self, *, after: str | None = None, limit: int = 100, org: str | None = None, conn: Any = None
+        self,
+        *,
+        after: str | None = None,
+        after_org: str | None = None,
+        without: str | None = None,
+        limit: int = 100,
+        org: str | None = None,
+        conn: Any = None,
     ) -> Work[ScheduleRows]:
-        """Schedules by name, each with where it stands; `after` continues after the last one seen."""
-        return self.seam.ask(schedules.listing(self.seam.sql, self.seam.who(org), after=after, limit=limit), conn)
+        """Schedules by name, each with where it stands; `after` continues after the last one seen, of `after_org`.
+
+        `without` leaves out those that a registry declares, such as the engine's own, `mainspring`.
+        """
+        place: dict[str, Any] = {"after": after, "after_org": after_org, "without": without, "limit": limit}
+        return self.seam.ask(schedules.listing(self.seam.sql, self.seam.who(org), **place), conn)
 
     @verb
     def get(self, name: str, *, org: str | None = None, conn: Any = None) -> Work[ScheduleRow]:
@@ -62,9 +78,22 @@ class ScheduleVerbs(Verbs):
         return self.seam.ask(schedules.get(self.seam.sql, name, self.seam.who(org)), conn)
 
     @verb
-    def fires(self, name: str, *, limit: int = 20, org: str | None = None, conn: Any = None) -> Work[Fires]:
-        """What a schedule did, newest first."""
-        return self.seam.ask(schedules.fires(self.seam.sql, name, self.seam.who(org), limit), conn)
+    def fires(
+        self,
+        name: str | None = None,
+        *,
+        limit: int = 20,
+        how: Sequence[FireKind] = (),
+        state: Sequence[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: FirePlace | None = None,
+        org: str | None = None,
+        conn: Any = None,
+    ) -> Work[Fires]:
+        """What a schedule did, or all of them, newest first; `state` is that of its job."""
+        only: dict[str, Any] = {"how": how, "state": state, "since": since, "until": until, "before": before}
+        return self.seam.ask(schedules.fires(self.seam.sql, name, self.seam.who(org), limit, **only), conn)
 
     @verb
     def next(self, name: str, count: int = 5, *, org: str | None = None, conn: Any = None) -> Work[Instants]:
@@ -81,6 +110,34 @@ class ScheduleVerbs(Verbs):
         wanted = shots(row, zone)
         wanted = _sealed(wanted, (yield from seam.sealed(_jobs(wanted))))
         return (yield from seam.ask(schedules.run(seam.sql, row, wanted, seam.who(org), reason), conn, atomic=True))
+
+    @verb
+    def backfill(
+        self,
+        name: str,
+        since: datetime,
+        until: datetime | None = None,
+        *,
+        zone: str | None = None,
+        limit: int = 100,
+        dry_run: bool = False,
+        reason: str | None = None,
+        org: str | None = None,
+        conn: Any = None,
+    ) -> Work[PastInstants]:
+        """Fire the instants of a range that have passed and made nothing, each once; more than `limit` are refused.
+
+        A dry run shows them; only it needs no reason.
+        """
+        seam, who = self.seam, self.seam.who(org)
+        row = yield from seam.ask(schedules.get(seam.sql, name, who), conn)
+        found = backfill.instants(row, since, until, zone, limit)
+        found = yield from seam.ask(backfill.without_fired(seam.sql, row, found), conn)
+        if dry_run:
+            return found
+        wanted = backfill.backfill_shots(row, found)
+        wanted = _sealed(wanted, (yield from seam.sealed(_jobs(wanted))))
+        return (yield from seam.ask(backfill.backfill(seam.sql, row, found, wanted, who, reason), conn, atomic=True))
 
     @verb
     def pause(self, name: str, *, reason: str | None = None, org: str | None = None, conn: Any = None) -> Work[bool]:

@@ -22,7 +22,7 @@ from mainspring.health.trouble import Trouble
 log = logging.getLogger("mainspring.metrics")
 
 #: So many jobs of a queue are counted; what is more is shown as that many.
-_COUNTING_CAP = 10_000
+COUNTING_CAP = 10_000
 
 
 class LaneGauge(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
 _decode = msgspec.json.Decoder(Gauges).decode
 
 
-def gauges(sql: Sql, *, cap: int = _COUNTING_CAP) -> Dialogue[Gauges]:
+def gauges(sql: Sql, *, cap: int = COUNTING_CAP) -> Dialogue[Gauges]:
     """Read them; never longer than two seconds."""
     yield from ask(Statement("set local statement_timeout = '2 s'", {}, nothing))
     params: dict[str, Any] = {"cap": str(cap), "gone_after": f"{GONE_AFTER.total_seconds()} s"}

@@ -9,8 +9,9 @@ import msgspec
 
 from mainspring.checks import check_number
 from mainspring.db.jobs import Who, why
+from mainspring.db.queues import HeldJob, held_jobs
 from mainspring.db.wire.sql import Sql
-from mainspring.db.wire.statement import Dialogue, Statement, ask, nothing, scalar
+from mainspring.db.wire.statement import Dialogue, Params, Statement, ask, nothing, scalar
 from mainspring.errors import UnknownName, ValidationError
 from mainspring.limit import MOST_LIMIT, DeclaredLimit, Fair, Limit, check_queue
 from mainspring.text.texts import did_you_mean, text_problem
@@ -32,6 +33,14 @@ class LimitRow(Limit, frozen=True, kw_only=True):
     waiting: int
 
 
+class LimitGate(msgspec.Struct, frozen=True, kw_only=True):
+    """What one key of a limit uses, and how many wait there; the key is an organisation, or one with its strand."""
+
+    key: str
+    used: int
+    waiting: int
+
+
 class FairRow(Fair, frozen=True, kw_only=True):
     """A queue whose organisations take turns, and whose word that is."""
 
@@ -43,6 +52,7 @@ class FairRow(Fair, frozen=True, kw_only=True):
 
 _limit = msgspec.json.Decoder(LimitRow).decode
 _fair = msgspec.json.Decoder(FairRow).decode
+_gate = msgspec.json.Decoder(LimitGate).decode
 
 
 def listing(sql: Sql) -> Dialogue[list[LimitRow]]:
@@ -57,6 +67,19 @@ def get(sql: Sql, name: str) -> Dialogue[LimitRow]:
     if text is None:
         raise (yield from _unknown(sql, name))
     return _limit(text)
+
+
+def gates(sql: Sql, name: str, org: str | None, limit: int = 100) -> Dialogue[list[LimitGate]]:
+    """What each key of a limit uses, the fullest first: all, or those of an organisation."""
+    params: Params = {"name": name, "org": org, "limit": limit}
+    return (yield from ask(Statement(sql["limit_gates"], params, lambda rows: [_gate(r[0]) for r in rows])))
+
+
+def holders(sql: Sql, name: str, org: str | None, limit: int = 100) -> Dialogue[list[HeldJob]]:
+    """The jobs that hold the places of a limit: all, or those of an organisation."""
+    params: Params = {"name": name, "org": org, "limit": limit}
+    found: list[HeldJob] = yield from ask(Statement(sql["limit_holders"], params, held_jobs))
+    return found
 
 
 def put(sql: Sql, limit: Limit, who: Who, reason: str | None = None) -> Dialogue[None]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from mainspring.db.jobs import Who, check_limit, check_texts, why
 from mainspring.db.wire.sql import Sql
-from mainspring.db.wire.statement import Dialogue, Statement, ask, nothing, scalar
+from mainspring.db.wire.statement import Dialogue, Params, Statement, ask, nothing, scalar
 from mainspring.queue import Queue
-from mainspring.text.texts import MAX_QUEUE
+from mainspring.text.texts import MAX_NAME, MAX_QUEUE
 
 #: A heartbeat is every 10 s; three missed ones and the worker counts as gone.
 GONE_AFTER = timedelta(seconds=30)
@@ -54,12 +55,26 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     gone: bool
 
 
+class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that a worker runs, or that holds a place of a limit; in order it keeps its place between two attempts."""
+
+    job_id: UUID
+    org_id: str
+    task: str
+    queue: str
+    state: str | None
+    attempt: int | None
+    worker: str | None
+    started_at: datetime | None
+    lease_expires_at: datetime | None
+
+
 def _reader(kind: type[Any]) -> Any:
     decode = msgspec.json.Decoder(kind).decode
     return lambda rows: [decode(row[0]) for row in rows]
 
 
-_queues, _workers = _reader(QueueRow), _reader(WorkerRow)
+_queues, _workers, held_jobs = _reader(QueueRow), _reader(WorkerRow), _reader(HeldJob)
 
 
 def listing(sql: Sql) -> Dialogue[list[QueueRow]]:
@@ -120,4 +135,17 @@ def workers(sql: Sql, gone_after: timedelta) -> Dialogue[list[WorkerRow]]:
     """Worker processes, by their heartbeat."""
     params = {"gone_after": f"{gone_after.total_seconds()} s"}
     found: list[WorkerRow] = yield from ask(Statement(sql["list_workers"], params, _workers))
+    return found
+
+
+def worker_jobs(
+    sql: Sql, worker: str, org: str | None, limit: int = 100, after: tuple[datetime, UUID] | None = None
+) -> Dialogue[list[HeldJob]]:
+    """What a worker holds, those that have run longest first: all, or those of an organisation."""
+    check_texts(MAX_NAME, worker=worker)
+    check_limit(limit, 10_000)
+    params: Params = {"worker": worker, "org": org, "limit": limit, "after": None, "after_id": None}
+    if after is not None:
+        params |= {"after": after[0].isoformat(), "after_id": str(after[1])}
+    found: list[HeldJob] = yield from ask(Statement(sql["worker_jobs"], params, held_jobs))
     return found

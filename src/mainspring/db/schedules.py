@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from heapq import merge
 from itertools import groupby, islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -42,8 +42,13 @@ class FanOutProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True):
-    """One firing: at which instant, what the zone's clock showed, and what became of it."""
+    """One firing: at which instant, what the zone's clock showed, and what became of it.
 
+    `run_now` is one by hand; a backfill's has an instant that lies before `at`. `state` is that of its job.
+    """
+
+    org_id: str
+    schedule: str
     id: UUID
     zone: str
     instant: datetime
@@ -55,6 +60,10 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     state: str | None = None  # of its job, while there is one
     fan_out: FanOutProgress | None = None
+
+
+#: Where a list of fires goes on: when the last one seen was written, its instant, its zone and its id.
+FirePlace: TypeAlias = tuple[datetime, datetime, str, UUID]
 
 
 class SchedulePosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,12 +125,12 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """The rule in words."""
-        rule = self._rule()
+        rule = self.parsed()
         return rule.describe(EACH_ZONE if self.by_zone else None) if rule else self.description
 
     def upcoming(self, count: int) -> list[Upcoming]:
         """The next instants, over all zones, in order; none while it is paused or no longer declared."""
-        rule = self._rule()
+        rule = self.parsed()
         if rule is None or self.status != "active":
             return []
         return list(islice(merge(*(self._from(rule, place) for place in self.zones)), count))
@@ -133,7 +142,8 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
             yield Upcoming(tick.at, rule.zone, tick.local)
             tick = rule.next(tick.at)
 
-    def _rule(self) -> Rule | None:
+    def parsed(self) -> Rule | None:
+        """The rule; None: it is of a kind or a zone that this version does not know."""
         try:
             return Rule.from_json(self.rule)
         except ValidationError:  # written by a later version, or in SQL
@@ -217,11 +227,20 @@ def create(
     return saved
 
 
-def listing(sql: Sql, who: Who, *, after: str | None = None, limit: int = 100) -> Dialogue[list[ScheduleRow]]:
-    """Schedules by name; `after` continues after the last one seen."""
+def listing(
+    sql: Sql,
+    who: Who,
+    *,
+    after: str | None = None,
+    after_org: str | None = None,
+    without: str | None = None,
+    limit: int = 100,
+) -> Dialogue[list[ScheduleRow]]:
+    """Schedules by name, but for those that a registry declares; `after` continues after the last one seen."""
     check_limit(limit, 10_000)
-    check_texts(MAX_NAME, after=after)
-    params: Params = {"org": who.org_id, "name": None, "after": after, "limit": limit}
+    check_texts(MAX_NAME, after=after, after_org=after_org)
+    place: Params = {"after": after, "after_org": after_org, "without": without}
+    params: Params = {"org": who.org_id, "name": None, **place, "limit": limit}
     found: list[ScheduleRow] = yield from ask(Statement(sql["list_schedules"], params, _schedules))
     return found
 
@@ -229,16 +248,39 @@ def listing(sql: Sql, who: Who, *, after: str | None = None, limit: int = 100) -
 def get(sql: Sql, name: str, who: Who) -> Dialogue[ScheduleRow]:
     """One schedule, or ScheduleNotFound."""
     check_texts(MAX_NAME, name=name)
-    params: Params = {"org": _org(who), "name": name, "after": None, "limit": 1}
+    params: Params = {"org": _org(who), "name": name, "after": None, "after_org": None, "without": None, "limit": 1}
     found: list[ScheduleRow] = yield from ask(Statement(sql["list_schedules"], params, _schedules))
     return found[0] if found else (yield from _missing(sql, name, who))
 
 
-def fires(sql: Sql, name: str, who: Who, limit: int = 20) -> Dialogue[list[Fire]]:
-    """What a schedule did, newest first; also of one that was deleted since."""
+def fires(
+    sql: Sql,
+    name: str | None,
+    who: Who,
+    limit: int = 20,
+    *,
+    how: Sequence[str] = (),
+    state: Sequence[str] = (),
+    since: datetime | None = None,
+    until: datetime | None = None,
+    before: FirePlace | None = None,
+) -> Dialogue[list[Fire]]:
+    """What a schedule did, newest first, also one that was deleted since; without a name, what all did that are there.
+
+    `how` and `state`, that of its job, choose among them; `before` continues after the last one seen.
+    """
     check_texts(MAX_NAME, name=name)
     check_limit(limit, 10_000)
-    params: Params = {"org": _org(who), "name": name, "limit": limit}
+    params: Params = {
+        "org": who.org_id if name is None else _org(who), "name": name, "limit": limit,
+        "hows": array([*how]) if how else None, "states": array([*state]) if state else None,
+        "since": _text(since), "until": _text(until), "before": None, "before_instant": None, "before_zone": None,
+        "before_id": None,
+    }  # fmt: skip
+    if before is not None:
+        at, instant, zone, last = before
+        check_texts(MAX_NAME, before=zone or None)
+        params |= {"before": _text(at), "before_instant": _text(instant), "before_zone": zone, "before_id": str(last)}
     found: list[Fire] = yield from ask(Statement(sql["list_fires"], params, _fires))
     return found
 
@@ -277,23 +319,25 @@ class Shot(NamedTuple):
 
 def shots(row: ScheduleRow, zone: str | None = None) -> list[Shot]:
     """What firing a schedule by hand means: once, or once in each of its zones, or in the one that is named."""
-    zones = [place.zone for place in row.zones]
-    if zone is not None:
-        known = [name or row.zone for name in zones]
-        if zone not in known:
-            raise ValidationError(f"zone: is none of the schedule's{did_you_mean(zone, known)}", field="zone")
-        zones = [zones[known.index(zone)]]
-    if not zones:
-        raise ValidationError(
-            "zone: none of the schedule is known yet: workers ask for them once a minute", field="zone"
-        )
     made = list[Shot]()
-    for name in zones:
+    for name in (place.zone for place in places(row, zone)):
         fire = uuid7()
         filled = {"zone": name or row.zone, "instant": row.now}
         fields = {field: value for field, value in filled.items() if field in row.fill}
         made.append(Shot(fire, name, None if row.by_entity else make(row.job, fire, row.name, None, fields)))
     return made
+
+
+def places(row: ScheduleRow, zone: str | None = None) -> list[SchedulePosition]:
+    """Where a schedule stands in its zones, or in the one that is named."""
+    known = {place.zone or row.zone: place for place in row.zones}
+    if zone is not None and zone not in known:
+        raise ValidationError(f"zone: is none of the schedule's{did_you_mean(zone, list(known))}", field="zone")
+    if not known:
+        raise ValidationError(
+            "zone: none of the schedule is known yet: workers ask for them once a minute", field="zone"
+        )
+    return list(known.values()) if zone is None else [known[zone]]
 
 
 def run(sql: Sql, row: ScheduleRow, wanted: list[Shot], who: Who, reason: str | None = None) -> Dialogue[list[UUID]]:
@@ -328,6 +372,10 @@ def _missing(sql: Sql, name: str, who: Who) -> Dialogue[Any]:
     raise ScheduleNotFound(
         text if near else f"{text}; `mainspring schedule sync --app …` brings those of an application"
     )
+
+
+def _text(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
 
 
 def _org(who: Who) -> str:

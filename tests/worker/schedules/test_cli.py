@@ -58,6 +58,25 @@ def test_verbs_say_what_they_did(cli: Cli, client: Client) -> None:
     assert cli("schedule", "list").out == "There are no schedules.\n"
 
 
+def test_what_was_missed_is_shown_and_made_up_for(cli: Cli, client: Client) -> None:
+    client.schedules.create("pay", ms.daily("10:00", zone="Asia/Tokyo"), "greet", payload={"name": "Ada"})
+    backfill = ("schedule", "backfill", "pay", "--since", "2026-03-21T00:00")
+    shown = cli(*backfill, "--dry-run").out
+    assert ("2026-03-21 01:00Z" in shown, "2026-03-21 10:00:00+09:00" in shown, shown.count("to fire")) == (
+        True,
+        True,
+        2,
+    )
+    assert cli(*backfill).code == 2
+    done = cli(*backfill, "--until", "2026-03-21T12:00", "--reason", "nobody was there", "--json").json
+    assert [one["outcome"] for one in done] == ["fired"]
+    assert client.get(UUID(done[0]["job_id"])).payload == {"name": "Ada"}
+    assert "fired before" in cli(*backfill, "--dry-run").out
+    assert (
+        cli("schedule", "backfill", "pay", "--since", "2026-03-22T20:00", "--dry-run").out == "No instant lies there.\n"
+    )
+
+
 def test_what_an_application_declares_is_synced(cli: Cli, client: Client) -> None:
     said = cli("schedule", "sync", "--app", APP).out.splitlines()
     assert "hello  created" in said
@@ -71,7 +90,7 @@ def test_what_an_application_declares_is_synced(cli: Cli, client: Client) -> Non
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["create", "s", "--task", "t"], 2, "cron: give either --cron or --every"),
+        (["create", "s", "--task", "t"], 2, "cron: give either cron or every"),
         (["create", "s", "--task", "t", "--cron", "0 0 30 2 *"], 2, "never"),
         (["create", "s", "--task", "t", "--cron", "* * *"], 2, "cron: has 3 fields, not the five of minute, hour"),
         (["create", "s", "--task", "t", "--every", "0s"], 2, "every: is not a time span from 1 second"),

@@ -39,6 +39,44 @@ left join lateral (
 where l.org_id = 'SYSTEM' and (%(name)s::text is null or l.name = %(name)s::text)
 order by l.name
 
+-- name: limit_gates
+-- A person looks at one limit: what each of its keys uses, the fullest first, and how many wait there, counted up to 10,000.
+-- Index: slot_pkey, waiting_gate.
+select json_build_object('key', substr(k.gate, length(l.name) + 2), 'used', k.used, 'waiting', (
+  select count(*) from (select from {schema}.waiting w where w.gate = k.gate limit 10000) w))::text
+from {schema}.limit l
+cross join lateral (
+  select e.gate, sum(e.n) as used
+  from (
+    select b.gate, y.at, y.n from {schema}.bucket b, unnest(b.at, b.count) y(at, n)
+    where l.rate is not null and b.org_id = 'SYSTEM' and b.name = l.name
+    union all
+    select s.gate, y.at, y.n from {schema}.share s, unnest(s.at, s.count) y(at, n)
+    where l.rate is not null and s.org_id = 'SYSTEM' and s.name = l.name) e
+  where e.at > {schema}.now() - l.per
+  group by e.gate
+  union all
+  select s.gate, count(*) from (
+    select s.gate from {schema}.slot s
+    where l.concurrency is not null and starts_with(s.gate, l.name || '/') limit 10000) s
+  group by s.gate) k
+where l.org_id = 'SYSTEM' and l.name = %(name)s::text
+  and (%(org)s::text is null or l.by = 'all' or starts_with(
+    k.gate || '/', {schema}.gate_of(l, %(org)s::text, '') || case l.by when 'org' then '/' else '' end))
+order by k.used desc, k.gate limit %(limit)s
+
+-- name: limit_holders
+-- A person looks at one limit: the jobs that hold its places, those that have run longest first; one that goes on in order
+-- keeps its place between two attempts. Index: slot_pkey.
+select json_build_object('job_id', j.id, 'org_id', j.org_id, 'task', j.task, 'queue', coalesce(r.queue, j.queue),
+                         'state', (select t.state from {schema}.state_of(j.id) t), 'attempt', r.attempt,
+                         'worker', r.worker, 'started_at', r.started_at, 'lease_expires_at', r.lease_expires_at)::text
+from (select x.job_id from {schema}.slot x where starts_with(x.gate, %(name)s::text || '/') limit 10000) s
+join {schema}.job j on j.id = s.job_id
+left join {schema}.running r on r.id = s.job_id
+where %(org)s::text is null or j.org_id = %(org)s::text
+order by r.started_at, j.id limit %(limit)s
+
 -- name: limit_names
 -- For "did you mean".
 select name from {schema}.limit where org_id = 'SYSTEM' order by name limit 1000

@@ -45,7 +45,7 @@ select json_build_object(
                     order by z.zone)
     from {schema}.schedule_zone z where z.org_id = s.org_id and z.schedule = s.name), '[]'),
   'last', (
-    select json_build_object('id', f.id, 'zone', f.zone, 'instant', f.instant, 'local', f.local, 'how', f.how,
+    select json_build_object('org_id', f.org_id, 'schedule', f.schedule, 'id', f.id, 'zone', f.zone, 'instant', f.instant, 'local', f.local, 'how', f.how,
                              'reason', f.reason, 'instants', f.instants, 'job_id', f.job_id, 'at', f.at,
                              'state', (select t.state from {schema}.state_of(f.job_id) t))
     from {schema}.fire f where f.org_id = s.org_id and f.schedule = s.name order by f.at desc, f.instant desc limit 1),
@@ -57,20 +57,51 @@ select json_build_object(
 from {schema}.schedule s
 where (%(org)s::text is null or s.org_id = %(org)s::text)
   and (%(name)s::text is null or s.name = %(name)s::text)
-  and (%(after)s::text is null or s.name > %(after)s::text)
+  and (%(after)s::text is null or s.name > %(after)s::text
+       or (s.name = %(after)s::text and s.org_id > %(after_org)s::text))
+  and (%(without)s::text is null or s.declared_by is distinct from %(without)s::text)
 order by s.name, s.org_id limit %(limit)s
 
 -- name: list_fires
--- A person looks, newest first. Index: fire_at.
-select json_build_object('id', f.id, 'zone', f.zone, 'instant', f.instant, 'local', f.local, 'how', f.how,
-                         'reason', f.reason, 'instants', f.instants, 'job_id', f.job_id, 'at', f.at,
-                         'state', (select t.state from {schema}.state_of(f.job_id) t),
+-- A person looks, newest first: at one schedule, also one that is gone, or at all that there are, each from its end.
+-- Index: fire_at.
+with which as (
+  select %(org)s::text as org_id, %(name)s::text as name where %(name)s::text is not null
+  union all
+  select s.org_id, s.name from {schema}.schedule s
+  where %(name)s::text is null and (%(org)s::text is null or s.org_id = %(org)s::text)
+)
+select json_build_object('org_id', f.org_id, 'schedule', f.schedule, 'id', f.id, 'zone', f.zone, 'instant', f.instant,
+                         'local', f.local, 'how', f.how, 'reason', f.reason, 'instants', f.instants, 'job_id', f.job_id,
+                         'at', f.at, 'state', (select t.state from {schema}.state_of(f.job_id) t),
                          'fan_out', case when o.fire_id is not null then json_build_object(
                            'fire_id', o.fire_id, 'zone', o.zone, 'instant', o.instant, 'begun_at', o.begun_at,
                            'jobs', o.jobs, 'refused', o.refused, 'problem', o.problem, 'finished_at', o.finished_at)
                          end)::text
-from {schema}.fire f left join {schema}.fan_out o on o.org_id = f.org_id and o.fire_id = f.id
-where f.org_id = %(org)s::text and f.schedule = %(name)s::text order by f.at desc, f.instant desc, f.zone limit %(limit)s
+from which w cross join lateral (
+  select x.* from {schema}.fire x
+  where x.org_id = w.org_id and x.schedule = w.name
+    and x.at >= coalesce(%(since)s::text::timestamptz, '-infinity') and x.at < coalesce(%(until)s::text::timestamptz, 'infinity')
+    and x.at <= coalesce(%(before)s::text::timestamptz, 'infinity')
+    and (%(before)s::text is null
+         or (x.at, x.instant) < (%(before)s::text::timestamptz, %(before_instant)s::text::timestamptz)
+         or ((x.at, x.instant) = (%(before)s::text::timestamptz, %(before_instant)s::text::timestamptz)
+             and (x.zone, x.id) > (%(before_zone)s::text, %(before_id)s::text::uuid)))
+    and (%(hows)s::text is null or x.how = any(%(hows)s::text::text[]))
+    and (%(states)s::text is null
+         or (select t.state from {schema}.state_of(x.job_id) t) = any(%(states)s::text::text[]))
+  order by x.at desc, x.instant desc, x.zone, x.id limit %(limit)s) f
+left join {schema}.fan_out o on o.org_id = f.org_id and o.fire_id = f.id
+order by f.at desc, f.instant desc, f.zone, f.id limit %(limit)s
+
+-- name: fired_before
+-- Before a backfill: which of these instants have fired, or were made up for. Index: fire_pkey, fire_once.
+select c.id from json_to_recordset(%(fires)s::text::json) c(id uuid, zone text, instant timestamptz)
+where {schema}.has_fired(%(org)s::text, %(name)s::text, c.id, c.zone, c.instant)
+
+-- name: backfill_schedule
+select fire_id, job_id from {schema}.backfill_schedule(%(org)s::text, %(name)s::text, %(fires)s::text::json,
+  %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)
 
 -- name: prune_fires
 select {schema}.prune_fires({schema}.now() - %(age)s::text::interval, %(limit)s)

@@ -126,6 +126,16 @@ set seen_at = excluded.seen_at, running = excluded.running, stopping = excluded.
 -- name: farewell
 delete from {schema}.worker where id = %(id)s
 
+-- name: worker_jobs
+-- A person looks: what a worker holds. `running` is as small as what all workers run at once.
+select json_build_object('job_id', r.id, 'org_id', r.org_id, 'task', r.task, 'queue', r.queue, 'state', 'running',
+                         'attempt', r.attempt, 'worker', r.worker, 'started_at', r.started_at,
+                         'lease_expires_at', r.lease_expires_at)::text
+from {schema}.running r
+where r.worker = %(worker)s::text and (%(org)s::text is null or r.org_id = %(org)s::text)
+  and (%(after)s::text is null or (r.started_at, r.id) > (%(after)s::text::timestamptz, %(after_id)s::text::uuid))
+order by r.started_at, r.id limit %(limit)s
+
 -- name: list_workers
 -- A person looks. `leases` is what the database says it holds, `running` what it said itself.
 with held as materialized (

@@ -26,6 +26,7 @@ $$;
 
 -- Who: a write over HTTP that names the version it was decided on, before it compares. Until the end of the transaction
 -- what it names stays as it is: no other write of the kind passes, and no worker moves a job. Waits for who has it now.
+-- The name of a key of a breaker is `name:key`. Limits and turns have the lock that their verbs take, and in that order.
 create or replace function {schema}.lock_for_change(p_kind text, p_org text, p_name text) returns void
 language plpgsql as $$
 begin
@@ -41,5 +42,16 @@ begin
     perform from {schema}.batch x where x.id = p_name::uuid and (p_org is null or x.org_id = p_org) for update;
   elsif p_kind = 'queue' then
     perform from {schema}.queue x where x.org_id = 'SYSTEM' and x.name = p_name for update;
+  elsif p_kind in ('limit', 'fair') then
+    perform pg_advisory_xact_lock(hashtextextended('{schema} limits', 0));
+  elsif p_kind = 'breaker' then
+    perform from {schema}.breaker x
+    where x.name = split_part(p_name, ':', 1)
+      and (x.key = '' and x.org_id = 'SYSTEM' and strpos(p_name, ':') = 0
+           or x.key = substr(p_name, strpos(p_name, ':') + 1) and x.org_id = coalesce(p_org, 'default')
+              and strpos(p_name, ':') > 0)
+    for update;
+  elsif p_kind = 'schedule' then
+    perform from {schema}.schedule x where x.org_id = coalesce(p_org, 'default') and x.name = p_name for update;
   end if;
 end $$;

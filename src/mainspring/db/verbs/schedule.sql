@@ -196,6 +196,64 @@ begin
   return query select made;
 end $$;
 
+-- Whether an instant has fired, by itself or made up for later: the id of that fire is made of the instant.
+create or replace function {schema}.has_fired(p_org text, p_name text, p_id uuid, p_zone text, p_instant timestamptz)
+returns boolean language sql stable as $$
+  select exists (select from {schema}.fire f where f.org_id = p_org and f.id = p_id)
+      or exists (select from {schema}.fire f
+                 where f.org_id = p_org and f.schedule = p_name and f.zone = p_zone and f.instant = p_instant
+                   and f.how <> 'run_now' and f.how = 'fired')
+$$;
+
+-- Make up for instants that have passed and made nothing, beside the rule, also while it is paused: p_fires is
+-- [{id, zone, instant, local, job}], the job null for one over entities. Passed by is what has fired, and what the rule
+-- has not dealt with yet. Answers the fires that it made. Locks: the schedule, so that nothing fires meanwhile.
+create or replace function {schema}.backfill_schedule(
+  p_org text, p_name text, p_fires json, p_actor_type text, p_actor_id text, p_reason text)
+returns table (fire_id uuid, job_id uuid) language plpgsql as $$
+#variable_conflict use_column
+declare
+  s {schema}.schedule;
+  made uuid[];
+  new json;
+begin
+  perform {schema}.check_actor(p_actor_type, p_actor_id, p_reason);
+  perform {schema}.check_text('reason', p_reason, 1000);
+  if json_typeof(p_fires) is distinct from 'array' or json_array_length(p_fires) not between 1 and 1000 then
+    perform {schema}.refuse('fires', 'are not 1 to 1000');
+  end if;
+  select * into s from {schema}.schedule x where x.org_id = p_org and x.name = p_name for update;
+  if not found then
+    return;
+  end if;
+  select json_agg(f order by f.instant, f.zone) into new
+  from json_to_recordset(p_fires) as f(id uuid, zone text, instant timestamptz, local text, job json)
+  join {schema}.schedule_zone z on z.org_id = p_org and z.schedule = p_name and z.zone = f.zone and z.after >= f.instant
+  where f.instant <= {schema}.now() and not {schema}.has_fired(p_org, p_name, f.id, f.zone, f.instant);
+  if new is null then
+    return;
+  elsif s.by_entity then
+    insert into {schema}.fan_out (org_id, fire_id, schedule, zone, instant, begun_at, look_at, by_hand)
+    select p_org, f.id, p_name, f.zone, f.instant, {schema}.now(), {schema}.now(), true
+    from json_to_recordset(new) as f(id uuid, zone text, instant timestamptz);
+    perform pg_notify({channel}, 'schedule');
+  else
+    select array_agg(e.job_id order by e.number) into made
+    from {schema}.enqueue_many((select json_agg(f.value -> 'job' order by f.number)
+                                from json_array_elements(new) with ordinality f(value, number)))
+         with ordinality e(job_id, answer, state, number);
+  end if;
+  insert into {schema}.fire (org_id, id, schedule, zone, instant, local, how, reason, job_id, at)
+  select p_org, (f.value ->> 'id')::uuid, p_name, f.value ->> 'zone', (f.value ->> 'instant')::timestamptz,
+         f.value ->> 'local', 'run_now', p_reason, made[f.number], {schema}.now()
+  from json_array_elements(new) with ordinality f(value, number);
+  perform {schema}.record_schedule('schedule.backfilled', p_actor_type, p_actor_id, p_reason, p_org, p_name, null,
+    jsonb_build_object('fires', json_array_length(new), 'since', new -> 0 ->> 'instant', 'until', new -> -1 ->> 'instant',
+                       'zones', (select jsonb_agg(distinct f ->> 'zone') from json_array_elements(new) f)));
+  return query
+  select (f.value ->> 'id')::uuid, made[f.number] from json_array_elements(new) with ordinality f(value, number);
+end $$;
+
 -- Who: clean-up, in bounded batches. What fires next depends on no fire.
 create or replace function {schema}.prune_fires(p_before timestamptz, p_limit integer) returns integer language plpgsql as $$
 declare

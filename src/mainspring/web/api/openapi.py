@@ -138,7 +138,7 @@ def _parameter(field: Any, schema: dict[str, Any], place: str) -> dict[str, Any]
     said = {"name": field.name, "in": place, "required": place == "path" or field.required}
     description = schema.pop("description", "")
     if not field.required and place == "query" and field.default is not None:
-        schema = schema | {"default": msgspec.to_builtins(field.default)}
+        schema = schema | {"default": msgspec.json.decode(msgspec.json.encode(field.default))}
     return said | ({"description": description} if description else {}) | {"schema": schema}
 
 

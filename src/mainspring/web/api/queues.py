@@ -1,13 +1,14 @@
-"""Queues over HTTP: see them, pause them, resume them."""
+"""Queues over HTTP: see them, pause them, resume them, bound them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from mainspring.db.queues import QueueRow, claims_seen
 from mainspring.events import QueuePaused, QueueResumed
+from mainspring.limit import MOST_LIMIT
 from mainspring.text.sanitize import mask
 from mainspring.web.api.asking import Asking
 from mainspring.web.api.operation import Resource
@@ -40,6 +41,13 @@ class QueueView(Versioned, frozen=True, kw_only=True):
 class QueueAct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Why a queue is paused or resumed."""
 
+    reason: Reason = None
+
+
+class DepthRule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """How many jobs of a queue may be ready before best-effort jobs are refused; null: none are refused."""
+
+    most: Annotated[int, msgspec.Meta(ge=1, le=MOST_LIMIT)] | None
     reason: Reason = None
 
 
@@ -76,6 +84,14 @@ async def resume_queue(asking: Asking, name: QueueName, body: QueueAct) -> Queue
     await _look(asking, name)
     if await asking.client.resume(name, reason=body.reason, conn=asking.conn):
         asking.tell(QueueResumed(name, asking.principal.name))
+    return await show_queue(asking, name)
+
+
+@queues.put("/queues/{name}/depth", role="operator", shared=True, if_match="required")
+async def limit_depth(asking: Asking, name: QueueName, body: DepthRule) -> QueueView:
+    """Refuse best-effort jobs of a queue while so many are ready; all others are always taken."""
+    await _look(asking, name)
+    await asking.client.limits.depth(name, body.most, reason=body.reason, conn=asking.conn)
     return await show_queue(asking, name)
 
 

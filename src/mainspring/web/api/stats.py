@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import asdict
 
-from mainspring.db.gauges import CAP, Alarm, Behind, Dead, Fuse, Gauges, LaneGauge, gauges
+from mainspring.db.gauges import COUNTING_CAP, Alarm, Behind, Dead, Fuse, Gauges, LaneGauge, gauges
 from mainspring.db.queues import running
 from mainspring.web.api.asking import Asking
 from mainspring.web.api.operation import Resource
@@ -53,7 +53,7 @@ class StatsView(msgspec.Struct, frozen=True, kw_only=True):
 async def show_stats(asking: Asking) -> StatsView:
     """What waits, runs and is in trouble, by queue: the numbers that metrics show, too."""
     found = await asking.ask(gauges(asking.sql))
-    runs = await asking.ask(running(asking.sql, CAP))
+    runs = await asking.ask(running(asking.sql, COUNTING_CAP))
     alive = [worker for worker in await asking.client.workers(conn=asking.conn) if not worker.gone]
     workers = WorkerNumbers(
         alive=len(alive),
@@ -62,7 +62,7 @@ async def show_stats(asking: Asking) -> StatsView:
         running=sum(worker.running for worker in alive),
     )
     return StatsView(
-        cap=CAP,
+        cap=COUNTING_CAP,
         queues=_queues(found, runs),
         workers=workers,
         dead=found.dead,

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from mainspring.checks import LOWEST_PRIORITY
+from mainspring.limit import MAX_LIMIT_NAME
 from mainspring.text.texts import MAX_KEY, MAX_NAME, MAX_QUEUE, MAX_REASON
 
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -29,7 +30,6 @@ OrgName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
 QueueName = Annotated[
     str, msgspec.Meta(min_length=1, max_length=MAX_QUEUE, description="A queue.", examples=["q:default"])
 ]
-TaskName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME, description="A task.")]
 Reason = Annotated[
     Annotated[str, msgspec.Meta(max_length=MAX_REASON)] | None,
     msgspec.Meta(description="Why; it stands in the trail.", examples=["the bank asked"]),
@@ -37,3 +37,21 @@ Reason = Annotated[
 NeededReason = Annotated[
     str, msgspec.Meta(min_length=1, max_length=MAX_REASON, description="Why; it stands in the trail.")
 ]
+LimitName = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=MAX_LIMIT_NAME, description="A limit.", examples=["rate:q:default"])
+]
+ScheduleName = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=MAX_NAME, description="A schedule.", examples=["weekly-payments"])
+]
+ZoneName = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=100, description="A time zone.", examples=["Europe/London"])
+]
+SpanText = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=60, description="A time span.", examples=["30s", "15m", "1h30m"])
+]
+
+
+class WithReason(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Why something is done."""
+
+    reason: Reason = None
