@@ -264,6 +264,12 @@ def database(dsn: str | None = None, env: Mapping[str, str] | None = None) -> st
     return dsn or env.get("MAINSPRING_DSN") or env.get("DATABASE_URL") or None
 
 
+def role_dsn(role: str, env: Mapping[str, str] | None = None) -> str | None:
+    """How the HTTP API connects as a role of a secured schema, `api` or `operator`; None where nobody says."""
+    names = {"api": "MAINSPRING_API_DSN", "operator": "MAINSPRING_OPERATOR_DSN"}
+    return (os.environ if env is None else env).get(names[role]) or None
+
+
 def cron_secret(env: Mapping[str, str] | None = None) -> str | None:
     """The secret of the run endpoint; None where nobody has set one. An empty one was set, and is too short."""
     env = os.environ if env is None else env
@@ -281,6 +287,16 @@ def allowed_hosts(env: Mapping[str, str] | None = None) -> list[str]:
     """
     said = (os.environ if env is None else env).get("MAINSPRING_ALLOWED_HOSTS", "")
     return [name.strip() for name in said.split(",") if name.strip()]
+
+
+def trusted_proxies(env: Mapping[str, str] | None = None) -> list[str]:
+    """The proxies whose `X-Forwarded-…` headers are believed: MAINSPRING_TRUSTED_PROXIES.
+
+    >>> trusted_proxies({"MAINSPRING_TRUSTED_PROXIES": "127.0.0.1, 10.0.0.0/8"})
+    ['127.0.0.1', '10.0.0.0/8']
+    """
+    said = (os.environ if env is None else env).get("MAINSPRING_TRUSTED_PROXIES", "")
+    return [network.strip() for network in said.split(",") if network.strip()]
 
 
 def probed_by_ip(env: Mapping[str, str] | None = None) -> bool:

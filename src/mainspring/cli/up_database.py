@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from mainspring.app import App
+    from mainspring.cli.demo_access import DemoAccess
     from mainspring.embedded import Cluster
     from mainspring.virtual.speed import Course
 
@@ -58,6 +59,13 @@ class UpDatabase:
             migrate_all(conn, app.migrations, schema=app.schema)
             self._secure(top)
             _prepare(conn, app)
+
+    def let_in(self, access: DemoAccess, url: str) -> str:
+        """Let whoever runs this come in over HTTP; gives a link that signs in once."""
+        import psycopg
+
+        with psycopg.connect(self._cluster.dsn(), autocommit=True) as conn:
+            return access.give(conn, self._schema, url)
 
     def _set_clock(self, conn: psycopg.Connection[Any], *, again: bool) -> None:
         """Let virtual time go on where there is some, or begin where it is wished for."""

@@ -150,7 +150,7 @@ def password(
     others see those. Of its characters nothing is asked, but 12 of them, better 15.
 
         mainspring user password olga
-        pass show mainspring/olga | mainspring user password olga
+        mainspring user password olga < olga.txt
 
     Args:
         name: Their name.

@@ -46,6 +46,7 @@ class AccessHolder(Grant, frozen=True, kw_only=True):
 
     name: str
     session: UUID | None = None
+    how: Way | None = None  # of a session
 
 
 class TokenRow(Grant, frozen=True, kw_only=True):

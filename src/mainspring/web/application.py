@@ -12,9 +12,12 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route
 
 from mainspring.app import App
-from mainspring.config import allowed_hosts, probed_by_ip
+from mainspring.config import allowed_hosts, probed_by_ip, trusted_proxies
 from mainspring.errors import ConfigurationError, MainspringError
 from mainspring.text.span import Span, configured_span
+from mainspring.web.access.desk import AccessDesk
+from mainspring.web.access.sign_in import SignIn
+from mainspring.web.access.vouched import Vouching
 from mainspring.web.answers import failed, refused
 from mainspring.web.backend import Backend
 from mainspring.web.doorway import AllowedHosts
@@ -23,6 +26,7 @@ from mainspring.web.guard import Guard
 from mainspring.web.health import Ready, live
 from mainspring.web.inbound import LARGEST_INBOUND_BODY, InboundReceiver
 from mainspring.web.metrics import Scrape
+from mainspring.web.proxies import TrustedProxies
 from mainspring.web.runs import Run, RunsUnderWay
 from mainspring.web.secret import known_secret
 
@@ -35,6 +39,7 @@ def create(
     *,
     secret: str | None = None,
     tokens: Mapping[str, str] = NO_TOKENS,
+    proxies: Sequence[str] = (),
     hosts: Sequence[str] = (),
     probe_by_ip: bool = False,
     largest: int = LARGEST_INBOUND_BODY,
@@ -47,14 +52,15 @@ def create(
         web = Starlette(routes=[Mount("/jobs", create(app, hosts=["shop.example"]))])
 
     `secret` is CRON_SECRET unless given. Without one there is no run endpoint, and metrics are shown to this machine
-    only. `tokens` are those of `by_token`, by the names of their variables, unless the environment has them. `hosts`
+    only. `tokens` are those of `by_token`, by the names of their variables, unless the environment has them. `proxies`
+    are addresses and networks whose `X-Forwarded-…` headers are believed, beside MAINSPRING_TRUSTED_PROXIES. `hosts`
     are the names under which it answers, beside those of loopback and MAINSPRING_ALLOWED_HOSTS; with `probe_by_ip`, or
     MAINSPRING_PROBE_BY_IP, health is told under any IP address too. `largest` bounds the body of a request, in bytes;
     `grace` is how long a stop waits for runs.
     """
     known, patience = known_secret(secret), configured_span("grace", grace)
     names = AllowedHosts([*hosts, *allowed_hosts()], probe_by_ip=probe_by_ip or probed_by_ip())
-    backend = Backend(app, known)
+    backend, access = Backend(app, known), AccessDesk(app, Vouching.configured())
     runs = RunsUnderWay(backend)
     others = [*app.routes, *(route for block in app.blocks for route in block.routes())]
     wanted = [route for route in others if isinstance(route, Run)]
@@ -70,6 +76,7 @@ def create(
         Route("/metrics", Scrape(backend).answer),
         Route("/v1/inbound/{provider}", InboundReceiver(backend, sources).answer, methods=["POST"]),
         *(runs.route(run) for run in wanted),
+        *gates(SignIn(access).doors(), NO_TOKENS),
         *gates([route for route in others if not isinstance(route, Run)], tokens),
     ]
 
@@ -81,10 +88,13 @@ def create(
         finally:
             await runs.close(patience)
             await backend.close()
+            await access.close()
 
     made = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, largest=largest, hosts=names)],
+        middleware=[
+            Middleware(Guard, largest=largest, hosts=names, proxies=TrustedProxies([*proxies, *trusted_proxies()]))
+        ],
         exception_handlers={HTTPException: refused, MainspringError: failed},
         lifespan=lifespan,
     )

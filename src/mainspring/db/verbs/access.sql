@@ -11,6 +11,10 @@ begin
   return coalesce(sha256(salt || coalesce(p_stored, '')) = sha256(salt || p_given), false) and p_stored is not null;
 end $$;
 
+-- A time of people, who do not live faster where a clock does (`mainspring up --speed`).
+create or replace function {schema}.lived(p_span interval) returns interval language sql stable
+  return p_span * {schema}.speed();
+
 -- Whether what is bound to an organisation concerns this transaction: one that is bound itself has no other.
 create or replace function {schema}.reachable(p_org text) returns boolean language sql stable
   return coalesce(nullif(nullif(current_setting('mainspring.org', true), ''), 'SYSTEM') = coalesce(p_org, ''), true);
@@ -114,7 +118,7 @@ begin
     return null;
   end if;
   update {schema}.access_token x set used_at = {schema}.now()
-  where x.org_id = 'SYSTEM' and x.id = p_id and coalesce(x.used_at <= {schema}.now() - interval '1 minute', true);
+  where x.org_id = 'SYSTEM' and x.id = p_id and coalesce(x.used_at <= {schema}.now() - {schema}.lived('1 minute'), true);
   return json_build_object('name', t.name, 'role', t.role, 'org', t.only_org, 'reveals', t.reveals);
 end $$;
 
@@ -211,7 +215,7 @@ create or replace function {schema}.list_users(p_org text) returns setof json la
     'disabled_at', u.disabled_at, 'signed_in_at', u.signed_in_at,
     'sessions', (select count(*) from {schema}.access_session s
                  where s.org_id = 'SYSTEM' and s.user_name = u.name and s.expires_at > {schema}.now()
-                   and s.seen_at > {schema}.now() - interval '30 minutes'))
+                   and s.seen_at > {schema}.now() - {schema}.lived('30 minutes')))
   from {schema}.access_user u where u.org_id = 'SYSTEM' and (p_org is null or u.only_org = p_org) and {schema}.reachable(u.only_org)
   order by u.name limit 10000
 $$;
@@ -231,7 +235,7 @@ begin
   end if;
   delete from {schema}.access_link x where x.org_id = 'SYSTEM' and x.user_name = p_name;
   insert into {schema}.access_link (digest, user_name, created_by, expires_at)
-  values (p_digest, p_name, p_actor, {schema}.now() + interval '15 minutes');
+  values (p_digest, p_name, p_actor, {schema}.now() + {schema}.lived('15 minutes'));
   perform {schema}.record_access('access.link_created', u.only_org, 'user ' || p_name, p_actor_type, p_actor, p_reason,
                                  jsonb_build_object('user', p_name));
   return true;

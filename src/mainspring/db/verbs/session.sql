@@ -1,8 +1,10 @@
 -- Sessions of users: how they begin, who has one, and how they end. Secrets come as their SHA-256, and none goes out.
 
 -- Who asks, as the server knows them.
-create or replace function {schema}.principal_of(u {schema}.access_user, p_session uuid) returns json language sql immutable
-  return json_build_object('name', u.name, 'role', u.role, 'org', u.only_org, 'reveals', u.reveals, 'session', p_session);
+create or replace function {schema}.principal_of(u {schema}.access_user, s {schema}.access_session) returns json
+language sql immutable
+  return json_build_object('name', u.name, 'role', u.role, 'org', u.only_org, 'reveals', u.reveals, 'session', s.id,
+                           'how', s.how);
 
 -- Open a session for somebody who has shown who they are. The one that their browser had before ends, so that whoever put
 -- it there has nothing of it; and of one user's sessions twenty are kept.
@@ -17,11 +19,11 @@ begin
     order by o.created_at desc offset 19);
   insert into {schema}.access_session (id, digest, user_name, how, address, created_at, seen_at, expires_at)
   values ({schema}.uuid7(), p_digest, u.name, p_how, left(coalesce(nullif(p_address, ''), 'unknown'), 100), {schema}.now(),
-          {schema}.now(), {schema}.now() + interval '12 hours') returning * into s;
+          {schema}.now(), {schema}.now() + {schema}.lived('12 hours')) returning * into s;
   update {schema}.access_user x set signed_in_at = {schema}.now() where x.org_id = 'SYSTEM' and x.name = u.name;
   perform {schema}.record_access('access.signed_in', u.only_org, 'user ' || u.name, 'user', u.name, null, jsonb_build_object(
     'user', u.name, 'role', u.role, 'how', p_how, 'address', s.address, 'session', s.id));
-  return {schema}.principal_of(u, s.id);
+  return {schema}.principal_of(u, s);
 end $$;
 
 -- Take one of ten tries, which come back one every six seconds. Answers for how many seconds to wait; 0: it was taken.
@@ -29,14 +31,14 @@ create or replace function {schema}.take_try(p_slot text) returns integer langua
 declare
   free timestamptz;
 begin
-  insert into {schema}.access_try as t (slot, free_at) values (p_slot, {schema}.now() + interval '6 s')
-  on conflict (org_id, slot) do update set free_at = greatest(t.free_at, {schema}.now()) + interval '6 s'
-  where t.free_at <= {schema}.now() + interval '54 s';
+  insert into {schema}.access_try as t (slot, free_at) values (p_slot, {schema}.now() + {schema}.lived('6 s'))
+  on conflict (org_id, slot) do update set free_at = greatest(t.free_at, {schema}.now()) + {schema}.lived('6 s')
+  where t.free_at <= {schema}.now() + {schema}.lived('54 s');
   if found then
     return 0;
   end if;
   select t.free_at into free from {schema}.access_try t where t.org_id = 'SYSTEM' and t.slot = p_slot;
-  return greatest(1, ceil(extract(epoch from free - interval '54 s' - {schema}.now())))::integer;
+  return greatest(1, ceil(extract(epoch from free - {schema}.lived('54 s') - {schema}.now()) / {schema}.speed()))::integer;
 end $$;
 
 -- Who: the server, before it looks at what somebody shows. Takes a try of the address, and of the user where one is named.
@@ -118,15 +120,15 @@ declare
 begin
   select * into s from {schema}.access_session x
   where x.org_id = 'SYSTEM' and x.digest = p_digest and x.expires_at > {schema}.now()
-    and x.seen_at > {schema}.now() - interval '30 minutes';
+    and x.seen_at > {schema}.now() - {schema}.lived('30 minutes');
   select * into u from {schema}.access_user x
   where x.org_id = 'SYSTEM' and x.name = s.user_name and x.disabled_at is null and {schema}.reachable(x.only_org);
   if not found then
     return null;
   end if;
   update {schema}.access_session x set seen_at = {schema}.now()
-  where x.org_id = 'SYSTEM' and x.id = s.id and x.seen_at <= {schema}.now() - interval '1 minute';
-  return {schema}.principal_of(u, s.id);
+  where x.org_id = 'SYSTEM' and x.id = s.id and x.seen_at <= {schema}.now() - {schema}.lived('1 minute');
+  return {schema}.principal_of(u, s);
 end $$;
 
 -- The sessions of whoever has this one.
@@ -136,7 +138,7 @@ create or replace function {schema}.list_sessions(p_digest bytea) returns setof 
     'expires_at', s.expires_at, 'current', s.digest = p_digest)
   from {schema}.access_session mine join {schema}.access_session s on s.org_id = 'SYSTEM' and s.user_name = mine.user_name
   where mine.org_id = 'SYSTEM' and mine.digest = p_digest and s.expires_at > {schema}.now()
-    and s.seen_at > {schema}.now() - interval '30 minutes'
+    and s.seen_at > {schema}.now() - {schema}.lived('30 minutes')
   order by s.created_at desc, s.id
 $$;
 
@@ -166,7 +168,7 @@ create or replace function {schema}.prune_access(p_limit integer) returns intege
   with sessions as (
     delete from {schema}.access_session s where s.org_id = 'SYSTEM' and s.id in (
       select x.id from {schema}.access_session x where x.org_id = 'SYSTEM'
-        and (x.expires_at <= {schema}.now() or x.seen_at <= {schema}.now() - interval '30 minutes')
+        and (x.expires_at <= {schema}.now() or x.seen_at <= {schema}.now() - {schema}.lived('30 minutes'))
       limit p_limit for update skip locked) returning 1
   ), links as (
     delete from {schema}.access_link l where l.org_id = 'SYSTEM' and l.expires_at <= {schema}.now() returning 1
