@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from typing import Any
 
 import pytest
 from tests.cli.conftest import Cli
 from tests.databases import Database
+from tests.secured import Secured
 
+from mainspring.cli import main
 from mainspring.db import access
 from mainspring.db.wire.run import psycopg_door, run
 from mainspring.db.wire.sql import Sql
@@ -107,3 +110,21 @@ def test_a_user_comes_in_is_changed_and_kept_out(cli: Cli, database: Database, m
         assert f'"access.{event}"' in events
     assert PASSWORD not in events
     assert code not in events
+
+
+def test_on_a_secured_schema_a_dsn_that_names_an_organisation_reaches_nobody_else(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def names(org: str | None, *arguments: str) -> list[str]:
+        capsys.readouterr()
+        monkeypatch.setenv("MAINSPRING_DSN", secured.dsn("operator", org))
+        assert main([*arguments, "--json"]) == 0
+        out = json.loads(capsys.readouterr().out)
+        return [row["name"] for row in out] if isinstance(out, list) else []
+
+    names(None, "user", "create", "ana", "--org", "acme")
+    names("default", "user", "create", "ben")  # as `mainspring up` names it
+    names("globex", "token", "create", "deploys", "--org", "globex")
+    assert names(None, "user", "list") == names("default", "user", "list") == ["ana", "ben"]
+    assert (names("acme", "user", "list"), names("globex", "user", "list")) == (["ana"], [])
+    assert (names("globex", "token", "list"), names("acme", "token", "list")) == (["deploys"], [])

@@ -301,7 +301,11 @@ def test_no_secret_stands_in_any_row(do: Do[Any], conn: psycopg.Connection[Any])
 
 
 def test_on_a_secured_schema_nobody_reads_a_digest_and_the_application_lets_nobody_in(secured: Secured) -> None:
-    with secured.connect("operator") as operator, secured.connect("api") as api, secured.connect("worker") as worker:
+    with (
+        secured.connect("operator", "SYSTEM") as operator,
+        secured.connect("api") as api,
+        secured.connect("worker") as worker,
+    ):
 
         def ask(conn: psycopg.Connection[Any], dialogue: Dialogue[T]) -> T:
             return run(psycopg_door(conn), dialogue)
@@ -344,7 +348,7 @@ def test_on_a_secured_schema_nobody_reads_a_digest_and_the_application_lets_nobo
 
 
 def test_who_is_bound_to_an_organisation_knows_nobody_of_another(secured: Secured) -> None:
-    with secured.connect("operator") as free, secured.connect("operator", "globex") as bound:
+    with secured.connect("operator", "SYSTEM") as free, secured.connect("operator", "globex") as bound:
 
         def ask(conn: psycopg.Connection[Any], dialogue: Dialogue[T]) -> T:
             return run(psycopg_door(conn), dialogue)

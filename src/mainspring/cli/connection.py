@@ -136,13 +136,18 @@ class ConnectionOptions:
         """The answer to one question that no client asks, in the user's name."""
         from mainspring.db.jobs import Who
         from mainspring.db.schema.status import check, status
+        from mainspring.db.wire.bound import bound
         from mainspring.db.wire.run import psycopg_door, run
         from mainspring.db.wire.sql import Sql
+        from mainspring.job import DEFAULT_ORG, SYSTEM
 
         with self.connect() as (conn, schema):
             check(status(conn, schema=schema))
             who = Who(actor_type="user", actor_id=self.user or _user())
-            return run(psycopg_door(conn), question(Sql(schema), who))
+            ((named,),) = conn.execute("select nullif(current_setting('mainspring.org', true), '')").fetchall()
+            # It concerns all organisations, unless the DSN names one; that of teams that have one only is no name.
+            with bound(conn, SYSTEM if named in (None, DEFAULT_ORG) else named):
+                return run(psycopg_door(conn), question(Sql(schema), who))
 
 
 def _limit(app: App | None) -> float:

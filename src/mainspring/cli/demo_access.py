@@ -30,11 +30,13 @@ class DemoAccess:
         """Let them in; gives a link that signs in once."""
         from mainspring.db import access
         from mainspring.db.jobs import Who
+        from mainspring.db.wire.bound import bound
         from mainspring.db.wire.run import psycopg_door, run
         from mainspring.db.wire.sql import Sql
+        from mainspring.job import SYSTEM
 
         door, sql, who = psycopg_door(conn), Sql(schema), Who(actor_id="mainspring up")
-        with conn.transaction():
+        with bound(conn, SYSTEM):
             for old in run(door, access.tokens(sql)):
                 if old.created_by == who.actor_id and old.state == "active":
                     run(door, access.revoke_token(sql, old.id, who, "another start"))

@@ -65,7 +65,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, if it is one."""
         if scope["type"] != "lifespan":
-            scope = self._proxies.seen(scope)
+            self._proxies.see_through(scope)
         if scope["type"] != "http":  # a websocket has no body and no answer of its own: the doorway is all it meets
             return await self._doorway(scope, receive, send)
         headers = Headers(scope=scope)

@@ -36,11 +36,14 @@ class TrustedProxies:
         found = address_of(host)
         return found is not None and any(found in network for network in self._networks)
 
-    def seen(self, scope: Scope) -> Scope:
-        """A request as the last hop that is not a named proxy made it."""
+    def see_through(self, scope: Scope) -> None:
+        """Show a request as the last hop made it that is no named proxy."""
         host = (scope.get("client") or ("",))[0]
-        if not self.trust(host):
-            return {**scope, BY_PROXY: False}
+        if BY_PROXY in scope:  # an application around ours has done it
+            return
+        scope[BY_PROXY] = self.trust(host)
+        if not scope[BY_PROXY]:
+            return
         headers = Headers(scope=scope)
         for hop in reversed(_listed(headers, "x-forwarded-for")):
             if (found := address_of(hop)) is None:
@@ -50,8 +53,9 @@ class TrustedProxies:
                 break
         schemes = [one.lower() for one in _listed(headers, "x-forwarded-proto")]
         secure = bool(schemes) and all(one in ("https", "wss") for one in schemes)
-        scheme = _SECURE.get(scope["scheme"], scope["scheme"]) if secure else scope["scheme"]
-        return {**scope, "client": (host, 0), "scheme": scheme, BY_PROXY: True}
+        scope["client"] = (host, 0)
+        if secure:
+            scope["scheme"] = _SECURE.get(scope["scheme"], scope["scheme"])
 
 
 def address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

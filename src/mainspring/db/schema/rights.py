@@ -346,8 +346,8 @@ PARTS: Final = frozenset({
     "guard_job", "guard_finished", "guard_append_only",
     "record_endpoint", "delivery_job",
     "record_schedule", "definition", "guard_fire", "cron_values", "check_cron", "write_notifications",
-    "same_digest", "lived", "reachable", "check_access", "record_access", "way_in", "access_facts", "principal_of",
-    "open_session", "take_try",
+    "same_digest", "lived", "concerns", "reachable", "check_access", "record_access", "way_in", "access_facts",
+    "principal_of", "open_session", "take_try",
 })  # fmt: skip
 
 

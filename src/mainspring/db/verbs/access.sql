@@ -15,9 +15,15 @@ end $$;
 create or replace function {schema}.lived(p_span interval) returns interval language sql stable
   return p_span * {schema}.speed();
 
--- Whether what is bound to an organisation concerns this transaction: one that is bound itself has no other.
-create or replace function {schema}.reachable(p_org text) returns boolean language sql stable
+-- Whether who is bound to an organisation may be asked after here: a transaction of another one does not know them.
+create or replace function {schema}.concerns(p_org text) returns boolean language sql stable
   return coalesce(nullif(nullif(current_setting('mainspring.org', true), ''), 'SYSTEM') = coalesce(p_org, ''), true);
+
+-- Whether they may be changed: by their organisation, by SYSTEM, and on a plain schema by everybody.
+create or replace function {schema}.reachable(p_org text) returns boolean language sql stable
+  return {schema}.concerns(p_org) and (
+    coalesce(current_setting('mainspring.org', true), '') <> ''
+    or not (select c.relforcerowsecurity from pg_catalog.pg_class c where c.oid = '{schema}.job'::regclass));
 
 create or replace function {schema}.check_access(p_name text, p_role text, p_org text) returns void language plpgsql immutable as $$
 begin
@@ -113,7 +119,7 @@ create or replace function {schema}.check_token(p_id text, p_digest bytea) retur
 declare
   t {schema}.access_token;
 begin
-  select * into t from {schema}.access_token x where x.org_id = 'SYSTEM' and x.id = p_id and {schema}.reachable(x.only_org);
+  select * into t from {schema}.access_token x where x.org_id = 'SYSTEM' and x.id = p_id and {schema}.concerns(x.only_org);
   if not {schema}.same_digest(t.digest, p_digest) or t.revoked_at is not null or t.expires_at <= {schema}.now() then
     return null;
   end if;

@@ -51,7 +51,7 @@ begin
     wait := {schema}.take_try('user:' || mod(abs(hashtext(p_name)::bigint), 16384));
   end if;
   return json_build_object('wait', wait, 'recipe', (
-    select u.recipe from {schema}.access_user u where wait = 0 and u.org_id = 'SYSTEM' and u.name = p_name and {schema}.reachable(u.only_org)));
+    select u.recipe from {schema}.access_user u where wait = 0 and u.org_id = 'SYSTEM' and u.name = p_name and {schema}.concerns(u.only_org)));
 end $$;
 
 -- Who: the server, with the digest of what scrypt made of a password. Who has signed in, or null.
@@ -61,7 +61,7 @@ declare
   u {schema}.access_user;
 begin
   select * into u from {schema}.access_user x
-  where x.org_id = 'SYSTEM' and x.name = p_name and {schema}.reachable(x.only_org) for update;
+  where x.org_id = 'SYSTEM' and x.name = p_name and {schema}.concerns(x.only_org) for update;
   if not {schema}.same_digest(u.verifier, p_verifier) or u.disabled_at is not null then
     return null;
   end if;
@@ -79,7 +79,7 @@ begin
     where x.org_id = 'SYSTEM' and x.digest = p_link and x.expires_at > {schema}.now() returning x.user_name
   )
   select x.* into u from {schema}.access_user x join link l on x.org_id = 'SYSTEM' and x.name = l.user_name
-  where x.disabled_at is null and {schema}.reachable(x.only_org);
+  where x.disabled_at is null and {schema}.concerns(x.only_org);
   return case when found then {schema}.open_session(u, 'link', p_digest, p_address, p_before) end;
 end $$;
 
@@ -122,7 +122,7 @@ begin
   where x.org_id = 'SYSTEM' and x.digest = p_digest and x.expires_at > {schema}.now()
     and x.seen_at > {schema}.now() - {schema}.lived('30 minutes');
   select * into u from {schema}.access_user x
-  where x.org_id = 'SYSTEM' and x.name = s.user_name and x.disabled_at is null and {schema}.reachable(x.only_org);
+  where x.org_id = 'SYSTEM' and x.name = s.user_name and x.disabled_at is null and {schema}.concerns(x.only_org);
   if not found then
     return null;
   end if;
@@ -149,7 +149,7 @@ declare
   ended uuid[];
 begin
   select x.* into u from {schema}.access_session s join {schema}.access_user x on x.org_id = 'SYSTEM' and x.name = s.user_name
-  where s.org_id = 'SYSTEM' and s.digest = p_digest and {schema}.reachable(x.only_org);
+  where s.org_id = 'SYSTEM' and s.digest = p_digest and {schema}.concerns(x.only_org);
   with gone as (
     delete from {schema}.access_session s
     where s.org_id = 'SYSTEM' and s.user_name = u.name and (p_id is null or s.id = p_id) returning s.id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Final, TypeVar
 
 from psycopg_pool import AsyncConnectionPool
@@ -12,6 +13,7 @@ from mainspring.app import App
 from mainspring.config import role_dsn
 from mainspring.db import access
 from mainspring.db.access import AccessHolder
+from mainspring.db.wire.bound import async_bound
 from mainspring.db.wire.connect import AsyncConnection, async_pool
 from mainspring.db.wire.run import async_psycopg_door, run_async
 from mainspring.db.wire.sql import Sql
@@ -73,8 +75,11 @@ class AccessDesk:
             return None, None
         return secret, found
 
-    async def ask(self, dialogue: Dialogue[T]) -> T:
-        """Ask the database; one that is away or stays silent is DatabaseUnavailable, soon."""
+    async def ask(self, dialogue: Dialogue[T], *, org: str | None = None) -> T:
+        """Ask the database; one that is away or stays silent is DatabaseUnavailable, soon.
+
+        Who shows something of their own is found whatever organisation they are of; else one is named, or SYSTEM.
+        """
         with unavailable():
             if self._pool is None:
                 self._pool = async_pool(
@@ -85,7 +90,7 @@ class AccessDesk:
                     answered_within=ACCESS_ANSWERED_WITHIN_S,
                 )
             await self._pool.open()
-            async with self._pool.connection() as conn:
+            async with self._pool.connection() as conn, nullcontext() if org is None else async_bound(conn, org):
                 return await run_async(async_psycopg_door(conn), dialogue)
 
     async def close(self) -> None:

@@ -21,6 +21,7 @@ from mainspring.db.jobs import now as database_now
 from mainspring.declare.credential import csrf_token, is_secret, new_secret
 from mainspring.declare.door import DeclaredRoute, public
 from mainspring.declare.password import LONGEST_PASSWORD, PasswordRecipe
+from mainspring.job import SYSTEM
 from mainspring.text.texts import MAX_NAME, text_problem
 from mainspring.web.access.cookie import OIDC_SUFFIX, cookie_name, give_cookie, secret_in, take_cookie
 from mainspring.web.access.desk import AccessDesk
@@ -59,7 +60,8 @@ class SignIn:
         self._access, self._vouching = access, access.vouching
         self._oidc = None if self._vouching.oidc is None else Oidc(self._vouching.oidc)
         self._hashing, self._waiting = asyncio.Semaphore(HASHES_AT_ONCE), 0
-        self._page = files("mainspring.web.access") / "page"
+        page = files("mainspring.web.access") / "page"
+        self._files = {file.name: file.read_text() for file in page.iterdir()}
 
     def doors(self) -> list[DeclaredRoute]:
         """The routes, for everybody."""
@@ -147,10 +149,10 @@ class SignIn:
             log.warning("sign-in by the provider refused: %s", why, extra={"action": "refuse"})
         if found is None:
             self._refused(user, opening)
-            answer: Response = HTMLResponse(self._read("refused.html"), status_code=403)
+            answer: Response = HTMLResponse(self._files["refused.html"], status_code=403)
         else:
             # A page of ours goes on from here: a redirect would still be the provider's, and bring no strict cookie.
-            answer = self._welcome(found, name, opening, HTMLResponse(self._read("welcome.html")))
+            answer = self._welcome(found, name, opening, HTMLResponse(self._files["welcome.html"]))
         take_cookie(answer, cookie_name(request, OIDC_SUFFIX) or name)
         return answer
 
@@ -158,7 +160,8 @@ class SignIn:
         grant: Grant | None = self._vouching.roles.grant(user, groups)
         if grant is None:
             return None
-        return await self._access.ask(verbs.sign_in_vouched(self._access.sql, user, by, grant, opening))
+        vouched = verbs.sign_in_vouched(self._access.sql, user, by, grant, opening)
+        return await self._access.ask(vouched, org=SYSTEM)
 
     # -- sessions
 
@@ -215,14 +218,16 @@ class SignIn:
 
     async def show(self, _: Request) -> Response:
         """The page on which people sign in."""
-        return HTMLResponse(self._read("sign-in.html"))
+        return HTMLResponse(self._files["sign-in.html"])
 
     async def file(self, request: Request) -> Response:
         """What belongs to it."""
         kind = PAGE_FILES.get(request.path_params["file"])
         if kind is None:
             raise HTTPException(404)
-        return Response(self._read(request.path_params["file"]), media_type=kind, headers={"cache-control": "no-cache"})
+        return Response(
+            self._files[request.path_params["file"]], media_type=kind, headers={"cache-control": "no-cache"}
+        )
 
     # -- parts
 
@@ -230,7 +235,7 @@ class SignIn:
         """A session for a browser, where its cookie may travel."""
         name = cookie_name(request)
         if name is None:
-            raise _NeedsTls
+            raise HTTPException(403, NO_TLS)
         return name, Opening(secret=new_secret(), address=_address(request), before=secret_in(request))
 
     async def _try(self, name: str | None, opening: Opening) -> str | None:
@@ -274,12 +279,6 @@ class SignIn:
         if (name := cookie_name(request)) is not None and name in request.cookies:
             take_cookie(answer, name)
         return answer
-
-    def _read(self, file: str) -> str:
-        return (self._page / file).read_text()
-
-
-_NeedsTls = HTTPException(403, NO_TLS)
 
 
 def _nobody() -> Response:
