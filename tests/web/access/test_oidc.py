@@ -160,12 +160,14 @@ async def test_who_is_not_verified_or_not_mapped_stays_out(house: House, user: s
     assert [row.name for row in house.do(access.users(SQL))] == ["ana"]
 
 
-async def test_what_comes_back_belongs_to_the_browser_that_went(house: House) -> None:
+async def test_what_comes_back_belongs_to_the_browser_that_went(house: House, caplog: pytest.LogCaptureFixture) -> None:
     async with house.visited() as mine, house.visited() as theirs:
         back = await go(theirs)
         assert (await mine.get(back)).status_code == 403  # a page that sends us back as somebody else
+        assert "the browser did not begin it here" in caplog.text
         await go(mine)
         assert (await mine.get(back)).status_code == 403
+        assert "the state is another" in caplog.text
         for query in ("", "?code=x", "?state=x&code=x", "?error=access_denied", "?state=%00&code=%ff"):
             assert (await theirs.get("/sign-in/oidc/callback" + query)).status_code == 403
         assert (await who(mine), await who(theirs)) == (401, 401)

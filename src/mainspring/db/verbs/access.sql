@@ -80,7 +80,7 @@ begin
   values (p_id, p_digest, p_name, p_role, p_org, p_reveals, {schema}.now(), p_actor, {schema}.now() + p_lifetime)
   returning * into t;
   perform {schema}.record_access('access.token_created', p_org, 'token ' || p_id, p_actor_type, p_actor, p_reason,
-    jsonb_build_object('token', p_id, 'before', null, 'after', jsonb_build_object(
+    jsonb_build_object('token_id', p_id, 'before', null, 'after', jsonb_build_object(
       'name', p_name, 'role', p_role, 'org', p_org, 'reveals', p_reveals, 'expires_at', t.expires_at)));
 end $$;
 
@@ -98,7 +98,7 @@ begin
             where x.org_id = 'SYSTEM' and x.id = p_id and {schema}.reachable(x.only_org));
   end if;
   perform {schema}.record_access('access.token_revoked', t.only_org, 'token ' || p_id, p_actor_type, p_actor, p_reason,
-    jsonb_build_object('token', p_id, 'name', t.name, 'before', jsonb_build_object('revoked_at', null),
+    jsonb_build_object('token_id', p_id, 'name', t.name, 'before', jsonb_build_object('revoked_at', null),
                        'after', jsonb_build_object('revoked_at', t.revoked_at)));
   return true;
 end $$;
