@@ -77,6 +77,7 @@ def test_what_is_wrong_is_one_sentence(cli: Cli, arguments: list[str], code: int
     assert complaint in answer.err
 
 
+@pytest.mark.rule("ENG-19.08")
 def test_a_user_comes_in_is_changed_and_kept_out(cli: Cli, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli("user", "create", "ana", "--role", "operator").out == "ana may sign in: mainspring user link ana\n"
     assert "is taken" in cli("user", "create", "ana").err

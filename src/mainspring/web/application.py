@@ -68,6 +68,9 @@ def create(
         raise ConfigurationError(f"CRON_SECRET: is not set, and {wanted[0].path} runs jobs for whoever knows it")
     if known is not None and Run().path not in {run.path for run in wanted}:
         wanted.append(Run())
+    ours, theirs = SignIn(access).doors(), gates([route for route in others if not isinstance(route, Run)], tokens)
+    if taken := {door.route.path for door in ours} & {gate.path for gate in theirs}:
+        raise ConfigurationError(f"routes: {min(taken)} is where people sign in; give yours another address")
     checks = [check for block in app.blocks for check in block.checks]
     sources = [source for block in app.blocks for source in block.inbound]
     routes: list[BaseRoute] = [
@@ -76,8 +79,8 @@ def create(
         Route("/metrics", Scrape(backend).answer),
         Route("/v1/inbound/{provider}", InboundReceiver(backend, sources).answer, methods=["POST"]),
         *(runs.route(run) for run in wanted),
-        *gates(SignIn(access).doors(), NO_TOKENS),
-        *gates([route for route in others if not isinstance(route, Run)], tokens),
+        *gates(ours, NO_TOKENS),
+        *theirs,
     ]
 
     @asynccontextmanager

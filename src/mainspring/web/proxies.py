@@ -55,7 +55,7 @@ class TrustedProxies:
         secure = bool(schemes) and all(one in ("https", "wss") for one in schemes)
         scope["client"] = (host, 0)
         if secure:
-            scope["scheme"] = _SECURE.get(scope["scheme"], scope["scheme"])
+            scope["scheme"] = _SECURE.get(scope.get("scheme", "http"), scope.get("scheme", "http"))
 
 
 def address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

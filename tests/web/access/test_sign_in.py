@@ -301,6 +301,7 @@ async def test_what_is_no_sign_in_is_refused_without_a_stack(house: House) -> No
         assert foreign.status_code == 403
 
 
+@pytest.mark.rule("ENG-19.07")
 async def test_no_secret_is_written_down(house: House, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     token = house.do(access.create_token(SQL, "deploys", Grant(role="admin"), None, ME))
@@ -357,3 +358,15 @@ async def test_a_database_that_is_away_is_a_503(house: House, monkeypatch: pytes
         ):
             assert answer.status_code == 503
     assert isinstance(house.conn, psycopg.Connection)
+
+
+def test_a_route_where_people_sign_in_is_nobody_elses() -> None:
+    async def page(_: Request) -> Response:
+        return JSONResponse({})
+
+    app = ms.App(
+        ms.Registry("shop"), dsn="postgresql://127.0.0.1:1/shop", maintenance=False,
+        routes=[public(Route("/sign-in", page))],
+    )  # fmt: skip
+    with pytest.raises(ConfigurationError, match="routes: /sign-in is where people sign in"):
+        create(app)

@@ -19,7 +19,7 @@ OIDC_SUFFIX = "-oidc"
 
 def cookie_name(request: HTTPConnection, suffix: str = "") -> str | None:
     """What the cookie is called where this request comes from; None: beyond loopback and without TLS there is none."""
-    if request.scope["scheme"] in ("https", "wss"):
+    if request.scope.get("scheme") in ("https", "wss"):
         return SESSION_COOKIE + suffix
     return LOCAL_SESSION_COOKIE + suffix if is_direct(request.scope) else None
 
