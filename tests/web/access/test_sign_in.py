@@ -18,6 +18,7 @@ import mainspring as ms
 from mainspring.db import access
 from mainspring.db.access import Grant
 from mainspring.declare.credential import csrf_token
+from mainspring.declare.password import PasswordRecipe
 from mainspring.errors import ConfigurationError
 from mainspring.testing import Clock
 from mainspring.web import create, public
@@ -152,6 +153,24 @@ async def test_whoever_is_disabled_or_away_too_long_is_signed_out(house: House) 
         house.do(access.change_user(SQL, "ana", {"disabled": True}, ME))
         assert await me(visitor) == 401
         assert (await sign_in(visitor)).status_code == 401
+
+
+async def test_a_name_that_nobody_has_costs_as_much_as_one_that_somebody_has(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.do(access.create_user(SQL, "ben", Grant(role="viewer"), None, ME))  # without a password
+    made: list[int] = []
+    verifier = PasswordRecipe.verifier
+
+    def count(recipe: PasswordRecipe, typed: str) -> str:
+        made.append(recipe.cost)
+        return verifier(recipe, typed)
+
+    monkeypatch.setattr(PasswordRecipe, "verifier", count)
+    async with house.visited() as visitor:
+        answers = [await sign_in(visitor, name=name, password="wrong horse") for name in ("ana", "ben", "nobody")]
+    assert made == [4, 4, 4]
+    assert len({(answer.status_code, answer.text) for answer in answers}) == 1
 
 
 async def test_a_link_is_good_once(house: House) -> None:
