@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import statistics
 import subprocess
 import sys
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -98,8 +99,18 @@ def rate(dsn: str, jobs: int, most: int = 50) -> dict[str, float]:
         seen = sorted(at for (at,) in conn.execute("select at from entered").fetchall())
     if len(seen) != jobs:
         raise RuntimeError(f"{len(seen)} of {jobs} handlers were entered")
-    first = bisect_left(seen, seen[0] + 1.0)  # what came at once, before the limit had anything to do
-    return {"window": largest(seen, 1.0), "achieved": (jobs - first) / (seen[-1] - seen[first - 1]) / most}
+    return {"window": largest(seen, 1.0), "achieved": steady(seen, most)}
+
+
+def steady(seen: Sequence[float], most: int) -> float:
+    """The part of the rate that was reached, by how long it took from one handler to the one some windows' worth later.
+
+    The median over all handlers, since they enter in bursts: of ten windows, one that is late at the very end made a
+    tenth, and where in a burst the run ends decided the rest.
+    """
+    windows = len(seen) // most - 2
+    ahead = windows * most
+    return statistics.median(windows / (late - early) for early, late in zip(seen, seen[ahead:], strict=False))
 
 
 def refill(dsn: str, jobs: int, most: int = 3) -> float:

@@ -57,7 +57,10 @@ class WorkerConfig:
             if getattr(self, name) <= timedelta(0):
                 raise ConfigurationError(f"{name}: must be positive")
         if self.lease < 2 * self.renew_every:
-            raise ConfigurationError("lease: must be at least twice renew_every, or one missed renewal loses it")
+            raise ConfigurationError(
+                "lease: must be at least twice renew_every, or one missed renewal loses it "
+                "(MAINSPRING_LEASE_SECONDS, MAINSPRING_LEASE_RENEW_SECONDS)"
+            )
         for queue, weight in self.queues.items():
             if weight < 1:
                 raise ConfigurationError(f"queues: the weight of {queue} must be at least 1")
@@ -126,6 +129,17 @@ def at_speed(config: WorkerConfig, speed: float) -> WorkerConfig:
 
 _SOONEST_LOOK = timedelta(milliseconds=20)
 
+
+#: What a value looks like that is read in this way.
+_LIKE: Final[Mapping[Callable[[str], Any], str]] = {
+    int: "a whole number",
+    float: "a number",
+    _seconds: "a number of seconds",
+    _millis: "a number of milliseconds",
+    _days: "a number of days",
+    switch: "on or off",
+    _queues: "names of queues, such as q:default,exports=2",
+}
 
 #: What may be said in the environment: setting → (its name there, how to read it).
 SettingsTable: TypeAlias = Mapping[str, tuple[str, Callable[[str], Any]]]
@@ -240,7 +254,9 @@ def changes(
             try:
                 said[setting] = read(text)
             except (ValueError, KeyError, OverflowError):
-                raise ConfigurationError(f"{' or '.join(names)}: not a valid {setting}") from None
+                raise ConfigurationError(
+                    f"{' or '.join(names)}: is not {_LIKE.get(read, f'a valid {setting}')}"
+                ) from None
     return said
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal, get_args
 
+from mainspring.errors import DeclarationError
 from mainspring.text.span import Span, declared_span
 
 Mode = Literal["live", "keep", "window", "reset_failed", "replace", "debounce"]
@@ -66,7 +67,10 @@ def replacing(template: str | None = None) -> Dedupe:
 
 def debounce(template: str | None = None, *, wait: Span) -> Dedupe:
     """The job starts once no enqueue has come under the key for `wait`."""
-    return Dedupe("debounce", template, wait=declared_span("wait", wait))
+    waits = declared_span("wait", wait)
+    if waits <= timedelta(0):
+        raise DeclarationError("wait: must be positive")
+    return Dedupe("debounce", template, wait=waits)
 
 
 def by_payload(mode: Dedupe | None = None) -> Dedupe:

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any, Protocol, assert_never
 
 from mainspring.codes import CODES, ErrorClass
+from mainspring.errors import ValidationError
 from mainspring.retry import LONGEST_HINT, Retry
 from mainspring.text.span import Span, span_of
 
@@ -82,7 +83,10 @@ class RetryAfter(Failure):
         longest: Span = LONGEST_HINT,
     ) -> None:
         super().__init__(message, code=code, counts=counts)
-        self.after, self.longest = span_of("after", after), span_of("longest", longest)
+        wait = span_of("after", after)
+        if wait < timedelta(0):
+            raise ValidationError("after: is negative", field="after")
+        self.after, self.longest = wait, span_of("longest", longest)
 
     @property
     def error_class(self) -> ErrorClass:

@@ -95,7 +95,8 @@ def test_an_application_runs_in_its_own_schema(cli: Cli, database: Database, run
     [
         ("shop", "app: 'shop' is not of the form module:name"),
         ("nowhere.shop:app", "app: there is no module nowhere.shop, neither in "),
-        ("tests.cli.shop:greet", "app: tests.cli.shop has no App named greet, but app"),
+        ("tests.cli.shop:greet", "app: tests.cli.shop: greet is a Task, not an App; use tests.cli.shop:app"),
+        ("tests.cli.shop:ap", "app: tests.cli.shop: has no App named ap; use tests.cli.shop:app"),
         ("broken_shop:app", "NameError: name 'nonsense' is not defined"),
     ],
 )

@@ -61,6 +61,7 @@ def test_version_is_told(cli: Cli) -> None:
         (["job", "explain"], "job: give either a job's id or a key"),
         (["batch", "show"], "BATCH: is missing. See `mainspring batch show --help`."),
         (["job", "show", "17"], 'JOB: "17" is not an id, such as '),
+        (["--dsn", "x", "job", "list"], "--dsn stands in front of a command: options come after it"),
         (["job", "list", "now"], '"now" is one word too many'),
         (["dead", "fix", str(UUID(int=7)), "--reason"], "--reason: needs a value"),
         (["job", "enqueue", "greet", "--delay", "soon"], '--delay: "soon" is not a time span, such as 90s or 2h'),

@@ -123,6 +123,8 @@ def test_stranger_kills_everything_then_a_worker_and_stops_with_ctrl_c(data: Pat
     assert signed_in == [200, 401]
     bearer = (data / "curl.operator").read_text().removeprefix('header = "Authorization: ').removesuffix('"\n')
     assert httpx2.get(f"{url}/api/v1/me", headers={"authorization": bearer}).json()["role"] == "operator"
+    queues = httpx2.get(f"{url}/api/v1/queues", headers={"authorization": bearer})
+    assert queues.status_code == 200, queues.text
     read_until(up, WORKED)
     twice = command("up", "--data", str(data))
     assert "`mainspring up` is already running on" in twice.communicate(timeout=30)[1]

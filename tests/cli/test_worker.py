@@ -226,7 +226,7 @@ def test_what_cannot_work_ends_at_once_instead_of_being_tried_for_ever(
         (["--app", APP, "--processes", "2", "--no-supervise"], "supervise: several processes have a supervisor"),
         (["--app", APP, "--concurrency", "0"], "concurrency: must be at least 1"),
         (["--app", APP, "--concurrency", "0", "--no-supervise"], "concurrency: must be at least 1"),
-        (["--app", APP, "--queues", "q:default=x"], "not a valid queues"),
+        (["--app", APP, "--queues", "q:default=x"], "is not names of queues, such as q:default,exports=2"),
         (["--app", ""], "app: give --app module:name"),
     ],
 )

@@ -13,6 +13,7 @@ from tests.client.tasks import greet
 from tests.databases import Database
 
 from mainspring import AsyncClient, Enqueued, NewJob
+from mainspring.client.aio import AsyncClientSeam
 from mainspring.client.coalesce import Coalescer
 from mainspring.client.enqueue import send
 from mainspring.errors import DatabaseUnavailable, KeyReused
@@ -36,6 +37,7 @@ def sent(client: AsyncClient) -> list[int]:
         sizes.append(len(jobs))
         return await client.seam.do(send(client.seam, jobs))
 
+    assert isinstance(client.seam, AsyncClientSeam)
     client.seam._coalescer = Coalescer(counted)
     return sizes
 

@@ -136,7 +136,7 @@ def test_caller_of_the_application_asks(tasks: ms.Registry, send: Send, database
 
 
 def test_task_in_no_application_says_so(send: Send) -> None:
-    with pytest.raises(ConfigurationError, match=r"^task send: is in no App: make one, App\(shop\), or say cl"):
+    with pytest.raises(ConfigurationError, match=r"^task send: its registry 'shop' is in no App: make one"):
         send.enqueue(order_id=7)
 
 

@@ -280,6 +280,11 @@ def test_an_unknown_option_is_refused_with_the_nearest_one() -> None:
         declared(pay, retires=3)
 
 
+def test_an_option_under_another_librarys_name_is_refused_with_ours() -> None:
+    with pytest.raises(UnknownOption, match=r"^task pay: unknown option 'max_retries' .did you mean 'retry'"):
+        declared(pay, max_retries=3)
+
+
 @pytest.mark.rule("ENG-19.06")
 def test_a_field_that_looks_like_a_secret_is_refused_unless_allowed() -> None:
     async def log_in(*, password: str) -> None: ...

@@ -451,7 +451,7 @@ def test_without_a_server_it_brings_its_own(tasks: Registry) -> None:
         (["tests.simulate.nowhere:app"], "cannot import tests.simulate.nowhere"),
         (["nowhere:app"], "there is no module nowhere"),
         (["tests.simulate.shop"], "is not of the form module:name"),
-        (["tests.simulate.shop:shop"], "has no App named shop, but app"),
+        (["tests.simulate.shop:shop"], "tests.simulate.shop: has no App named shop; use tests.simulate.shop:app"),
         ([SHOP[1], "--from", "soon"], "from: is not a time"),
         ([SHOP[1], "--from", "2026-02-30"], "from: is not a time"),
         ([SHOP[1], "--from", "0001-01-01T00:00+14:00"], "from: is not a time"),

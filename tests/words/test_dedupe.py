@@ -6,6 +6,7 @@ import pytest
 
 from mainspring import dedupe
 from mainspring.dedupe import MODES, Dedupe
+from mainspring.errors import DeclarationError
 
 HOUR = timedelta(hours=1)
 
@@ -26,6 +27,12 @@ HOUR = timedelta(hours=1)
 def test_each_mode_has_a_word(made: Dedupe, expected: Dedupe) -> None:
     assert made == expected
     assert made.mode in MODES
+
+
+def test_a_debounce_that_waits_for_nothing_is_refused() -> None:
+    for wait in (0, -1, "0s"):
+        with pytest.raises(DeclarationError, match=r"^wait: must be positive"):
+            dedupe.debounce(wait=wait)
 
 
 def test_the_table_in_the_docstring_names_every_mode() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.documents import ALL_CATEGORIES
 
 from mainspring.codes import CODES, ErrorClass
+from mainspring.errors import ValidationError
 from mainspring.outcome import (
     Complete,
     Deferred,
@@ -146,6 +147,8 @@ def test_a_rate_limit_is_retryable_and_a_broken_rule_permanent() -> None:
     assert (RetryAfter(120).code, RetryAfter(120).error_class) == ("RATE_LIMITED", "retryable")
     assert (Permanent("closed").code, Permanent("closed").error_class) == ("BUSINESS_RULE", "permanent")
     assert Permanent("odd", code="TIMEOUT").error_class == "permanent"
+    with pytest.raises(ValidationError, match=r"^after: is negative"):
+        RetryAfter(-1)
 
 
 def test_a_job_cannot_be_snoozed_into_the_past() -> None:

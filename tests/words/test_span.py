@@ -10,6 +10,7 @@ import pytest
 
 import mainspring as ms
 from mainspring import dedupe
+from mainspring.client.sync import SyncClientSeam
 from mainspring.config import Retention
 from mainspring.contrib.notify import Notify, Spam
 from mainspring.contrib.notify.http import Http
@@ -38,6 +39,11 @@ def seconds(found: float | None) -> timedelta:
     return timedelta(seconds=found)
 
 
+def patience_of(client: ms.Client) -> float:
+    assert isinstance(client.seam, SyncClientSeam)
+    return client.seam._pool.timeout
+
+
 #: Everything that takes one, as a function that makes it and says what it was understood as.
 BORDERS: dict[str, Callable[[Any], object]] = {
     "delay": lambda given: task().job().after(given).delay,
@@ -61,13 +67,13 @@ BORDERS: dict[str, Callable[[Any], object]] = {
     "succeeded": lambda given: Retention(succeeded=given).succeeded,
     "answered_within": lambda given: seconds(ms.Client("", answered_within=given).seam.answered_within),
     "App.answered_within": lambda given: seconds(ms.App(dsn="", answered_within=given).answered_within),
-    "Client.timeout": lambda given: seconds(ms.Client("", timeout=given).seam._pool.timeout),
+    "Client.timeout": lambda given: seconds(patience_of(ms.Client("", timeout=given))),
     "grace": lambda given: Server(ms.App(dsn="dbname=x"), grace=given)._grace,
     "Http.timeout": lambda given: seconds(Http("x", "https://example.com", timeout=given).timeout),
     "Smtp.timeout": lambda given: seconds(Smtp("localhost", 25, sender="a@example.com", timeout=given)._timeout),
     "Notify.timeout": lambda given: seconds(Notify(timeout=given)._setup.timeout),
     "Spam.within": lambda given: Spam(within=given).within,
-    "Stripe.timeout": lambda given: seconds(Stripe("sk_test_1", timeout=given)._api.timeout),
+    "Stripe.timeout": lambda given: seconds(Stripe("sk_test_1", timeout=given).api.timeout),
     "Webhooks.timeout": lambda given: seconds(Webhooks(timeout=given).timeout),
     "tolerance": lambda given: Receiver(["whsec_" + "c2VjcmV0" * 4], tolerance=given)._tolerance,
 }

@@ -251,6 +251,40 @@ async def test_the_context_s_client_joins_the_block_that_is_open(stage: Stage, t
 
 
 @pytest.mark.rule("ENG-9.10", "ENG-4.11")
+async def test_what_was_begun_in_a_block_and_outlives_it_is_not_done_on_its_connection(
+    stage: Stage, tasks: Registry
+) -> None:
+    seen: list[int] = []
+
+    @tasks.task
+    async def follow() -> None: ...
+
+    @tasks.task
+    async def work(ctx: Context) -> None:
+        over = asyncio.Event()
+
+        async def later() -> None:
+            await over.wait()
+            await ctx.client.enqueue(follow.job())
+            seen.append(stage.one("select count(*) from mainspring.job where task = 'follow'"))
+
+        async with ctx.transaction():
+            begun = asyncio.create_task(later())
+        with suppress(ZeroDivisionError):
+            async with ctx.transaction():  # most likely on the connection of the first
+                over.set()
+                await begun
+                raise ZeroDivisionError
+
+    job = await stage.enqueue(work.job())
+    await stage.drain(tasks)
+
+    assert (await stage.job(job)).state == "succeeded"
+    assert seen == [1]
+    assert stage.one("select count(*) from mainspring.job where task = 'follow'") == 1
+
+
+@pytest.mark.rule("ENG-9.10", "ENG-4.11")
 async def test_what_a_failed_block_enqueued_is_gone_though_the_job_goes_on(
     stage: Stage, tasks: Registry, colour: str
 ) -> None:

@@ -219,6 +219,33 @@ def test_an_answer_to_an_earlier_question_does_not_bring_back_what_is_being_give
     assert said(rates, clock) == 2
 
 
+def test_an_answer_that_was_overtaken_forgets_nothing_that_was_entered() -> None:
+    """An idle share's row was gone when the first of two turns asked; the second, heard of before it, made it anew."""
+    ten, begun, rates, clock = rated(size=10, n=1)
+    clock.now += 5.0
+    rates.answered([("l/", 0, 2, 0, 1.0, 0.0, 0, 0)], {}, (), clock.now)  # it was let go
+    clock.now += 1.0
+    first_sent = clock.now
+    clock.now += 0.1
+    second_sent = clock.now
+    clock.now += 0.1
+    rates.answered([("l/", 1, 3, 1, 1.0, 60.0, 0, 0)], {}, (), second_sent)
+    (one,) = arrive(ten, 1)
+    rates.entered(one)
+    assert begun == [1]
+
+    assert rates.answered([], {}, (), first_sent) == []
+    rates.answered([("l/", 1, 3, 1, 1.0, 60.0, 1, 0)], {}, (), clock.now)
+    arrive(ten, 2)
+    assert begun == [1]
+    clock.now += 1.1
+    ten.ended(0.1)
+    assert begun == [1, 2]
+
+    asked_since = clock.now + 0.1
+    assert [share.gate for share in rates.answered([], {}, (), asked_since)] == ["l/"]  # it is gone indeed
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", ["async", "thread"])
 async def test_handlers_are_entered_no_more_often_than_the_rate_says(stage: Stage, kind: str) -> None:

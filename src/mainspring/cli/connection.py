@@ -195,7 +195,8 @@ def load(place: str) -> App:
     found = getattr(loaded, name, None)
     if not isinstance(found, App):
         others = [other for other, value in vars(loaded).items() if isinstance(value, App)]
-        raise ConfigurationError(f"app: {module} has no App named {name}{f', but {others[0]}' if others else ''}")
+        what = f"{name} is a {type(found).__name__}, not an App" if found is not None else f"has no App named {name}"
+        raise ConfigurationError(f"app: {module}: {what}{f'; use {module}:{others[0]}' if others else ''}")
     return found
 
 

@@ -99,6 +99,9 @@ def set_limit(
             rate, concurrency = old.rate, old.concurrency
         if old is not None and queue is None and task is None:
             queue, task = old.queue, old.task
+        if old is None and queue is None and task is None:
+            text = f"name: there is no limit {name} yet; a worker brings those of its application"
+            raise ValidationError(f"{text}; to make one, give --queue or --task", field="name")
         ordered = (
             (old is not None and old.in_order and rate is None and not concurrency) if in_order is None else in_order
         )

@@ -133,7 +133,7 @@ class Up:
             self._providers.sandbox.ledger.clock = self._database.now
             self._say("Starting PostgreSQL …")
             await asyncio.to_thread(self._cluster.start)
-            os.environ["MAINSPRING_DSN"] = self._database.dsn("api")
+            os.environ |= self._database.settings()
             app = load(self._wish.app)  # it finds all; a name that leads nowhere is told before anything is written
             os.environ |= _leases(app)
             with suppress(FileNotFoundError):

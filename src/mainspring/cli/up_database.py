@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from mainspring.embedded import Cluster
     from mainspring.virtual.speed import Course
 
-LOGINS = {"worker": "shop_worker", "api": "shop_web"}  # what the example's parts connect as, on a secured schema
+LOGINS = {
+    "worker": "shop_worker",
+    "api": "shop_web",
+    "operator": "shop_operator",
+}  # what the example's parts connect as, on a secured schema
 
 
 class UpDatabase:
@@ -35,6 +39,11 @@ class UpDatabase:
     def dsn(self, role: str) -> str:
         """Where a part of the application connects to."""
         return self._cluster.dsn(user=LOGINS[role]) if self._secured else self._cluster.dsn()
+
+    def settings(self) -> dict[str, str]:
+        """How programs connect, as they read it from the environment."""
+        roles = {f"MAINSPRING_{role.upper()}_DSN": self.dsn(role) for role in ("api", "operator")}
+        return {"MAINSPRING_DSN": self.dsn("api")} | roles
 
     def halt(self) -> None:
         """Let virtual time run no faster than ours."""

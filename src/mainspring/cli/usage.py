@@ -42,6 +42,8 @@ def _what(error: CycloptsError) -> str:
         case CoercionError(token=token, argument=argument) if token is not None and error.target_type in LIKE:
             name = token.keyword or (_name(argument) if argument else "it")
             return f'{name}: "{token.value}" is not {LIKE[error.target_type]}'
+        case UnknownCommandError(unused_tokens=[first, *_]) if first.startswith("-"):
+            return f"{first} stands in front of a command: options come after it"
         case UnknownCommandError(unused_tokens=[first, *_]):
             # Cyclopts would import every command to find the nearest one, those of applications too.
             near = get_close_matches(first, error.app or (), n=1, cutoff=0.6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, Self, TypeVar, overload
 
@@ -22,7 +23,7 @@ from mainspring.client.jobs import JobVerbs
 from mainspring.client.limits import AsyncLimits
 from mainspring.client.quarantine import AsyncQuarantine
 from mainspring.client.schedules import AsyncSchedules
-from mainspring.client.seam import ClientSeam, still_open
+from mainspring.client.seam import ClientSeam, Seam, still_open
 from mainspring.client.timers import AsyncTimers
 from mainspring.config import ANSWERED_WITHIN, DEFAULT_SCHEMA
 from mainspring.db.batches import Together
@@ -69,7 +70,7 @@ class AsyncClient(JobVerbs, EnqueueVerbs, Async):
     ) -> None:
         about: dict[str, Any] = {"schema": schema, "caller": caller, "secured": secured, "observers": observers}
         about |= {"cipher": cipher, "answered_within": answered_within}
-        self._begin(AsyncSeam(dsn, pool_size=pool_size, timeout=timeout, **about))
+        self._begin(AsyncClientSeam(dsn, pool_size=pool_size, timeout=timeout, **about))
 
     @classmethod
     def over(cls, seam: AsyncSeam) -> Self:
@@ -124,8 +125,34 @@ class AsyncClient(JobVerbs, EnqueueVerbs, Async):
         await self.close()
 
 
-class AsyncSeam(ClientSeam):
-    """The seam of async clients: it does a verb's work in the event loop."""
+class AsyncSeam(Seam, ABC):
+    """The seam of async code: it does a verb's work in the event loop."""
+
+    def do(self, work: Work[T]) -> Coroutine[Any, Any, T]:
+        """Do a verb's work."""
+        return do_async(work, self)
+
+    async def run(self, dialogue: Dialogue[T], conn: Any = None, *, atomic: bool = False) -> T:
+        """Run a dialogue: in the transaction that it joins, or apart."""
+        if (conn := self.joins(conn)) is None:
+            return await self.run_apart(dialogue, atomic=atomic)
+        with unavailable():
+            return await run_async(await adopt_async(conn, self.sql["wake"]), dialogue, joined=True)
+
+    @abstractmethod
+    async def run_apart(self, dialogue: Dialogue[T], *, atomic: bool) -> T:
+        """Run a dialogue on a connection that nobody gave; `atomic`: in one transaction."""
+
+    @abstractmethod
+    def enqueue(self, job: NewJob) -> Awaitable[Enqueued]:
+        """Enqueue one completed job."""
+
+    async def close(self) -> None:
+        """Close what it has of its own."""
+
+
+class AsyncClientSeam(ClientSeam, AsyncSeam):
+    """The seam of an async client, and its connections."""
 
     def __init__(self, dsn: str, *, pool_size: int, timeout: Span, **about: Any) -> None:
         super().__init__(dsn, **about)
@@ -134,15 +161,8 @@ class AsyncSeam(ClientSeam):
         self._kept: tuple[AsyncConnection, AsyncDoor] | None = None
         self._coalescer = Coalescer(lambda wanted: self.do(send(self, wanted)))
 
-    def do(self, work: Work[T]) -> Coroutine[Any, Any, T]:
-        """Do a verb's work."""
-        return do_async(work, self)
-
-    async def run(self, dialogue: Dialogue[T], conn: Any = None, *, atomic: bool = False) -> T:
-        """Run a dialogue: in the caller's transaction, or on a connection of the client's."""
-        if conn is not None:
-            with unavailable():
-                return await run_async(await adopt_async(conn, self.sql["wake"]), dialogue, joined=True)
+    async def run_apart(self, dialogue: Dialogue[T], *, atomic: bool) -> T:
+        """On a connection of the client's."""
         # One connection is kept at hand, with its door: a pool's bookkeeping would cost a third of an enqueue.
         kept, self._kept = self._kept, None
         if kept and kept[0].stale:  # its server was replaced

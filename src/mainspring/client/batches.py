@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from mainspring.client.colour import Async, Sync, Verbs, Wait, Work, verb
 from mainspring.client.jobs import looks
-from mainspring.client.seam import ClientSeam
+from mainspring.client.seam import Seam
 from mainspring.db import batches
 from mainspring.errors import ResultUnavailable
 from mainspring.job import Enqueued, Id, Job, NewJob
@@ -161,7 +161,7 @@ class AsyncEnqueuedBatch(EnqueuedBatchVerbs, Async):
     """What async code has of a batch that it enqueued."""
 
 
-def _finished(seam: ClientSeam, batch: Id, org: str | None, timeout: Span) -> Work[Batch]:
+def _finished(seam: Seam, batch: Id, org: str | None, timeout: Span) -> Work[Batch]:
     deadline = time.monotonic() + span_of("timeout", timeout).total_seconds()
     for pause in looks():
         found = yield from seam.ask(batches.get(seam.sql, batch, seam.who(org)))

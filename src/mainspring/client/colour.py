@@ -22,24 +22,35 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from mainspring.db.wire.statement import Dialogue
 from mainspring.job import NewJob
 
 if TYPE_CHECKING:
     from mainspring.client.aio import AsyncSeam
-    from mainspring.client.seam import ClientSeam
+    from mainspring.client.seam import Seam
     from mainspring.client.sync import SyncSeam
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 V = TypeVar("V")
+
+
+class Part(Protocol):
+    """A part of a verb's work, which knows how either colour does it."""
+
+    def perform(self, seam: Any) -> Any:
+        """In sync code."""
+
+    def perform_async(self, seam: Any) -> Awaitable[Any]:
+        """In async code."""
 
 
 @dataclass(slots=True)
@@ -103,7 +114,7 @@ class Single:
 Work: TypeAlias = Generator[Query | Blocking | Wait | Single, Any, T]
 
 
-def do(work: Work[T], seam: object) -> T:
+def do(work: Generator[Part, Any, T], seam: object) -> T:
     """Do a verb's work, part by part; an error of a part is raised inside the verb."""
     try:
         part = next(work)
@@ -118,7 +129,7 @@ def do(work: Work[T], seam: object) -> T:
         return cast(T, end.value)
 
 
-async def do_async(work: Work[T], seam: object) -> T:
+async def do_async(work: Generator[Part, Any, T], seam: object) -> T:
     """The same in the event loop."""
     try:
         part = next(work)
@@ -137,7 +148,7 @@ class Verbs:
     """Verbs of one noun, on behalf of a client, whose `seam` they are written with."""
 
     def __init__(self, client: Verbs) -> None:
-        self.seam: ClientSeam = client.seam
+        self.seam: Seam = client.seam
 
 
 class Sync(Verbs):
@@ -164,7 +175,7 @@ class verb(Generic[V, P, R]):  # noqa: N801 (a decorator)
         async def async_call(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
             return cast(R, await self.seam.do(method(self, *args, **kwargs)))
 
-        self._call, self._async_call = _named(call, method), _named(async_call, method)
+        self._call, self._async_call = named(call, method), named(async_call, method)
 
     @overload
     def __get__(self, of: None, owner: type) -> Callable[..., Any]: ...
@@ -177,11 +188,17 @@ class verb(Generic[V, P, R]):  # noqa: N801 (a decorator)
         return cast(Callable[..., Any], function if of is None else function.__get__(of, owner))
 
 
-def _named(call: Any, method: Callable[..., Any]) -> Any:
-    """The call under the method's name, documentation and signature, which says the answer and not the work."""
+def named(call: Any, method: Callable[..., Any]) -> Any:
+    """The call under the name, documentation and signature of a method, or of a function that becomes one.
+
+    The signature says the answer and not the work.
+    """
     update_wrapper(call, method)
     signature = inspect.signature(method)
-    answer = str(signature.return_annotation).removeprefix("Work[").removesuffix("]")
-    call.__signature__ = signature.replace(return_annotation=answer)
+    parameters = list(signature.parameters.values())
+    if "self" not in signature.parameters:
+        parameters.insert(0, inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD))
+    answer = re.sub(r"^\w+\[(.*)\]$", r"\1", str(signature.return_annotation))
+    call.__signature__ = signature.replace(parameters=parameters, return_annotation=answer)
     call.__annotations__ = method.__annotations__ | {"return": answer}
     return call

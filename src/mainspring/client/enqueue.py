@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from mainspring.client.colour import Single, Verbs, Wait, Work, verb
-from mainspring.client.seam import ClientSeam
+from mainspring.client.seam import Seam
 from mainspring.db import batches, jobs
 from mainspring.db.batches import Together, jobs_of
 from mainspring.db.wire.statement import Dialogue
-from mainspring.errors import DatabaseUnavailable, JobExists
+from mainspring.errors import DatabaseUnavailable, JobExists, ValidationError
 from mainspring.job import Enqueued, NewJob
 
 A = TypeVar("A", Enqueued, list[Enqueued], Enqueued | list[Enqueued])
@@ -28,6 +28,8 @@ class EnqueueVerbs(Verbs):
     @verb
     def enqueue_many(self, jobs_: Sequence[NewJob], *, conn: Any = None) -> Work[list[Enqueued]]:
         """Enqueue jobs, all or none."""
+        if isinstance(jobs_, NewJob):
+            raise ValidationError("jobs: takes a list of jobs; enqueue(job) takes one", field="jobs")
         wanted = yield from self.seam.sealed(self.seam.complete(jobs_))
         if (conn := self.seam.joins(conn)) is None:
             return bound(self, (yield from send(self.seam, wanted))) if wanted else []
@@ -42,7 +44,7 @@ def bound(client: object, answers: A) -> A:
     return answers
 
 
-def enqueue_job(seam: ClientSeam, job: NewJob, conn: Any) -> Work[Enqueued]:
+def enqueue_job(seam: Seam, job: NewJob, conn: Any) -> Work[Enqueued]:
     """Enqueue one job."""
     wanted = yield from seam.sealed(seam.complete([job]))
     if (conn := seam.joins(conn)) is None:
@@ -51,7 +53,7 @@ def enqueue_job(seam: ClientSeam, job: NewJob, conn: Any) -> Work[Enqueued]:
     return (yield from _joined(seam, jobs.enqueue_many(seam.sql, wanted, batch=1), wanted, conn))[0]
 
 
-def enqueue_together(seam: ClientSeam, what: Together, conn: Any) -> Work[list[Enqueued]]:
+def enqueue_together(seam: Seam, what: Together, conn: Any) -> Work[list[Enqueued]]:
     """Enqueue a batch or a flow, all of it or nothing."""
     wanted = yield from seam.sealed(seam.complete(jobs_of(what)))
     if (conn := seam.joins(conn)) is None:
@@ -60,12 +62,12 @@ def enqueue_together(seam: ClientSeam, what: Together, conn: Any) -> Work[list[E
     return (yield from _joined(seam, dialogue, wanted, conn))
 
 
-def enqueue(seam: ClientSeam, job: NewJob | Together, conn: Any) -> Work[Enqueued | list[Enqueued]]:
+def enqueue(seam: Seam, job: NewJob | Together, conn: Any) -> Work[Enqueued | list[Enqueued]]:
     """Enqueue one job; or a batch or a flow."""
     return enqueue_together(seam, job, conn) if isinstance(job, Together) else enqueue_job(seam, job, conn)
 
 
-def send(seam: ClientSeam, wanted: list[NewJob], what: Together | None = None) -> Work[list[Enqueued]]:
+def send(seam: Seam, wanted: list[NewJob], what: Together | None = None) -> Work[list[Enqueued]]:
     """Write completed jobs on a connection of the client's, again where one was lost on the way."""
     lost = False
     last = time.monotonic() + seam.answered_within
@@ -81,14 +83,12 @@ def send(seam: ClientSeam, wanted: list[NewJob], what: Together | None = None) -
     raise AssertionError
 
 
-def _joined(
-    seam: ClientSeam, dialogue: Dialogue[list[Enqueued]], wanted: list[NewJob], conn: Any
-) -> Work[list[Enqueued]]:
+def _joined(seam: Seam, dialogue: Dialogue[list[Enqueued]], wanted: list[NewJob], conn: Any) -> Work[list[Enqueued]]:
     """In a caller's hands: one statement, because their connection may commit each by itself."""
     return seam.tell_created(wanted, (yield from seam.ask(dialogue, conn)), conn)
 
 
-def _tries(seam: ClientSeam, wanted: Sequence[NewJob]) -> Iterator[tuple[Dialogue[list[Enqueued]], float | None]]:
+def _tries(seam: Seam, wanted: Sequence[NewJob]) -> Iterator[tuple[Dialogue[list[Enqueued]], float | None]]:
     """An enqueue and its repetitions after the connection was lost, each with the pause that follows, if any."""
     if len(wanted) == 1 and not seam.secured:  # there, nobody but the verbs writes to tables
         yield jobs.enqueue_one(seam.sql, wanted[0]), ENQUEUE_PAUSES[0]
@@ -99,7 +99,7 @@ def _tries(seam: ClientSeam, wanted: Sequence[NewJob]) -> Iterator[tuple[Dialogu
 
 
 def _tries_together(
-    seam: ClientSeam, what: Together, wanted: Sequence[NewJob]
+    seam: Seam, what: Together, wanted: Sequence[NewJob]
 ) -> Iterator[tuple[Dialogue[list[Enqueued]], float | None]]:
     """The same for a batch or a flow."""
     org = batches.org_of(wanted, seam.org())

@@ -1,7 +1,8 @@
 """What verbs are written with, the client's own and those of blocks: `client.seam`.
 
 It knows the statements of the schema, who acts, how a job is completed and encrypted, and whom to tell when it is
-committed. `SyncSeam` and `AsyncSeam` add the connections, and do the work on them.
+committed. `SyncSeam` and `AsyncSeam` do the work, in their colour; where, its owner says: a client has connections of
+its own, a handler those of its blocks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from psycopg_pool import PoolClosed
 
 from mainspring.cipher import Cipher, OrgKeys
 from mainspring.client.colour import Blocking, Query, Work
-from mainspring.config import check_answered
+from mainspring.config import ANSWERED_WITHIN, check_answered
 from mainspring.db.cipher import Keyring
 from mainspring.db.jobs import Who
 from mainspring.db.readable import key_in, readable_job
@@ -42,8 +43,18 @@ class Seam:
         client.seam.tell_created([job], answers, conn)
     """
 
-    def __init__(self, sql: Sql, keyring: Keyring, caller: Caller = NOBODY, observers: Sequence[Observer] = ()) -> None:
+    def __init__(
+        self,
+        sql: Sql,
+        keyring: Keyring,
+        caller: Caller = NOBODY,
+        observers: Sequence[Observer] = (),
+        *,
+        secured: bool,
+        answered_within: float = ANSWERED_WITHIN,
+    ) -> None:
         self.sql, self.keyring = sql, keyring
+        self.dsn, self.secured, self.answered_within = keyring.dsn, secured, answered_within
         self._caller, self._bus = caller, Bus(observers)
 
     def who(self, org: str | None = None) -> Who:
@@ -62,6 +73,10 @@ class Seam:
         """Who acts, with their request and, inside a handler, its job: for events of their domain."""
         caller = merged(current(), self._caller)
         return caller if org is None else replace(caller, org_id=org)
+
+    def joins(self, conn: Any) -> Any:
+        """The connection whose transaction a verb joins; None: it gets one of its own."""
+        return conn
 
     def ask(self, dialogue: Dialogue[T], conn: Any = None, *, atomic: bool = False) -> Work[T]:
         """Run a dialogue as a part of a verb's work, and return its answer, typed."""
@@ -131,7 +146,7 @@ class Seam:
 
 
 class ClientSeam(Seam):
-    """The seam of a client, of either colour: it knows its database."""
+    """The seam of a client that has connections of its own, of either colour."""
 
     def __init__(
         self,
@@ -146,12 +161,8 @@ class ClientSeam(Seam):
     ) -> None:
         seconds = configured_span("answered_within", answered_within).total_seconds()
         limit, sql = check_answered(seconds), Sql(schema)
-        super().__init__(sql, Keyring(cipher, dsn, sql, secured=secured, answered_within=limit), caller, observers)
-        self.dsn, self.secured, self.answered_within = dsn, secured, limit
-
-    def joins(self, conn: Any) -> Any:
-        """The connection whose transaction a verb joins; None: one of the client's own."""
-        return conn
+        keyring = Keyring(cipher, dsn, sql, secured=secured, answered_within=limit)
+        super().__init__(sql, keyring, caller, observers, secured=secured, answered_within=limit)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Self, TypeVar, overload
@@ -21,7 +22,7 @@ from mainspring.client.jobs import JobVerbs
 from mainspring.client.limits import Limits
 from mainspring.client.quarantine import Quarantine
 from mainspring.client.schedules import Schedules
-from mainspring.client.seam import ClientSeam, still_open
+from mainspring.client.seam import ClientSeam, Seam, still_open
 from mainspring.client.timers import Timers
 from mainspring.config import ANSWERED_WITHIN, DEFAULT_SCHEMA
 from mainspring.db.batches import Together
@@ -69,7 +70,7 @@ class Client(JobVerbs, EnqueueVerbs, Sync):
     ) -> None:
         about: dict[str, Any] = {"schema": schema, "caller": caller, "secured": secured, "observers": observers}
         about |= {"cipher": cipher, "answered_within": answered_within}
-        self._begin(SyncSeam(dsn, pool_size=pool_size, timeout=timeout, **about))
+        self._begin(SyncClientSeam(dsn, pool_size=pool_size, timeout=timeout, **about))
 
     @classmethod
     def over(cls, seam: SyncSeam) -> Self:
@@ -118,23 +119,42 @@ class Client(JobVerbs, EnqueueVerbs, Sync):
         self.close()
 
 
-class SyncSeam(ClientSeam):
-    """The seam of sync clients: it does a verb's work in place."""
-
-    def __init__(self, dsn: str, *, pool_size: int, timeout: Span, **about: Any) -> None:
-        super().__init__(dsn, **about)
-        limit, wait = self.answered_within, configured_span("timeout", timeout).total_seconds()
-        self._pool = pool(dsn, size=pool_size, name="mainspring client", timeout=wait, answered_within=limit)
+class SyncSeam(Seam, ABC):
+    """The seam of sync code: it does a verb's work in place."""
 
     def do(self, work: Work[T]) -> T:
         """Do a verb's work, here and now."""
         return do(work, self)
 
     def run(self, dialogue: Dialogue[T], conn: Any = None, *, atomic: bool = False) -> T:
-        """Run a dialogue: in the caller's transaction, or on a connection of the client's."""
-        if conn is not None:
-            with unavailable():
-                return run(adopt(conn, self.sql["wake"]), dialogue, joined=True)
+        """Run a dialogue: in the transaction that it joins, or apart."""
+        if (conn := self.joins(conn)) is None:
+            return self.run_apart(dialogue, atomic=atomic)
+        with unavailable():
+            return run(adopt(conn, self.sql["wake"]), dialogue, joined=True)
+
+    @abstractmethod
+    def run_apart(self, dialogue: Dialogue[T], *, atomic: bool) -> T:
+        """Run a dialogue on a connection that nobody gave; `atomic`: in one transaction."""
+
+    @abstractmethod
+    def enqueue(self, job: NewJob) -> Enqueued:
+        """Enqueue one completed job."""
+
+    def close(self) -> None:
+        """Close what it has of its own."""
+
+
+class SyncClientSeam(ClientSeam, SyncSeam):
+    """The seam of a sync client, and its connections."""
+
+    def __init__(self, dsn: str, *, pool_size: int, timeout: Span, **about: Any) -> None:
+        super().__init__(dsn, **about)
+        limit, wait = self.answered_within, configured_span("timeout", timeout).total_seconds()
+        self._pool = pool(dsn, size=pool_size, name="mainspring client", timeout=wait, answered_within=limit)
+
+    def run_apart(self, dialogue: Dialogue[T], *, atomic: bool) -> T:
+        """On a connection of the client's."""
         with self.connection() as own, own.transaction() if atomic else nullcontext():
             return run(bound_door(own, self.org) if self.secured else psycopg_door(own), dialogue)
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from mainspring.client.colour import Async, Sync, Verbs, Work, verb
 from mainspring.client.enqueue import enqueue_job
-from mainspring.client.seam import ClientSeam
+from mainspring.client.seam import Seam
 from mainspring.db import jobs, timers
 from mainspring.db.jobs import CancelOutcome
 from mainspring.db.timers import Timer
@@ -83,7 +83,7 @@ class TimerVerbs(Verbs):
         return _harmless(self.seam, cancel, conn, logging.WARNING, said)
 
 
-def _harmless(seam: ClientSeam, work: Callable[[], Work[T]], conn: Any, level: int, said: str) -> Work[T | None]:
+def _harmless(seam: Seam, work: Callable[[], Work[T]], conn: Any, level: int, said: str) -> Work[T | None]:
     """Do it behind a savepoint of the caller's transaction: what fails leaves a line in the log.
 
     A connection that commits by itself needs none: there, too, what fails has written nothing.

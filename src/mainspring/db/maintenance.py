@@ -68,6 +68,11 @@ def prune_access(sql: Sql, keep: Retention) -> Dialogue[int]:
     return (yield from _count(Statement(sql["prune_access"], {"limit": keep.batch}, scalar)))
 
 
+def prune_requests(sql: Sql, keep: Retention) -> Dialogue[int]:
+    """Remove what was answered over HTTP under keys whose day is over."""
+    return (yield from _count(Statement(sql["prune_requests"], {"limit": str(keep.batch)}, scalar)))
+
+
 def forget_workers(sql: Sql, keep: Retention) -> Dialogue[int]:
     """Remove workers whose heartbeat has stopped."""
     return (yield from _count(Statement(sql["forget_workers"], {"age": _interval(keep.workers)}, scalar)))
@@ -106,6 +111,7 @@ SWEEPS: Final[dict[str, Sweep]] = {
     "prune_notifications": prune_notifications,
     "prune_alerts": prune_alerts,
     "prune_access": prune_access,
+    "prune_requests": prune_requests,
     "forget_workers": forget_workers,
     "forget_buckets": forget_buckets,
 }

@@ -85,6 +85,11 @@ def pause(sql: Sql, queue: str, who: Who, reason: str | None = None) -> Dialogue
     reason = why(reason)
     params = {"queue": queue, "actor_type": who.actor_type, "actor_id": who.actor_id, "reason": reason}
     yield from ask(Statement(sql["pause"], params, nothing))
+    yield from claims_seen(sql)
+
+
+def claims_seen(sql: Sql) -> Dialogue[None]:
+    """Wait for the claims that began before a pause was committed: after it, in a transaction of its own."""
     yield from ask(Statement(sql["claims_seen"], {}, nothing, alone=True))
 
 

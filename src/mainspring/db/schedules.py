@@ -323,7 +323,11 @@ def _act(sql: Sql, verb: str, name: str, who: Who, reason: str | None, **more: i
 
 def _missing(sql: Sql, name: str, who: Who) -> Dialogue[Any]:
     known: list[Row] = yield from ask(Statement(sql["schedule_names"], {"org": _org(who)}, list))
-    raise ScheduleNotFound(f"no schedule is called {shown(name)!r}{did_you_mean(name, [row[0] for row in known])}")
+    near = did_you_mean(name, [row[0] for row in known])
+    text = f"no schedule is called {shown(name)!r}{near}"
+    raise ScheduleNotFound(
+        text if near else f"{text}; `mainspring schedule sync --app …` brings those of an application"
+    )
 
 
 def _org(who: Who) -> str:

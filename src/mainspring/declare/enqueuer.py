@@ -28,7 +28,7 @@ def enqueuer(task: Task[..., Any, Any], conn: Any) -> Enqueuer:
     enqueuers = task.home.enqueuers()
     if not enqueuers:
         raise ConfigurationError(
-            f"task {task.name}: is in no App: make one, App({task.home.name}), or {_by_client(task)}"
+            f"task {task.name}: its registry {task.home.name!r} is in no App: make one, App(…), or {_by_client(task)}"
         )
     if len(enqueuers) > 1:
         raise ConfigurationError(f"task {task.name}: is in {len(enqueuers)} Apps: {_by_client(task)} of one of them")

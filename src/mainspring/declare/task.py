@@ -88,6 +88,8 @@ TASK_OPTIONS: Final = TaskOptions.__annotations__.keys()
 _SPANS: Final = {"key_ttl": timedelta | None, "timeout": timedelta, "snooze_limit": timedelta | None}
 _READ: Any = TypedDict("_READ", {**get_type_hints(TaskOptions), **_SPANS}, total=False)  # type: ignore[misc]  # made at run time
 #: What an option takes whose type says too little to whoever gave another.
+#: What other libraries call an option: the word that we have for it.
+_ELSEWHERE: Final = {"max_retries": "retry", "retries": "retry", "max_attempts": "retry", "time_limit": "timeout"}
 _WANTED: Final = {
     "retry": "takes a number of attempts, or a policy such as ms.exponential(attempts=3)",
     "dedupe": "takes one of ms.dedupe, such as ms.dedupe.by_payload()",
@@ -288,7 +290,8 @@ class Task(Generic[P, R, C]):
         if yields or not (inspect.isfunction(self.fn) or inspect.ismethod(self.fn)):  # a block's are its methods
             raise self._wrong("a handler is a function or an async function")
         for option in options.keys() - TASK_OPTIONS:
-            raise UnknownOption(f"task {self.name}: unknown option {option!r}{did_you_mean(option, TASK_OPTIONS)}")
+            near = did_you_mean(_ELSEWHERE.get(option, option), TASK_OPTIONS)
+            raise UnknownOption(f"task {self.name}: unknown option {option!r}{near}")
         try:
             given = {name: self._read(name, value) for name, value in options.items()}
             options = cast(TaskOptions, msgspec.convert(given, _READ))

@@ -55,6 +55,8 @@ def batch(
     if on_failure not in get_args(OnFailure):
         text = f"on_failure: is not keep_going or stop{did_you_mean(str(on_failure), get_args(OnFailure))}"
         raise ValidationError(text, field="on_failure")
+    if isinstance(jobs, NewJob):
+        raise ValidationError("jobs: takes a list of jobs", field="jobs")
     listed = tuple(jobs)
     for job in (*listed, *([] if on_finish is None else [on_finish])):
         if not isinstance(job, NewJob):

@@ -147,7 +147,7 @@ class Runner:
         """Run one attempt, whose end waits to be written: what its handler raised, and its end if not a success."""
         loop = asyncio.get_running_loop()
         await self._breakers.tick()
-        attempt = _Asking(claim, self._registry.get(claim.task), loop.time(), NO_DEADLINE)
+        attempt = _AskingAttempt(claim, self._registry.get(claim.task), loop.time(), NO_DEADLINE)
         attempt.ask, attempt.crew = self._cancelled, self._crew([], 1, [])
         self._state.attempts[claim.epoch] = attempt
         self._executor.raised = None
@@ -209,7 +209,7 @@ def _problem(ran: Ran, move: Move | None) -> Exception | None:
     return None
 
 
-class _Asking(LiveAttempt):
+class _AskingAttempt(LiveAttempt):
     """An attempt whose cancellation token is looked up when the handler asks."""
 
     __slots__ = ("_told", "ask")

@@ -69,10 +69,13 @@ def _phrase(status: int) -> str:
     return HTTPStatus(status).phrase if status in set(HTTPStatus) else "Refused"
 
 
-def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer that says what is wrong, in the form of RFC 9457."""
+def refusal(
+    status: int, code: str, message: str, headers: Mapping[str, str] | None = None, *, field: str | None = None
+) -> Response:
+    """An answer that says what is wrong, in the form of RFC 9457, and of which field."""
     given = dict(headers or {}) | ({"retry-after": RETRY_AFTER} if status == 503 else {})
-    return ProblemJson({"code": code, "detail": message}, status_code=status, headers=given)
+    said = {"code": code, "detail": message} | ({} if field is None else {"field": field})
+    return ProblemJson(said, status_code=status, headers=given)
 
 
 def unauthorized() -> Response:

@@ -9,16 +9,17 @@ from datetime import timedelta
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Mount, Route
 
 from mainspring.app import App
-from mainspring.config import allowed_hosts, probed_by_ip, trusted_proxies
+from mainspring.config import allowed_hosts, probed_by_ip, role_dsn, trusted_proxies
 from mainspring.errors import ConfigurationError, MainspringError
 from mainspring.text.span import Span, configured_span
 from mainspring.web.access.desk import AccessDesk
 from mainspring.web.access.sign_in import SignIn
 from mainspring.web.access.vouched import Vouching
 from mainspring.web.answers import failed, refused
+from mainspring.web.api.http_api import API_PREFIX, Authenticator, HttpApi
 from mainspring.web.backend import Backend
 from mainspring.web.doorway import AllowedHosts
 from mainspring.web.gate import gates
@@ -37,6 +38,7 @@ NO_TOKENS: Mapping[str, str] = {}
 def create(
     app: App,
     *,
+    access: Authenticator | None = None,
     secret: str | None = None,
     tokens: Mapping[str, str] = NO_TOKENS,
     proxies: Sequence[str] = (),
@@ -51,6 +53,8 @@ def create(
 
         web = Starlette(routes=[Mount("/jobs", create(app, hosts=["shop.example"]))])
 
+    `access` knows who may ask the HTTP API, below /api/v1; else the users and tokens in the database are asked. On a
+    secured schema there is no API without its two logins, MAINSPRING_API_DSN and MAINSPRING_OPERATOR_DSN.
     `secret` is CRON_SECRET unless given. Without one there is no run endpoint, and metrics are shown to this machine
     only. `tokens` are those of `by_token`, by the names of their variables, unless the environment has them. `proxies`
     are addresses and networks whose `X-Forwarded-…` headers are believed, beside MAINSPRING_TRUSTED_PROXIES. `hosts`
@@ -60,7 +64,7 @@ def create(
     """
     known, patience = known_secret(secret), configured_span("grace", grace)
     names = AllowedHosts([*hosts, *allowed_hosts()], probe_by_ip=probe_by_ip or probed_by_ip())
-    backend, access = Backend(app, known), AccessDesk(app, Vouching.configured())
+    backend, desk = Backend(app, known), AccessDesk(app, Vouching.configured())
     runs = RunsUnderWay(backend)
     others = [*app.routes, *(route for block in app.blocks for route in block.routes())]
     wanted = [route for route in others if isinstance(route, Run)]
@@ -68,7 +72,7 @@ def create(
         raise ConfigurationError(f"CRON_SECRET: is not set, and {wanted[0].path} runs jobs for whoever knows it")
     if known is not None and Run().path not in {run.path for run in wanted}:
         wanted.append(Run())
-    ours, theirs = SignIn(access).doors(), gates([route for route in others if not isinstance(route, Run)], tokens)
+    ours, theirs = SignIn(desk).doors(), gates([route for route in others if not isinstance(route, Run)], tokens)
     if taken := {door.route.path for door in ours} & {gate.path for gate in theirs}:
         raise ConfigurationError(f"routes: {min(taken)} is where people sign in; give yours another address")
     checks = [check for block in app.blocks for check in block.checks]
@@ -83,6 +87,12 @@ def create(
         *theirs,
     ]
 
+    if access is None and (not app.secured or all(map(role_dsn, ("api", "operator")))):
+        access = desk
+    api = None if access is None else HttpApi(app, access)
+    if api is not None:
+        routes.append(Mount(API_PREFIX, api))
+
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         runs.open()  # again, where it was stopped before
@@ -91,7 +101,9 @@ def create(
         finally:
             await runs.close(patience)
             await backend.close()
-            await access.close()
+            await desk.close()
+            if api is not None:
+                await api.close()
 
     made = Starlette(
         routes=routes,

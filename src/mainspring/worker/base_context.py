@@ -38,7 +38,7 @@ from mainspring.text.sanitize import mask, masked
 from mainspring.text.texts import MAX_NAME, text_problem
 from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import Created, LiveAttempt
-from mainspring.worker.block import block, inside_transaction, is_inside_transaction, refuse_inside_transaction
+from mainspring.worker.block import block, is_inside_transaction, refuse_inside_transaction
 from mainspring.worker.resources import Resources
 from mainspring.worker.service import log
 from mainspring.worker.steps import Memory, read, refuse_inside_step, written
@@ -95,7 +95,7 @@ class BaseContext:
         """Whether somebody asked for the job to stop."""
         return self._attempt.cancelled
 
-    def completed(self, wanted: tuple[NewJob, ...]) -> list[NewJob]:
+    def completed(self, wanted: Sequence[NewJob]) -> list[NewJob]:
         """Jobs as follow-ups of this one, checked; refused where none can follow any more."""
         self._refuse_if_settled()
         refuse_inside_step("ctx.enqueue()")
@@ -103,7 +103,7 @@ class BaseContext:
 
     def _sorted(self, wanted: Sequence[NewJob | Together]) -> tuple[list[NewJob], list[EnqueueGroup]]:
         """What is enqueued one by one, and what in one piece; completed and checked."""
-        single = self.completed(tuple(job for job in wanted if not isinstance(job, Together)))
+        single = self.completed([job for job in wanted if not isinstance(job, Together)])
         groups = [self._planned(what) for what in wanted if isinstance(what, Together)]
         if is_inside_transaction():
             if groups:  # it could not be told from the one that an earlier attempt began
@@ -122,11 +122,11 @@ class BaseContext:
         ]
 
     def _planned(self, what: Together) -> EnqueueGroup:
-        wanted = self.completed(tuple(jobs_of(what)))
+        wanted = self.completed(jobs_of(what))
         org = org_of(wanted, self.job.org_id)
         return wanted, lambda sealed: batches.enqueue(self._sql, what, sealed, org)
 
-    def _joining(self, wanted: tuple[NewJob, ...]) -> EnqueueGroup:
+    def _joining(self, wanted: Sequence[NewJob]) -> EnqueueGroup:
         return self.completed(wanted), lambda sealed: batches.join(self._sql, self.job, sealed)
 
     def tell_created(self, wanted: Sequence[NewJob], answers: list[Enqueued], *, committed: bool = False) -> None:
@@ -153,7 +153,7 @@ class BaseContext:
         self.follow_ups, self._notes, self._attempt.created = [], (), []
         created: list[Created] = []
         try:
-            with self._block(conn), inside_transaction():
+            with self._block(conn, middle=True):
                 yield created
             created += self._attempt.created
         except BaseException:
@@ -169,14 +169,14 @@ class BaseContext:
         return (yield from steps.fence(self._sql, self._worker, self.job))
 
     @contextmanager
-    def _block(self, conn: Any) -> Iterator[None]:
+    def _block(self, conn: Any, *, middle: bool = False) -> Iterator[None]:
         """A block is open: the client joins it, and what it left for the job's success goes if the block fails.
 
         Once it is being committed, nobody knows whether it has failed.
         """
         before = self.follow_ups.copy(), self.groups.copy(), self._notes, self._attempt.created
         try:
-            with block(conn):
+            with block(conn, middle=middle):
                 yield
         except BaseException:
             if not self._attempt.committing:

@@ -169,7 +169,7 @@ class JobContext(BaseContext, Context):
 
     async def split(self, halves: Sequence[NewJob], done: int, error: Error) -> None:
         """End the job by letting two others do what is left of its list."""
-        wanted = await self._sealed(self.completed(tuple(halves)))
+        wanted = await self._sealed(self.completed(halves))
         detail = {"done": done, "code": error.code}
         self.groups = [(wanted, lambda jobs: batches.split(self._sql, self._worker, self.job, jobs, detail))]
         self.result = detail | {"split": [job.id for job in wanted], "message": error.message}

@@ -239,6 +239,7 @@ class Rates:
                 if not n:
                     continue
                 share = self._shares[gate] = Share(gate, now, entered, returned)
+            share.known_at = now
             if version < share.version:
                 continue  # an older answer that came late
             if version > share.version:
@@ -253,6 +254,8 @@ class Rates:
             self._review(share, now)
         gone: list[Share] = []
         for gate, share in list(self._shares.items()):
+            # Of two turns under way the later may be heard of first. An answer that was asked for before a share was
+            # last heard of says nothing about it: forgotten, what it has entered would no longer count.
             if gate not in present and share.known_at < sent_at:
                 del self._shares[gate]
                 self._changed.pop(gate, None)

@@ -19,7 +19,8 @@ class Share:
     )  # fmt: skip
 
     def __init__(self, gate: str, now: float, entered: int = 0, returned: int = 0) -> None:
-        self.gate, self.known_at = gate, now
+        self.gate = gate
+        self.known_at = now  # when the database last spoke of it, by the clock of the worker
         self.n, self.version, self.per, self.trusted = 0, -1, 1.0, 0.0
         self.told = 0  # the n that the database knows of
         # Jobs, since the database began to count; those entered and given back are told, what is left is held here.

@@ -17,6 +17,7 @@ from tests.db.engine import Engine
 
 from mainspring import Client
 from mainspring.audit import AuditFinding, Verified
+from mainspring.client.sync import SyncClientSeam
 
 
 def check(client: Client, org: str = "acme", head: str | None = None) -> Verified:
@@ -222,6 +223,7 @@ def test_seals_depend_on_no_setting_of_a_session(engine: Engine, client: Client,
     engine.rows("select mainspring.seal('acme', 10)")
     assert check(client).findings == []
 
+    assert isinstance(client.seam, SyncClientSeam)
     with client.seam.connection() as conn:  # and the other way round
         conn.execute(f"set {setting}".encode())
     assert check(client).findings == []

@@ -123,7 +123,7 @@ def test_what_cannot_work_is_refused_by_name_and_without_its_value(said: dict[st
 
 
 def test_a_value_that_is_no_switch_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="MAINSPRING_QUEUE_ENABLED or BPC_QUEUE_ENABLED: not a valid enabled"):
+    with pytest.raises(ConfigurationError, match="MAINSPRING_QUEUE_ENABLED or BPC_QUEUE_ENABLED: is not on or off"):
         queue_config({"BPC_QUEUE_ENABLED": "perhaps"}, PASSPORT)
 
 

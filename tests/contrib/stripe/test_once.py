@@ -367,9 +367,9 @@ async def test_what_was_promised_under_the_key_is_kept_though_nobody_runs_a_job(
 
 async def test_a_crowd_of_callers_in_one_loop_shares_connections_and_none_is_left(till: Till) -> None:
     await asyncio.gather(*[till.stripe.intent("pi_unknown") for _ in range(50)])
-    assert len(till.stripe._api._open) == 1
+    assert len(till.stripe.api._open) == 1
     await till.stripe.aclose()
-    assert till.stripe._api._open == {}
+    assert till.stripe.api._open == {}
     assert await till.stripe.intent("pi_unknown") is None  # and it opens again by itself
 
 
@@ -379,19 +379,19 @@ def test_the_end_of_an_event_loop_ends_its_connections() -> None:
     async def call() -> None:
         with pytest.raises(OutcomeUnknown):
             await stripe.intent("pi_1")
-        assert stripe._api._open
+        assert stripe.api._open
 
     for _ in range(2):
         asyncio.run(call())
-        assert stripe._api._open == {}
+        assert stripe.api._open == {}
 
 
 def test_a_process_that_was_forked_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     stripe = Stripe("sk_test_1", base="http://127.0.0.1:9/stripe", timeout=1)
-    mine = stripe._api._called()
-    assert stripe._api._called() is mine
+    mine = stripe.api._called()
+    assert stripe.api._called() is mine
 
     monkeypatch.setattr("os.getpid", lambda: 7)  # two processes on one socket would read each other's answers
-    theirs = stripe._api._called()
+    theirs = stripe.api._called()
 
     assert theirs is not mine

@@ -6,7 +6,8 @@ import json
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any
+from inspect import getdoc, iscoroutinefunction, isgeneratorfunction, signature
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import stripe as sdk
@@ -27,6 +28,7 @@ from mainspring.contrib.stripe import (
 )
 from mainspring.contrib.stripe.verbs import StripeRequest
 from mainspring.errors import ConfigurationError
+from mainspring.worker.steps import type_of
 from mainspring_sandbox.faults import Fault
 
 pytestmark = pytest.mark.anyio
@@ -113,6 +115,19 @@ async def test_what_has_not_ended_is_pending(status: str) -> None:
     flow = begun()
     next(flow)
     assert ended(flow, {"data": [INTENT | {"status": status}]}).status == "pending"
+
+
+async def test_both_colours_have_each_verb_with_its_signature_documentation_and_answer() -> None:
+    stripe = Stripe("sk_test_1")
+    names = [name for name, verb in vars(verbs).items() if isgeneratorfunction(verb) and not name.startswith("_")]
+    assert len(names) == 14
+    for name in names:
+        plain, awaited, verb = getattr(stripe.sync, name), getattr(stripe, name), getattr(verbs, name)
+        assert (iscoroutinefunction(plain), iscoroutinefunction(awaited)) == (False, True)
+        assert getdoc(plain) == getdoc(awaited) == getdoc(verb)
+        assert signature(plain) == signature(awaited)
+        assert signature(plain).parameters == signature(verb).parameters
+        assert type_of(plain) == type_of(awaited) == get_args(get_type_hints(verb)["return"])[-1]
 
 
 REFUSED: list[tuple[str, Callable[[], Any]]] = [

@@ -11,6 +11,7 @@ from uuid import UUID
 from tests.worker.stage import SETTINGS, Stage
 
 import mainspring as ms
+from mainspring.client.colour import do
 from mainspring.config import WorkerConfig
 from mainspring.contrib.stripe import Money, Stripe
 from mainspring.contrib.stripe.verbs import Calls, StripeRequest
@@ -56,7 +57,7 @@ class Till:
         def flow() -> Calls[Mapping[str, Any]]:
             return (yield StripeRequest("post", path, params))
 
-        return self.stripe.sync._api.run(flow())
+        return do(flow(), self.stripe.api)
 
     def card_of(self, name: str) -> str:
         """Save a test card of the customer."""
@@ -70,7 +71,7 @@ class Till:
 
     async def waits(self, seconds: float) -> None:
         """How long a call waits for its answer from here on."""
-        self.stripe._api.timeout = seconds
+        self.stripe.api.timeout = seconds
         await self.stripe.aclose()
 
     def app(self, **options: Any) -> ms.App:

@@ -13,6 +13,7 @@ from tests.db.tenancy.town import OURS, THEIRS, Town
 from tests.secured import Secured
 
 from mainspring import AsyncClient, Caller, Client, NewJob, calling
+from mainspring.client.sync import SyncClientSeam
 from mainspring.errors import JobNotFound, NotPermitted
 from mainspring.text.document import read_payload
 
@@ -140,6 +141,7 @@ def test_through_the_caller_s_own_connection_their_setting_rules(secured: Secure
 def test_nothing_stays_in_the_session(secured: Secured) -> None:
     with Client(secured.dsn("api"), secured=True, pool_size=1) as client:
         client.enqueue(job("acme"))
+        assert isinstance(client.seam, SyncClientSeam)
         with client.seam.connection() as conn:
             assert conn.execute("select current_setting('mainspring.org', true)").fetchone() in [("",), (None,)]
             assert conn.execute("select count(*) from mainspring.job").fetchone() == (0,)

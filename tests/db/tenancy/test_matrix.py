@@ -40,7 +40,7 @@ PLANTS = {
 TALKATIVE = {
     "cancel", "reschedule", "state_of", "job_of", "find_dead", "replay", "replay_many", "discard", "discard_many",
     "fix_forward", "prioritize", "enqueue_many", "erase", "set_endpoint", "rotate_secret", "remove_endpoint",
-    "redeliver", "close_alert",
+    "redeliver", "close_alert", "begin_request",
     "resend_notification", "read_inbox", "forget_recipient",
 }  # fmt: skip
 

@@ -81,6 +81,9 @@ def settle_in(engine: Engine, org: str) -> Org:
     here.epoch = running.epoch
     engine.rows("select mainspring.receive(%s, 'stripe', %s, 'paid', %s, null)", org, secret, secret)
     engine.rows("select mainspring.open_alert(%s, %s, '', %s)", org, PLAIN["p_name"], secret)
+    asked = org, PLAIN["text"], here.key
+    engine.rows("select mainspring.begin_request(%s, %s, %s, 'asked')", *asked)
+    engine.rows("select mainspring.end_request(%s, %s, %s, 200::smallint, null, %s)", *asked, secret)
     plan(engine, org, secret)
     gather(engine, here, secret)
     shut(engine, here)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from psycopg.sql import SQL, Identifier
 
 from mainspring.client import enqueue
-from mainspring.client.seam import ClientSeam
+from mainspring.client.seam import Seam
 from mainspring.config import DEFAULT_SCHEMA
 from mainspring.db import jobs
 from mainspring.db.schema.line import engine_line
@@ -234,7 +234,7 @@ def no_rescan(_: str) -> None:
 def new_id_on_retry(_: str) -> None:
     """An enqueue whose answer was lost is sent again as another job."""
 
-    def tries(seam: ClientSeam, wanted: list[NewJob]) -> Iterator[tuple[Dialogue[list[Enqueued]], float | None]]:
+    def tries(seam: Seam, wanted: list[NewJob]) -> Iterator[tuple[Dialogue[list[Enqueued]], float | None]]:
         for pause in (0.1, 0.1, 0.1, 0.1, None):
             yield jobs.enqueue_many(seam.sql, wanted), pause
             wanted = [replace(job, id=uuid7()) for job in wanted]

@@ -55,7 +55,8 @@ class House:
 
 @pytest.fixture(autouse=True)
 def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passwords that cost a guess nothing."""
+    """Passwords that cost a guess nothing, and as long for a connection as a busy machine takes."""
+    monkeypatch.setattr("mainspring.web.access.desk.ACCESS_PATIENCE_S", 30.0)
     new = PasswordRecipe.new
     monkeypatch.setattr(PasswordRecipe, "new", lambda: new(4))
 

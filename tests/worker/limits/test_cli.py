@@ -37,7 +37,7 @@ def test_order_is_a_limit_too_and_can_become_another(cli: Cli) -> None:  # noqa:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("limit", "set", "n", "--rate", "5", "--per", "1s"), "queue: give either a queue or a task"),
+        (("limit", "set", "n", "--rate", "5", "--per", "1s"), "to make one, give --queue or --task"),
         (("limit", "set", "n", "--queue", "q", "--rate", "5"), "per: is missing"),
         (
             ("limit", "set", "n", "--queue", "q", "--rate", "5", "--per", "soon"),

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from mainspring.checks import check_instant, check_subject
 from mainspring.client.colour import Work
 from mainspring.client.seam import Seam
-from mainspring.contrib.by import By, HandlerSeam, SyncBy, seam_of
+from mainspring.contrib.by import By, SyncBy, seam_of
 from mainspring.contrib.notify.quiet import quiet_until
 from mainspring.contrib.notify.setup import Setup
 from mainspring.contrib.notify.template import Template, check_channels
@@ -31,6 +31,7 @@ from mainspring.text.document import stable_hash
 from mainspring.text.sanitize import sanitize
 from mainspring.text.texts import MAX_NAME, did_you_mean, text_problem
 from mainspring.uuid7 import uuid7
+from mainspring.worker.job_seam import JobSeam
 
 log = logging.getLogger("mainspring.notify")
 
@@ -214,8 +215,8 @@ def _check_texts(field: str, values: Sequence[object]) -> None:
 
 def ask(by: By, conn: Any, request: NotifyRequest) -> list[Asked] | Awaitable[list[Asked]]:
     """Ask in the colour of who asks. A context without a connection asks with its job's success."""
-    seam = seam_of(by, request.setup.sql)
-    if not isinstance(seam, HandlerSeam):
+    seam = seam_of(by)
+    if not isinstance(seam, JobSeam):
         return seam.do(_asked(seam, conn, request, seam.complete(request.made())))
     wanted = seam.follow_ups(request.made())
     if conn is not None:

@@ -185,7 +185,7 @@ class Notify(Block):
         return self._do(by, where, lambda org: db.rates(self._setup.sql, org, since=since))
 
     def _do(self, by: By, where: Where, dialogue: Callable[[str | None], Dialogue[T]]) -> T | Awaitable[T]:
-        seam, org, conn = seam_of(by, self._setup.sql), where.get("org"), where.get("conn")
+        seam, org, conn = seam_of(by), where.get("org"), where.get("conn")
         if conn is None and not isinstance(by, Client | AsyncClient):
             raise ConfigurationError("by: give a client, or the context of a handler with the conn of its transaction")
         return seam.run(dialogue(seam.org() if org is None else org), conn)

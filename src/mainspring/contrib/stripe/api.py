@@ -1,4 +1,4 @@
-"""How Stripe is reached: the official SDK, and the two drivers of a verb's calls.
+"""How Stripe is reached: by the official SDK, from plain functions and from async ones.
 
 The SDK does not retry: the platform does, by one policy that people see, with the breaker told of each failure, and the
 key is the same either way. Connections are kept for each event loop and each thread, and end with them.
@@ -10,20 +10,17 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from mainspring.contrib.stripe.errors import failure
-from mainspring.contrib.stripe.verbs import Body, Calls, StripeRequest
+from mainspring.contrib.stripe.verbs import Body, StripeRequest
 from mainspring.errors import ConfigurationError
 from mainspring.extras import needs
-from mainspring.outcome import Failure
 from mainspring.text.span import Span, configured_span
 
 if TYPE_CHECKING:
     from stripe import HTTPClient, StripeClient
-
-T = TypeVar("T")
 
 #: The version of Stripe's API that this block was written for and is tested with, whatever the account's own is.
 API_VERSION: Final = "2026-10-28.endive"
@@ -50,37 +47,25 @@ class Api:
         self._plain: dict[int, tuple[StripeClient, HTTPClient]] = {}  # by process: one that was forked has its own
         self._open: dict[asyncio.AbstractEventLoop, tuple[StripeClient, AsyncGenerator[StripeClient]]] = {}
 
-    def run(self, calls: Calls[T]) -> T:
-        """Make the calls of a verb from a plain function."""
+    def send(self, call: StripeRequest) -> Body:
+        """Make a call from a plain function."""
         client = self._called()
-        answer: Body | None = None
-        failed: Failure | None = None
-        while True:
-            try:
-                call = calls.send(answer) if failed is None else calls.throw(failed)  # type: ignore[arg-type] # None begins it
-            except StopIteration as done:
-                return done.value  # type: ignore[no-any-return]  # a generator's return value is untyped here
-            answer = failed = None
-            try:
-                answer = client.raw_request(call.method, call.path, **_sent(call)).data
-            except Exception as error:  # not only the SDK's: a line that breaks in the answer raises its library's
-                failed = failure(error)
+        try:
+            answer: Body = client.raw_request(call.method, call.path, **_sent(call)).data
+            return answer
+        except Exception as error:  # not only the SDK's: a line that breaks in the answer raises its library's
+            failed = failure(error)
+        raise failed  # without what it was: that repeats what was sent
 
-    async def run_async(self, calls: Calls[T]) -> T:
-        """Make the calls of a verb in the event loop."""
+    async def send_async(self, call: StripeRequest) -> Body:
+        """Make a call in the event loop."""
         client = await self._connected()
-        answer: Body | None = None
-        failed: Failure | None = None
-        while True:
-            try:
-                call = calls.send(answer) if failed is None else calls.throw(failed)  # type: ignore[arg-type] # None begins it
-            except StopIteration as done:
-                return done.value  # type: ignore[no-any-return]  # a generator's return value is untyped here
-            answer = failed = None
-            try:
-                answer = (await client.raw_request_async(call.method, call.path, **_sent(call))).data
-            except Exception as error:
-                failed = failure(error)
+        try:
+            answer: Body = (await client.raw_request_async(call.method, call.path, **_sent(call))).data
+            return answer
+        except Exception as error:
+            failed = failure(error)
+        raise failed
 
     def close(self) -> None:
         """Hang up in this thread."""

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from mainspring.circuit import Breaker, breaker
-from mainspring.contrib.by import AsyncHandlerSeam, SyncHandlerSeam
+from mainspring.client.colour import do, do_async, named
 from mainspring.contrib.stripe import reconcile, verbs
 from mainspring.contrib.stripe.api import API_VERSION, STRIPE_TIMEOUT_S, Api
 from mainspring.contrib.stripe.inbound import StripeEvent, StripeInbound
 from mainspring.contrib.stripe.reconcile import Pending, StripeFinding
 from mainspring.contrib.stripe.verbs import Calls
 from mainspring.db.inbound import received
-from mainspring.db.wire.sql import Sql
+from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.block import Block
 from mainspring.declare.context import Context, SyncContext
 from mainspring.declare.registry import Registry
@@ -25,10 +24,6 @@ from mainspring.errors import ConfigurationError
 from mainspring.outcome import Permanent
 from mainspring.text.span import Span
 
-if TYPE_CHECKING:
-    from mainspring.app import App
-    from mainspring.declare.block import Received
-
 STRIPE_NAME = "stripe"
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,44 +31,52 @@ AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
 
 class _StripeVerb(Generic[P, R]):
-    """A verb as a method. Its annotations say what it answers, not by which calls: `ctx.step` reads them."""
+    """A verb as a method, in the colour of its class."""
 
     def __init__(self, verb: Callable[P, Calls[R]]) -> None:
-        self._verb = verb
-        self.__doc__ = verb.__doc__
-        hints = get_type_hints(verb)
-        self._hints = hints | {"return": get_args(hints["return"])[-1]}
+        def call(of: SyncStripe, *args: P.args, **kwargs: P.kwargs) -> R:
+            return do(verb(*args, **kwargs), of.api)
 
-    def _named(self, call: Any) -> Any:
-        update_wrapper(call, self._verb)
-        del call.__wrapped__
-        call.__annotations__ = self._hints
-        return call
+        async def async_call(of: Stripe, *args: P.args, **kwargs: P.kwargs) -> R:
+            return await do_async(verb(*args, **kwargs), of.api)
 
+        self._call, self._async_call = named(call, verb), named(async_call, verb)
 
-class _Awaited(_StripeVerb[P, R]):
-    """A verb of the async colour."""
-
-    def __get__(self, stripe: Stripe, owner: type[Stripe]) -> Callable[P, Awaitable[R]]:
-        async def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return await stripe._api.run_async(self._verb(*args, **kwargs))
-
-        named: Callable[P, Awaitable[R]] = self._named(call)
-        return named
+    @overload
+    def __get__(self, of: None, owner: type) -> Callable[..., Any]: ...
+    @overload
+    def __get__(self, of: SyncStripe, owner: type) -> Callable[P, R]: ...
+    @overload
+    def __get__(self, of: Stripe, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    def __get__(self, of: StripeVerbs | None, owner: type) -> Callable[..., Any]:
+        function = self._call if issubclass(owner, SyncStripe) else self._async_call
+        return cast(Callable[..., Any], function if of is None else function.__get__(of, owner))
 
 
-class _Called(_StripeVerb[P, R]):
-    """The same verb for plain functions."""
+class StripeVerbs:
+    """What both colours offer."""
 
-    def __get__(self, stripe: SyncStripe, owner: type[SyncStripe]) -> Callable[P, R]:
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return stripe._api.run(self._verb(*args, **kwargs))
+    def __init__(self, api: Api) -> None:
+        self.api = api
 
-        named: Callable[P, R] = self._named(call)
-        return named
+    charge = _StripeVerb(verbs.charge)
+    transfer = _StripeVerb(verbs.transfer)
+    refund = _StripeVerb(verbs.refund)
+    cancel = _StripeVerb(verbs.cancel)
+    customer = _StripeVerb(verbs.customer)
+    intent = _StripeVerb(verbs.intent)
+    get_transfer = _StripeVerb(verbs.get_transfer)
+    get_refund = _StripeVerb(verbs.get_refund)
+    find_charge = _StripeVerb(verbs.find_charge)
+    find_transfer = _StripeVerb(verbs.find_transfer)
+    find_refund = _StripeVerb(verbs.find_refund)
+    charges = _StripeVerb(verbs.charges)
+    transfers = _StripeVerb(verbs.transfers)
+    refunds = _StripeVerb(verbs.refunds)
+    _find = _StripeVerb(reconcile.find)
 
 
-class Stripe(Block):
+class Stripe(StripeVerbs, Block):
     """Payments through Stripe's own SDK, and its webhooks; nothing is charged twice.
 
     ::
@@ -102,8 +105,8 @@ class Stripe(Block):
         connect_account: str | None = None,
         breaker: Breaker | None = None,
     ) -> None:
-        self._api = Api(api_key, base=base, api_version=api_version, timeout=timeout, account=connect_account)
-        self.sync = SyncStripe(self._api, Sql())
+        super().__init__(Api(api_key, base=base, api_version=api_version, timeout=timeout, account=connect_account))
+        self.sync = SyncStripe(self.api)
         self.registry = Registry(STRIPE_NAME)
         self.breakers = (_checked_rule(breaker),)
         self._inbound = StripeInbound(STRIPE_NAME, _checked_secrets(webhook_secrets))
@@ -118,16 +121,14 @@ class Stripe(Block):
         """
         env = os.environ if env is None else env
         if not (key := env.get("STRIPE_API_KEY")):
-            raise ConfigurationError("STRIPE_API_KEY: is not set")
+            raise ConfigurationError(
+                'STRIPE_API_KEY: is not set; `eval "$(mainspring sandbox env)"` sets the sandbox\'s'
+            )
         secrets = [part.strip() for part in env.get("STRIPE_WEBHOOK_SECRET", "").split(",") if part.strip()]
         return cls(key, base=env.get("MAINSPRING_STRIPE_BASE") or None, webhook_secrets=secrets)
 
     def __repr__(self) -> str:
-        return f"<Stripe at {self._api.base or 'api.stripe.com'}, version {self._api.api_version}>"
-
-    def joined(self, app: App) -> None:
-        """The events stand in the application's schema."""
-        self.sync._sql = Sql(app.schema)
+        return f"<Stripe at {self.api.base or 'api.stripe.com'}, version {self.api.api_version}>"
 
     def on(self, *types: str) -> Callable[[AnyTask], AnyTask]:
         """Give a task the events of these types; each event is one job, whose payload names it.
@@ -148,73 +149,39 @@ class Stripe(Block):
 
         return wanted
 
-    charge = _Awaited(verbs.charge)
-    transfer = _Awaited(verbs.transfer)
-    refund = _Awaited(verbs.refund)
-    cancel = _Awaited(verbs.cancel)
-    customer = _Awaited(verbs.customer)
-    intent = _Awaited(verbs.intent)
-    get_transfer = _Awaited(verbs.get_transfer)
-    get_refund = _Awaited(verbs.get_refund)
-    find_charge = _Awaited(verbs.find_charge)
-    find_transfer = _Awaited(verbs.find_transfer)
-    find_refund = _Awaited(verbs.find_refund)
-    charges = _Awaited(verbs.charges)
-    transfers = _Awaited(verbs.transfers)
-    refunds = _Awaited(verbs.refunds)
-
     async def reconcile(self, rows: Iterable[Pending]) -> AsyncIterator[StripeFinding]:
         """Ask Stripe about rows whose end is not known; see `overdue` for which."""
         for row in rows:
-            yield StripeFinding(row, await self._api.run_async(reconcile.ask(row)))
+            yield await self._find(row)
 
     async def event(self, ctx: Context, event_id: str) -> StripeEvent:
         """The event that a job is about, as it was verified and recorded."""
-        seam = AsyncHandlerSeam(ctx, self.sync._sql)
-        return _read(await seam.run(received(seam.sql, ctx.job.org_id, STRIPE_NAME, event_id)), event_id)
+        return await ctx.client.seam.run(_event(ctx, event_id))
 
     async def aclose(self) -> None:
         """Hang up; the end of the event loop does it, too."""
-        await self._api.close_async()
+        await self.api.close_async()
 
 
-class SyncStripe:
+class SyncStripe(StripeVerbs):
     """The same verbs for plain functions; made by `Stripe`, as its `sync`."""
-
-    def __init__(self, api: Api, sql: Sql) -> None:
-        self._api, self._sql = api, sql
-
-    charge = _Called(verbs.charge)
-    transfer = _Called(verbs.transfer)
-    refund = _Called(verbs.refund)
-    cancel = _Called(verbs.cancel)
-    customer = _Called(verbs.customer)
-    intent = _Called(verbs.intent)
-    get_transfer = _Called(verbs.get_transfer)
-    get_refund = _Called(verbs.get_refund)
-    find_charge = _Called(verbs.find_charge)
-    find_transfer = _Called(verbs.find_transfer)
-    find_refund = _Called(verbs.find_refund)
-    charges = _Called(verbs.charges)
-    transfers = _Called(verbs.transfers)
-    refunds = _Called(verbs.refunds)
 
     def reconcile(self, rows: Iterable[Pending]) -> Iterator[StripeFinding]:
         """Ask Stripe about rows whose end is not known."""
         for row in rows:
-            yield StripeFinding(row, self._api.run(reconcile.ask(row)))
+            yield self._find(row)
 
     def event(self, ctx: SyncContext, event_id: str) -> StripeEvent:
         """The event that a job is about."""
-        seam = SyncHandlerSeam(ctx, self._sql)
-        return _read(seam.run(received(seam.sql, ctx.job.org_id, STRIPE_NAME, event_id)), event_id)
+        return ctx.client.seam.run(_event(ctx, event_id))
 
     def close(self) -> None:
         """Hang up in this thread."""
-        self._api.close()
+        self.api.close()
 
 
-def _read(found: Received | None, event_id: str) -> StripeEvent:
+def _event(ctx: Context | SyncContext, event_id: str) -> Dialogue[StripeEvent]:
+    found = yield from received(ctx.client.seam.sql, ctx.job.org_id, STRIPE_NAME, event_id)
     if found is None:
         raise Permanent(f"event_id: no event {event_id[:100]} was received", code="VALIDATION_ERROR")
     return StripeEvent.read(found.body)

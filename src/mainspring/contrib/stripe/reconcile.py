@@ -54,6 +54,11 @@ def overdue(rows: Iterable[Pending], now: datetime, after: timedelta = AFTER) ->
     return [row for row in rows if row.status in {"pending", "action_required"} and now - row.since > after]
 
 
+def find(row: Pending) -> Calls[StripeFinding]:
+    """Ask Stripe about one row."""
+    return StripeFinding(row, (yield from ask(row)))
+
+
 def ask(row: Pending) -> Calls[Movement | None]:
     """What Stripe has for a row: by id, else by key."""
     match row.kind:

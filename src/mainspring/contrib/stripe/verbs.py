@@ -1,16 +1,16 @@
 """What is asked of Stripe: each verb is a generator that yields calls and receives what Stripe says.
 
-Two small drivers (`mainspring.contrib.stripe.api`) make the calls, in both colours, so that every verb is written once.
+The calls are made in the colour of whoever asks (`mainspring.client.colour`), so that every verb is written once.
 What moves money is sent once: under its key, and after a look when Stripe may have forgotten the key.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from mainspring.contrib.money import Money
 from mainspring.contrib.stripe.errors import OutcomeUnknown, Refused, settled
@@ -19,6 +19,9 @@ from mainspring.contrib.stripe.movement import Charge, Refund, Transfer
 from mainspring.declare.caller import current_job
 from mainspring.errors import ValidationError
 from mainspring.outcome import Permanent
+
+if TYPE_CHECKING:
+    from mainspring.contrib.stripe.api import Api
 
 T = TypeVar("T")
 Body: TypeAlias = Mapping[str, Any]
@@ -39,6 +42,14 @@ class StripeRequest:
     path: str
     params: Mapping[str, Any] = field(default_factory=dict)
     key: str | None = None
+
+    def perform(self, api: Api) -> Body:
+        """From a plain function."""
+        return api.send(self)
+
+    def perform_async(self, api: Api) -> Awaitable[Body]:
+        """In the event loop."""
+        return api.send_async(self)
 
 
 Calls: TypeAlias = Generator[StripeRequest, Body, T]

@@ -17,7 +17,6 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from mainspring.cipher import SEALED, OrgKeys
-from mainspring.contrib.by import AsyncHandlerSeam
 from mainspring.contrib.webhooks import request, vault, verdict
 from mainspring.contrib.webhooks.endpoint import read_headers
 from mainspring.contrib.webhooks.target import TargetRefused
@@ -64,7 +63,7 @@ class WebhookSender:
         await self._call(ctx, begun)
 
     async def _call(self, ctx: Context, begun: Begun) -> None:
-        org, seam = ctx.job.org_id, AsyncHandlerSeam(ctx, self.sql)
+        org, seam = ctx.job.org_id, ctx.client.seam
         assert begun.url is not None
         assert begun.prefix is not None
         keys = await seam.do(vault.to_read(seam, org, begun.body, begun.headers, *begun.secrets))

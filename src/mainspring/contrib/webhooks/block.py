@@ -159,12 +159,12 @@ class Webhooks(Block):
         """Tell every endpoint of the organisation that wants such events, by a delivery and a job for each.
 
         They are written in the transaction of `conn`: the one that the change itself is written in. Without one they
-        commit at once, in a handler under its lease. An event id that was published before makes no second delivery; a
-        handler that names none gets the same on every attempt.
+        join the block of a handler's context that is open, or commit at once, in a handler under its lease. An event id
+        that was published before makes no second delivery; a handler that names none gets the same on every attempt.
         """
         named: Any = {"id": how.get("event_id"), "occurred_at": how.get("occurred_at"), "job": current().parent_id}
         told, org, conn = event(event_type, payload, aggregate, **named), how.get("org"), how.get("conn")
-        job, seam = self.job() if org is None else self.job().for_org(org), seam_of(by, self._sql)
+        job, seam = self.job() if org is None else self.job().for_org(org), seam_of(by)
         return seam.do(self.tell(seam, told, job, conn))
 
     @overload

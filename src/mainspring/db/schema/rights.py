@@ -66,6 +66,7 @@ TABLE_RIGHTS: Final[dict[str, tuple[str, str, str]]] = {
     "webhook_secret": ("select, delete", "", ""),  # for who signs with them; to rotate them nobody need read them
     "webhook_delivery": ("select, update, delete", "select", "select"),
     "alert": ("select, insert, update, delete", "select", "select"),
+    "request": ("select, delete", "", ""),  # what people were answered is for them
     "worker": ("select, insert, update, delete", "", "select"),
     "access_token": ("", "", ""),  # these are read and written by verbs alone: nobody sees a digest
     "access_user": ("", "", ""),
@@ -213,6 +214,9 @@ VERB_RIGHTS: Final[dict[str, tuple[Role, ...]]] = {
     "list_sessions": SERVER,
     "end_sessions": SERVER,
     "prune_access": WORKER_ONLY,
+    "begin_request": ("api", "operator"),
+    "end_request": ("api", "operator"),
+    "lock_for_change": ("api", "operator"),
 }
 
 #: These run by the rights of who calls them: readers of everybody, and what workers do, across organisations.

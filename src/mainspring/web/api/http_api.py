@@ -1,0 +1,76 @@
+"""The HTTP API as one ASGI application: nobody gets further than its door without a principal."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from mainspring.app import App
+from mainspring.errors import MainspringError
+from mainspring.web.answers import refusal
+from mainspring.web.api.connections import Connections
+from mainspring.web.api.openapi import document
+from mainspring.web.api.perform import Performer
+from mainspring.web.api.refused import refused_answer, refused_http
+from mainspring.web.api.resources import OPERATIONS
+from mainspring.web.doorway import deny
+from mainspring.web.principal import Principal
+
+API_PREFIX: Final = "/api/v1"
+API_DOCUMENT: Final = "/openapi.json"
+
+
+class Authenticator(Protocol):
+    """Who knows the people and programs that may ask: by a token, or by a session."""
+
+    async def principal(self, request: HTTPConnection, /) -> Principal | None:
+        """Who asks, by the head of the request alone; None: nobody that we know.
+
+        A `MainspringError` or an `HTTPException` that it raises is the answer.
+        """
+
+
+class HttpApi:
+    """Asks who it is before anything else of a request is looked at, its address included."""
+
+    def __init__(self, app: App, access: Authenticator) -> None:
+        self._access, self.connections = access, Connections(app)
+        routes = [
+            Route(one.path, Performer(one, self.connections).answer, methods=[one.method], name=one.name)
+            for one in OPERATIONS
+        ]
+        self._document = msgspec.json.encode(document(API_PREFIX))
+        routes.append(Route(API_DOCUMENT, self._describe))
+        self._router = Router(routes, redirect_slashes=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let in whom we know."""
+        if scope["type"] != "http":
+            return await deny(refusal(404, "NOT_FOUND", "There is nothing here."), scope, receive, send)
+        try:
+            principal = await self._access.principal(HTTPConnection(scope))
+            if principal is None:
+                answer = refusal(
+                    401, "UNAUTHORIZED", "This needs a token or a session.", {"www-authenticate": "Bearer"}
+                )
+                return await answer(scope, receive, send)
+            scope["principal"] = principal
+            return await self._router(scope, receive, send)
+        except (HTTPException, MainspringError) as error:
+            refused = refused_http(error) if isinstance(error, HTTPException) else refused_answer(error)
+            if refused is None:
+                raise
+            return await refused(scope, receive, send)
+
+    async def _describe(self, _: Request) -> Response:
+        return Response(self._document, media_type="application/json")
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self.connections.close()
