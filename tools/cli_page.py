@@ -29,7 +29,7 @@ MEANING = {
     0: "done",
     1: "something else went wrong, or you answered no; `doctor`, `audit verify`: there is a problem",
     2: "what was typed, or a setting, is wrong",
-    3: "there is no such job, task, schedule, batch, limit, breaker or endpoint",
+    3: "there is no such job, task, schedule, batch, limit, breaker, endpoint, token or user",
     4: "refused: the job's state, its key or your role does not allow it",
     5: "the database is away, or refused",
     6: "the schema is missing, too old or too new",

@@ -20,7 +20,7 @@ MAX_DETAIL: Final = 16 * 1024
 #: Names of the engine: an application's events have nouns of their own.
 ENGINE_NOUNS: Final = (
     "job", "batch", "queue", "limit", "breaker", "worker", "schedule", "schema", "audit", "cipher", "dead_letters",
-    "notification", "webhook", "alert", "quarantine",
+    "notification", "webhook", "alert", "quarantine", "access",
 )  # fmt: skip
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)+")
 

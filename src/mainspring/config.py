@@ -305,6 +305,16 @@ def allowed_hosts(env: Mapping[str, str] | None = None) -> list[str]:
     return [name.strip() for name in said.split(",") if name.strip()]
 
 
+def trusted_proxies(env: Mapping[str, str] | None = None) -> list[str]:
+    """The proxies whose `X-Forwarded-…` headers are believed: MAINSPRING_TRUSTED_PROXIES.
+
+    >>> trusted_proxies({"MAINSPRING_TRUSTED_PROXIES": "127.0.0.1, 10.0.0.0/8"})
+    ['127.0.0.1', '10.0.0.0/8']
+    """
+    said = (os.environ if env is None else env).get("MAINSPRING_TRUSTED_PROXIES", "")
+    return [network.strip() for network in said.split(",") if network.strip()]
+
+
 def probed_by_ip(env: Mapping[str, str] | None = None) -> bool:
     """Whether health is told under any IP address, as the probes of Kubernetes ask: MAINSPRING_PROBE_BY_IP."""
     return bool(changes({"probe_by_ip": ("MAINSPRING_PROBE_BY_IP", switch)}, env).get("probe_by_ip", False))

@@ -61,6 +61,9 @@ def test_the_banner_says_how_to_use_it_and_not_what_it_is(tmp_path: Path) -> Non
     text = banner(
         cluster=Cluster(tmp_path / "postgres"), log=tmp_path / "log", pid=1, url="http://127.0.0.1:8080", sandbox="",
         about="{curl} {url}/staffing", curl="curl -K .data/curl", time="",
+        link="http://127.0.0.1:8080/sign-in#once", viewer="curl -K .data/curl.viewer",
     )  # fmt: skip
 
+    assert "  sign in         http://127.0.0.1:8080/sign-in#once    once, within 15 minutes" in text
+    assert "  and as somebody curl -K .data/curl.viewer http://127.0.0.1:8080/api/v1/me" in text
     assert "\ncurl -K .data/curl http://127.0.0.1:8080/staffing\n" in text

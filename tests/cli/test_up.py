@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
+import httpx2
 import psycopg
 import pytest
 from tests.cli.conftest import command
@@ -116,7 +117,14 @@ def looking_into(data: Path) -> Iterator[Callable[[str], float]]:
 def test_stranger_kills_everything_then_a_worker_and_stops_with_ctrl_c(data: Path) -> None:
     up = command("up", "--data", str(data), "--rate", "30")
     desk = read_until(up, r"outbox list --sandbox (\S+)")[1]
+    code = read_until(up, r"sign in +http://\S+/sign-in#(\S+) ")[1]
     url = read_until(up, r"curl (\S+)/v1/health/ready")[1]
+    signed_in = [httpx2.post(f"{url}/api/v1/sign-in/link", json={"code": code}).status_code for _ in range(2)]
+    assert signed_in == [200, 401]
+    bearer = (data / "curl.operator").read_text().removeprefix('header = "Authorization: ').removesuffix('"\n')
+    assert httpx2.get(f"{url}/api/v1/me", headers={"authorization": bearer}).json()["role"] == "operator"
+    queues = httpx2.get(f"{url}/api/v1/queues", headers={"authorization": bearer})
+    assert queues.status_code == 200, queues.text
     read_until(up, WORKED)
     twice = command("up", "--data", str(data))
     assert "`mainspring up` is already running on" in twice.communicate(timeout=30)[1]

@@ -43,7 +43,10 @@ SAFE = {
     "cache-control": "no-store",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+        "object-src 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
 }
 PROBLEM = b'{"type":"about:blank"'
 ERRORS: list[tuple[Exception, int, str]] = [
@@ -83,15 +86,20 @@ async def test_every_answer_has_the_headers_and_no_name_of_a_server(place: str) 
             assert "server" not in answer.headers
 
 
-async def test_a_route_says_its_own_headers() -> None:
+async def test_a_route_says_its_own_headers_and_loosens_none_of_ours() -> None:
+    loose = "default-src * 'unsafe-inline'; frame-ancestors *"
+
     async def page(_: Request) -> Response:
-        return Response("x", headers={"cache-control": "max-age=60", "content-security-policy": "default-src 'self'"})
+        own = {"cache-control": "max-age=60", "content-security-policy": loose, "x-content-type-options": "none"}
+        return Response("x", headers=own | {"cross-origin-opener-policy": "unsafe-none"})
 
     async with open_to(shop(Route("/page", page))) as visitor:
         answer = await visitor.get("/page")
 
     assert answer.headers["cache-control"] == "max-age=60"
-    assert answer.headers.get_list("content-security-policy") == ["default-src 'self'"]
+    assert answer.headers.get_list("content-security-policy") == [loose, SAFE["content-security-policy"]]  # both hold
+    assert answer.headers.get_list("x-content-type-options") == ["nosniff"]
+    assert answer.headers.get_list("cross-origin-opener-policy") == ["same-origin"]
 
 
 @pytest.mark.parametrize(("error", "status", "code"), ERRORS, ids=lambda one: type(one).__name__)

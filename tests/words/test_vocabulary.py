@@ -173,7 +173,8 @@ def test_no_other_word_is_said_of_a_job_in_sql() -> None:
         # the lease of a running job may have expired: that is no end of an attempt
         said |= {(file.name, word) for word in re.findall(r"'([\w -]+)'(?!, (?:r\.lease|\())", text)}
 
-    assert {(file, word) for file, word in said if BANNED.fullmatch(word)} == set()
+    tokens = {("access.sql", "expired")}  # those of people who ask over HTTP
+    assert {(file, word) for file, word in said if BANNED.fullmatch(word)} - tokens == set()
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,8 @@ app.command("mainspring.cli.breaker:app", name="breaker", help="See and force ci
 app.command("mainspring.cli.quarantine:app", name="quarantine", help="See tasks that kill workers, and let them go.")
 app.command("mainspring.cli.notification:app", name="notification", help="See what was sent to whom, and send again.")
 app.command("mainspring.cli.webhook:app", name="webhook", help="Register endpoints, see deliveries, send one again.")
+app.command("mainspring.cli.token:app", name="token", help="Make, see and revoke the tokens of programs.")
+app.command("mainspring.cli.user:app", name="user", help="Let people in over HTTP, and out.")
 app.command("mainspring.cli.task:app", name="task", help="See the tasks of an application.")
 app.command("mainspring.cli.simulate:simulate", name="simulate", help=SIMULATE)
 app.command("mainspring.cli.top:top", name="top", help=TOP)

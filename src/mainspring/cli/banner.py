@@ -20,7 +20,9 @@ Mainspring runs on a PostgreSQL of its own; its data are in {data}.
 
   look at jobs    {mainspring} job list{elsewhere}
   see what left   {mainspring} outbox list{sandbox}    every mail, SMS, charge and webhook, in a sandbox
+  sign in         {link}    once, within 15 minutes; then: {mainspring} user link demo{elsewhere}
   ask over HTTP   curl {url}/v1/health/ready
+  and as somebody {viewer} {url}/api/v1/me    a viewer; curl.operator and curl.admin lie beside it
   look with SQL   {psql} "{dsn}" -c "select * from mainspring.jobs limit 5"
   read its log    tail -f {log}
   kill a worker   kill -9 {pid}    and watch: another takes over, and nothing is lost
@@ -30,7 +32,17 @@ CLOCK_LINE = "Its clock shows {now:%Y-%m-%d %H:%M}Z, and runs {speed} as yours.\
 
 
 def banner(
-    *, cluster: Cluster, log: Path, pid: int, url: str, sandbox: str, about: str | None, curl: str, time: str
+    *,
+    cluster: Cluster,
+    log: Path,
+    pid: int,
+    url: str,
+    sandbox: str,
+    about: str | None,
+    curl: str,
+    link: str,
+    viewer: str,
+    time: str,
 ) -> str:
     """The text, with the commands that work from this directory."""
     from mainspring.embedded import find_binaries
@@ -49,7 +61,7 @@ def banner(
             told = told.replace(f"{{{name}}}", value)
     return BANNER.format(
         data=data, dsn=dsn, log=os.path.relpath(log), pid=pid, url=url, time=time, psql=psql, mainspring=mainspring,
-        elsewhere=elsewhere, sandbox="" if here else f" --sandbox {sandbox}", about=told,
+        elsewhere=elsewhere, sandbox="" if here else f" --sandbox {sandbox}", about=told, link=link, viewer=viewer,
     )  # fmt: skip
 
 

@@ -7,10 +7,10 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
     from mainspring.app import App
     from mainspring.client import Client
+    from mainspring.db.jobs import Who
+    from mainspring.db.wire.sql import Sql
+    from mainspring.db.wire.statement import Dialogue
+
+T = TypeVar("T")
 
 
 def _user() -> str:
@@ -126,6 +131,23 @@ class ConnectionOptions:
         about["answered_within"] = _limit(app)
         with Client(self.address(app), pool_size=1, secured=secured, **about) as client:
             yield client
+
+    def ask(self, question: Callable[[Sql, Who], Dialogue[T]]) -> T:
+        """The answer to one question that no client asks, in the user's name."""
+        from mainspring.db.jobs import Who
+        from mainspring.db.schema.status import check, status
+        from mainspring.db.wire.bound import bound
+        from mainspring.db.wire.run import psycopg_door, run
+        from mainspring.db.wire.sql import Sql
+        from mainspring.job import DEFAULT_ORG, SYSTEM
+
+        with self.connect() as (conn, schema):
+            check(status(conn, schema=schema))
+            who = Who(actor_type="user", actor_id=self.user or _user())
+            ((named,),) = conn.execute("select nullif(current_setting('mainspring.org', true), '')").fetchall()
+            # It concerns all organisations, unless the DSN names one; that of teams that have one only is no name.
+            with bound(conn, SYSTEM if named in (None, DEFAULT_ORG) else named):
+                return run(psycopg_door(conn), question(Sql(schema), who))
 
 
 def _limit(app: App | None) -> float:

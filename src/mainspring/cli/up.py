@@ -18,6 +18,7 @@ from cyclopts import Parameter
 
 from mainspring.cli.banner import banner, clock_line
 from mainspring.cli.connection import load
+from mainspring.cli.demo_access import DemoAccess
 from mainspring.cli.demo_token import DemoToken
 from mainspring.cli.exits import complain
 from mainspring.cli.live import MOVED, Live, Screen, WatchMode
@@ -113,6 +114,7 @@ class Up:
         self._log = cluster.path.parent / "worker.log"
         self._providers = SandboxProviders(cluster.path.parent)
         self._token = DemoToken(cluster.path.parent)
+        self._access, self._link = DemoAccess(cluster.path.parent), ""
         self._database = UpDatabase(
             cluster, speed=wish.speed, start=wish.start, virtual=wish.virtual, secured=wish.app == EXAMPLE
         )
@@ -131,7 +133,7 @@ class Up:
             self._providers.sandbox.ledger.clock = self._database.now
             self._say("Starting PostgreSQL …")
             await asyncio.to_thread(self._cluster.start)
-            os.environ["MAINSPRING_DSN"] = self._database.dsn("api")
+            os.environ |= self._database.settings()
             app = load(self._wish.app)  # it finds all; a name that leads nowhere is told before anything is written
             os.environ |= _leases(app)
             with suppress(FileNotFoundError):
@@ -145,6 +147,7 @@ class Up:
     def _stop(self) -> bool:
         self._providers.stop()
         self._token.take_back()
+        self._access.take_back()
         running = self._cluster.running
         if running:
             self._database.halt()
@@ -212,6 +215,7 @@ class Up:
             server = Server(app, port=0, tokens=tokens)
             self._url = server.listen()
         self._providers.tell(self._url)
+        self._link = self._database.let_in(self._access, self._url)
         return server
 
     # -- what happens, and what is said of it
@@ -245,7 +249,7 @@ class Up:
         fast = self._database.course is not None
         text = banner(
             cluster=self._cluster, log=self._log, pid=pid, url=self._url, sandbox=self._providers.sandbox.url,
-            about=app.about, curl=self._token.curl,
+            about=app.about, curl=self._token.curl, link=self._link, viewer=self._access.curl,
             time=clock_line(self._database.now(), self._wish.speed) if fast else "",
         )  # fmt: skip
         return self._say(text)

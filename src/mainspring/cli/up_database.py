@@ -16,10 +16,15 @@ if TYPE_CHECKING:
     import psycopg
 
     from mainspring.app import App
+    from mainspring.cli.demo_access import DemoAccess
     from mainspring.embedded import Cluster
     from mainspring.virtual.speed import Course
 
-LOGINS = {"worker": "shop_worker", "api": "shop_web"}  # what the example's parts connect as, on a secured schema
+LOGINS = {
+    "worker": "shop_worker",
+    "api": "shop_web",
+    "operator": "shop_operator",
+}  # what the example's parts connect as, on a secured schema
 
 
 class UpDatabase:
@@ -34,6 +39,11 @@ class UpDatabase:
     def dsn(self, role: str) -> str:
         """Where a part of the application connects to."""
         return self._cluster.dsn(user=LOGINS[role]) if self._secured else self._cluster.dsn()
+
+    def settings(self) -> dict[str, str]:
+        """How programs connect, as they read it from the environment."""
+        roles = {f"MAINSPRING_{role.upper()}_DSN": self.dsn(role) for role in ("api", "operator")}
+        return {"MAINSPRING_DSN": self.dsn("api")} | roles
 
     def halt(self) -> None:
         """Let virtual time run no faster than ours."""
@@ -58,6 +68,13 @@ class UpDatabase:
             migrate_all(conn, app.migrations, schema=app.schema)
             self._secure(top)
             _prepare(conn, app)
+
+    def let_in(self, access: DemoAccess, url: str) -> str:
+        """Let whoever runs this come in over HTTP; gives a link that signs in once."""
+        import psycopg
+
+        with psycopg.connect(self._cluster.dsn(), autocommit=True) as conn:
+            return access.give(conn, self._schema, url)
 
     def _set_clock(self, conn: psycopg.Connection[Any], *, again: bool) -> None:
         """Let virtual time go on where there is some, or begin where it is wished for."""

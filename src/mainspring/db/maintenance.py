@@ -63,6 +63,11 @@ def prune_alerts(sql: Sql, keep: Retention) -> Dialogue[int]:
     return (yield from _count(Statement(sql["prune_alerts"], params, scalar)))
 
 
+def prune_access(sql: Sql, keep: Retention) -> Dialogue[int]:
+    """Remove sessions and sign-in links that are over, and tokens that nobody can use any more."""
+    return (yield from _count(Statement(sql["prune_access"], {"limit": keep.batch}, scalar)))
+
+
 def prune_requests(sql: Sql, keep: Retention) -> Dialogue[int]:
     """Remove what was answered over HTTP under keys whose day is over."""
     return (yield from _count(Statement(sql["prune_requests"], {"limit": str(keep.batch)}, scalar)))
@@ -105,6 +110,7 @@ SWEEPS: Final[dict[str, Sweep]] = {
     "prune_deliveries": prune_deliveries,
     "prune_notifications": prune_notifications,
     "prune_alerts": prune_alerts,
+    "prune_access": prune_access,
     "prune_requests": prune_requests,
     "forget_workers": forget_workers,
     "forget_buckets": forget_buckets,

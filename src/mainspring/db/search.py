@@ -18,7 +18,7 @@ from mainspring.states import FINISHED, WAITING, State
 from mainspring.text.texts import MAX_KEY, MAX_NAME, MAX_QUEUE
 
 #: So many candidates are looked at by one statement, and by one search at most.
-LOOK: Final = 500
+JOBS_A_LOOK: Final = 500
 MOST_LOOKED: Final = 5_000
 #: With a text every candidate is read: fewer.
 MOST_READ: Final = 1_000
@@ -115,15 +115,15 @@ def search(
     name, about = _walk(sought)
     meant: list[JobLine] = []
     places: dict[UUID, JobPlace] = {}
-    for _ in range((MOST_LOOKED if fits is None else MOST_READ) // LOOK):
+    for _ in range((MOST_LOOKED if fits is None else MOST_READ) // JOBS_A_LOOK):
         looked: list[JobPlace] = yield from ask(Statement(sql[name], about | _from(after), _places, org=who.org_id))
         places |= {place.id: place for place in looked}
-        wanted = limit + 1 - len(meant) if fits is None else LOOK
+        wanted = limit + 1 - len(meant) if fits is None else JOBS_A_LOOK
         found = yield from sift(sql, who, sought, [place.id for place in looked], wanted)
         meant += [job for job in found if fits is None or fits(job)]
         if len(meant) > limit:
             return JobsFound(meant[:limit], places[meant[limit - 1].id])
-        if len(looked) < LOOK:
+        if len(looked) < JOBS_A_LOOK:
             return JobsFound(meant, None)
         after = looked[-1]
     return JobsFound(meant, after)
@@ -149,17 +149,17 @@ _TIMES: Final = ("created", "due", "finished")
 def _walk(sought: Sought) -> tuple[str, Params]:
     """The walk whose order fits what is meant, and its bounds."""
     states, given = frozenset(sought.state), msgspec.structs.asdict(sought)
-    by_ticket: Params = {"queue": sought.queue, "look": LOOK}
+    by_ticket: Params = {"queue": sought.queue, "look": JOBS_A_LOOK}
     if sought.prefix is None and states == {State.RUNNING}:
         return "walk_running", by_ticket
     if sought.prefix is None and states and states <= _ENDED_BADLY:
-        return "walk_ended", _between("finished", given) | {"states": _array(sought.state), "look": LOOK}
+        return "walk_ended", _between("finished", given) | {"states": _array(sought.state), "look": JOBS_A_LOOK}
     if sought.prefix is None and states <= WAITING and (states or sought.due_from or sought.due_to):
         due = "now" if states == {State.READY} else "any" if State.READY in states or not states else "later"
         name = "walk_retrying" if states == {State.RETRYING} else "walk_waiting"
         return name, _between("due", given) | by_ticket | {"due": due}
     ends = [at for at in (sought.created_to, sought.finished_to) if at is not None]
-    bounds: Params = {**id_range(sought.prefix), "look": LOOK}
+    bounds: Params = {**id_range(sought.prefix), "look": JOBS_A_LOOK}
     bounds["oldest"] = str(_id_at(sought.created_from, -CLOCKS_APART)) if sought.created_from else bounds["low"]
     bounds["newest"] = str(_id_at(min(ends), CLOCKS_APART)) if ends else bounds["high"]
     return "walk_newest", bounds

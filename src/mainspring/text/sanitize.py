@@ -34,7 +34,7 @@ CREDENTIAL: Final = re.compile(
 _OTHERS: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:gh[oprsu]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}"
     r"|AIza[\w-]{30,}|ya29\.[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}|npm_[A-Za-z0-9]{30,}|ASIA[0-9A-Z]{16}\b"
-    r"|sk-(?:proj|ant)-[\w-]{16,}|sk-[A-Za-z0-9]{32,}|AWS4-HMAC-SHA256 [^\r\n\"']+)"
+    r"|mst_[0-9a-f]{12}\.[\w-]{20,}|sk-(?:proj|ant)-[\w-]{16,}|sk-[A-Za-z0-9]{32,}|AWS4-HMAC-SHA256 [^\r\n\"']+)"
     r"|-----BEGIN PGP PRIVATE KEY BLOCK-----(?:.*?-----END PGP PRIVATE KEY BLOCK-----|.*)",
     re.DOTALL,
 )

@@ -39,6 +39,7 @@ MAINTENANCE_RULES: Final[dict[str, Rule]] = {
     "prune_deliveries": every(hours=6),
     "prune_notifications": every(hours=6),
     "prune_alerts": every(hours=6),
+    "prune_access": every(hours=1),
     "prune_requests": every(hours=1),
     "forget_workers": every(hours=1),
     "forget_buckets": every(hours=6),

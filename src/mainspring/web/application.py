@@ -12,9 +12,12 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Mount, Route
 
 from mainspring.app import App
-from mainspring.config import allowed_hosts, probed_by_ip
+from mainspring.config import allowed_hosts, probed_by_ip, role_dsn, trusted_proxies
 from mainspring.errors import ConfigurationError, MainspringError
 from mainspring.text.span import Span, configured_span
+from mainspring.web.access.desk import AccessDesk
+from mainspring.web.access.sign_in import SignIn
+from mainspring.web.access.vouched import Vouching
 from mainspring.web.answers import failed, refused
 from mainspring.web.api.http_api import API_PREFIX, Authenticator, HttpApi
 from mainspring.web.backend import Backend
@@ -24,6 +27,7 @@ from mainspring.web.guard import Guard
 from mainspring.web.health import Ready, live
 from mainspring.web.inbound import LARGEST_INBOUND_BODY, InboundReceiver
 from mainspring.web.metrics import Scrape
+from mainspring.web.proxies import TrustedProxies
 from mainspring.web.runs import Run, RunsUnderWay
 from mainspring.web.secret import known_secret
 
@@ -37,6 +41,7 @@ def create(
     access: Authenticator | None = None,
     secret: str | None = None,
     tokens: Mapping[str, str] = NO_TOKENS,
+    proxies: Sequence[str] = (),
     hosts: Sequence[str] = (),
     probe_by_ip: bool = False,
     largest: int = LARGEST_INBOUND_BODY,
@@ -48,16 +53,18 @@ def create(
 
         web = Starlette(routes=[Mount("/jobs", create(app, hosts=["shop.example"]))])
 
-    `access` knows who may ask: with it there is the HTTP API, below /api/v1; without it there is none.
+    `access` knows who may ask the HTTP API, below /api/v1; else the users and tokens in the database are asked. On a
+    secured schema there is no API without its two logins, MAINSPRING_API_DSN and MAINSPRING_OPERATOR_DSN.
     `secret` is CRON_SECRET unless given. Without one there is no run endpoint, and metrics are shown to this machine
-    only. `tokens` are those of `by_token`, by the names of their variables, unless the environment has them. `hosts`
+    only. `tokens` are those of `by_token`, by the names of their variables, unless the environment has them. `proxies`
+    are addresses and networks whose `X-Forwarded-…` headers are believed, beside MAINSPRING_TRUSTED_PROXIES. `hosts`
     are the names under which it answers, beside those of loopback and MAINSPRING_ALLOWED_HOSTS; with `probe_by_ip`, or
     MAINSPRING_PROBE_BY_IP, health is told under any IP address too. `largest` bounds the body of a request, in bytes;
     `grace` is how long a stop waits for runs.
     """
     known, patience = known_secret(secret), configured_span("grace", grace)
     names = AllowedHosts([*hosts, *allowed_hosts()], probe_by_ip=probe_by_ip or probed_by_ip())
-    backend = Backend(app, known)
+    backend, desk = Backend(app, known), AccessDesk(app, Vouching.configured())
     runs = RunsUnderWay(backend)
     others = [*app.routes, *(route for block in app.blocks for route in block.routes())]
     wanted = [route for route in others if isinstance(route, Run)]
@@ -65,6 +72,9 @@ def create(
         raise ConfigurationError(f"CRON_SECRET: is not set, and {wanted[0].path} runs jobs for whoever knows it")
     if known is not None and Run().path not in {run.path for run in wanted}:
         wanted.append(Run())
+    ours, theirs = SignIn(desk).doors(), gates([route for route in others if not isinstance(route, Run)], tokens)
+    if taken := {door.route.path for door in ours} & {gate.path for gate in theirs}:
+        raise ConfigurationError(f"routes: {min(taken)} is where people sign in; give yours another address")
     checks = [check for block in app.blocks for check in block.checks]
     sources = [source for block in app.blocks for source in block.inbound]
     routes: list[BaseRoute] = [
@@ -73,9 +83,12 @@ def create(
         Route("/metrics", Scrape(backend).answer),
         Route("/v1/inbound/{provider}", InboundReceiver(backend, sources).answer, methods=["POST"]),
         *(runs.route(run) for run in wanted),
-        *gates([route for route in others if not isinstance(route, Run)], tokens),
+        *gates(ours, NO_TOKENS),
+        *theirs,
     ]
 
+    if access is None and (not app.secured or all(map(role_dsn, ("api", "operator")))):
+        access = desk
     api = None if access is None else HttpApi(app, access)
     if api is not None:
         routes.append(Mount(API_PREFIX, api))
@@ -88,12 +101,15 @@ def create(
         finally:
             await runs.close(patience)
             await backend.close()
+            await desk.close()
             if api is not None:
                 await api.close()
 
     made = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, largest=largest, hosts=names)],
+        middleware=[
+            Middleware(Guard, largest=largest, hosts=names, proxies=TrustedProxies([*proxies, *trusted_proxies()]))
+        ],
         exception_handlers={HTTPException: refused, MainspringError: failed},
         lifespan=lifespan,
     )

@@ -23,13 +23,12 @@ from mainspring.db.wire.translate import unavailable
 from mainspring.events import Observer
 from mainspring.observe import Metrics
 from mainspring.web.gate import bearer
+from mainspring.web.proxies import is_direct
 from mainspring.web.secret import HeaderSecret
 
 SIZE = 4  # connections, for webhooks; what runs jobs has its own
 CONNECTION_PATIENCE_S = 5.0  # seconds for a connection
 ANSWER = 10.0  # seconds for what is then asked on it
-#: Who brings one of these came through a proxy, which may stand on this very machine.
-FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
 
 class Backend:
@@ -97,9 +96,7 @@ class Backend:
         """Whether somebody may see the metrics: by the secret; where there is none, from this machine itself."""
         if self.secret is not None:
             return self.trusts(request)
-        return is_loopback(request.client.host if request.client else "") and not any(
-            name in request.headers for name in FORWARDED
-        )
+        return is_direct(request.scope)
 
     async def close(self) -> None:
         """Let go of the connections; the next use opens others."""

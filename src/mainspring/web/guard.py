@@ -21,6 +21,7 @@ from mainspring.uuid7 import uuid7
 from mainspring.web.answers import answer_to, broken, refusal, refused
 from mainspring.web.doorway import HEALTH_PATHS, AllowedHosts, Doorway, scope_path, stopped
 from mainspring.web.places import BODY_S, Places
+from mainspring.web.proxies import TrustedProxies
 
 log = logging.getLogger("mainspring.web")
 
@@ -31,15 +32,21 @@ HTTP_HUNG_UP = 499  # the caller hung up before it could be answered; only in th
 #: Asked every few seconds by machines: said when it is not well.
 QUIET_PATHS = HEALTH_PATHS | {"/metrics"}
 #: On every answer, unless a route says otherwise.
-ANSWER_HEADERS = {
+ANSWER_HEADERS = {"referrer-policy": "no-referrer", "cache-control": "no-store"}
+#: What a page may do at the most. A route that has a policy of its own has both, and a browser keeps to both.
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "object-src 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+#: On every answer, whatever a route says.
+FLOOR_HEADERS = {
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-    "cache-control": "no-store",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",  # nor may a page include what it cannot read
 }
 HSTS = "max-age=31536000"
+
+NO_PROXIES = TrustedProxies()
 
 _ID = re.compile(r"[\w.:/+=@-]{1,128}", re.ASCII)
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
@@ -48,12 +55,17 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]")
 class Guard:
     """The middleware around everything that is served."""
 
-    def __init__(self, app: ASGIApp, *, largest: int, hosts: AllowedHosts) -> None:
+    def __init__(
+        self, app: ASGIApp, *, largest: int, hosts: AllowedHosts, proxies: TrustedProxies = NO_PROXIES
+    ) -> None:
         self._app, self._largest, self._hosts, self._places = app, largest, hosts, Places()
+        self._proxies = proxies
         self._doorway = Doorway(app, hosts=hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, if it is one."""
+        if scope["type"] != "lifespan":
+            self._proxies.see_through(scope)
         if scope["type"] != "http":  # a websocket has no body and no answer of its own: the doorway is all it meets
             return await self._doorway(scope, receive, send)
         headers = Headers(scope=scope)
@@ -130,6 +142,10 @@ class _Passage:
             headers = MutableHeaders(raw=list(message.get("headers", ())))
             for name, value in ANSWER_HEADERS.items():
                 headers.setdefault(name, value)
+            for name, value in FLOOR_HEADERS.items():
+                headers[name] = value
+            if CONTENT_POLICY not in headers.getlist("content-security-policy"):
+                headers.append("content-security-policy", CONTENT_POLICY)
             if self._scope.get("scheme") == "https":
                 headers.setdefault("strict-transport-security", HSTS)
             headers["x-request-id"] = self._caller.request_id or ""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-AccessRole = Literal["viewer", "operator", "admin"]
-ACCESS_ROLES: tuple[AccessRole, ...] = ("viewer", "operator", "admin")  # each may do what those before it may
+from mainspring.declare.credential import ACCESS_ROLES as ACCESS_ROLES
+from mainspring.declare.credential import AccessRole as AccessRole
+from mainspring.job import ActorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Principal:
     role: AccessRole
     org: str | None = None  # the only organisation that exists for them; None: all
     reveals: bool = False  # whether payloads may be shown unmasked, which is an audit event of its own
+    actor_type: ActorType = "user"  # api_key: a token asks
 
     def may(self, role: AccessRole) -> bool:
         """Whether their role includes another."""

@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mainspring.app import App
-from mainspring.config import allowed_hosts
+from mainspring.config import allowed_hosts, trusted_proxies
 from mainspring.errors import ConfigurationError
 from mainspring.text.span import Span, configured_span
 from mainspring.web.application import GRACE, NO_TOKENS, create
@@ -45,7 +45,8 @@ class Server:
         print(server.listen())
         asyncio.run(server.run())
 
-    `proxies` are the addresses and networks whose `X-Forwarded-…` headers are believed; nobody's by default.
+    `proxies` are the addresses and networks whose `X-Forwarded-…` headers are believed, beside those of
+    MAINSPRING_TRUSTED_PROXIES; nobody's by default.
     `hosts` are the names under which it answers, beside those of loopback and of the address it listens on; with
     `probe_by_ip` health is told under any IP address.
     """
@@ -66,9 +67,7 @@ class Server:
     ) -> None:
         if not 0 <= port <= 65535:
             raise ConfigurationError("port: is not between 0 and 65535")
-        for proxy in proxies:
-            _check_network(proxy)
-        self._host, self._port, self._proxies = host, port, list(proxies)
+        self._host, self._port, self._proxied = host, port, bool([*proxies, *trusted_proxies()])
         self._family, self._address = self._resolved()
         named = [*hosts, *allowed_hosts()]
         self._anonymous = not is_loopback(self._address[0]) and not named
@@ -78,8 +77,9 @@ class Server:
         self._open = known_secret(secret) is None
         self._socket: socket.socket | None = None
         self.http_app = create(
-            app, secret=secret, tokens=tokens, hosts=named, probe_by_ip=probe_by_ip, largest=largest, grace=self._grace
-        )
+            app, secret=secret, tokens=tokens, proxies=proxies, hosts=named, probe_by_ip=probe_by_ip, largest=largest,
+            grace=self._grace,
+        )  # fmt: skip
         self._uvicorn = _Uvicorn(self._config(), self.http_app, self._grace)
 
     def listen(self) -> str:
@@ -95,7 +95,7 @@ class Server:
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else error
             raise ConfigurationError(f"port: cannot listen on {host}:{self._port}: {why}") from None
-        if not is_loopback(host) and not self._proxies:
+        if not is_loopback(host) and not self._proxied:
             log.warning("nothing here encrypts: put a proxy that ends TLS before it, and name it by --proxy-headers")
         if self._anonymous:
             log.warning("only names of this machine are answered: say by --allowed-host what others call it")
@@ -134,8 +134,7 @@ class Server:
             log_level="warning",
             access_log=False,  # it would write queries, which may hold secrets: ours does not
             server_header=False,
-            proxy_headers=bool(self._proxies),
-            forwarded_allow_ips=self._proxies,
+            proxy_headers=False,  # ours tells whether a named proxy has brought a request, too
             timeout_graceful_shutdown=int(self._grace.total_seconds()) + SERVER_STOP_S,
         )
 
@@ -227,13 +226,6 @@ def _signals(stop: Any) -> Iterator[None]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
-
-
-def _check_network(text: str) -> None:
-    try:
-        ipaddress.ip_network(text)
-    except ValueError:
-        raise ConfigurationError("proxy-headers: is not a list of addresses and networks, such as 10.0.0.0/8") from None
 
 
 class ServeOptions(TypedDict, total=False):

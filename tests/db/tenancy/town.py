@@ -36,8 +36,11 @@ OTHERWISE = {"uuid7", "wake", "digest", "seal_hash"}  # answers otherwise at oth
 COMMON = {
     "pause", "resume", "record_queue", "set_limit", "reset_limit", "drop_limit", "set_fair", "unset_fair", "set_depth",
     "declare_limits", "declare_queues", "put_limit", "put_fair", "record_limit", "reconsider", "count_in",
+    "try_sign_in", "take_try",
 }  # fmt: skip
-HARMLESS = {f"{table} of SYSTEM" for table in ("queue", "audit", "limit", "bucket", "fair")}
+#: It writes to the trail of the organisation that it is told, and binds itself to it; verbs ask before whose that is.
+BINDS_ITSELF = {"record_access"}
+HARMLESS = {f"{table} of SYSTEM" for table in ("queue", "audit", "limit", "bucket", "fair", "access_try")}
 
 #: Who tries: a role, and an organisation to which its transaction is bound.
 Part = tuple[str, str | None]
@@ -157,6 +160,8 @@ class Town(Secured):
             self.ours, self.theirs = settle_in(engine, OURS), settle_in(engine, THEIRS)
             engine.enqueue("housekeeping", org_id=SYSTEM, payload={"note": SECRETS[SYSTEM]})
             engine.pause("q:exports", reason=SECRETS[SYSTEM])
+            user = "select mainspring.create_user(%s, 'viewer', %s, true, null, null, 'user', %s, null)"
+            engine.rows(user, PLAIN["p_name"], THEIRS, SECRETS[THEIRS])
             for org in (OURS, THEIRS, SYSTEM):
                 engine.rows("select mainspring.seal(%s, 1000)", org)
             states = engine.rows("select distinct state from mainspring.jobs where org_id = %s", OURS)
@@ -289,6 +294,8 @@ class Town(Secured):
                         yield f"{role} of {org} learns by {name} what exists: {there}, else {nowhere}"
                 self.do("reset session authorization")
                 harmless = HARMLESS if name in COMMON else set()
+                if name in BINDS_ITSELF:
+                    continue
                 if damage := self._damage(before) - harmless:
                     yield f"{role} of {org} changes {sorted(damage)} by {name}"
 

@@ -62,7 +62,7 @@ async def ids(api: ApiVisitor, query: str, who: str = "vic") -> list[str]:
 async def test_jobs_are_found_by_all_that_is_said_of_them(
     shop_api: ApiVisitor, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "LOOK", 3)  # so that each search goes on from look to look
+    monkeypatch.setattr(search, "JOBS_A_LOOK", 3)  # so that each search goes on from look to look
     api, client = shop_api, stage.client
     began = await client.now()
     sent = str((await client.enqueue(write.job(name="Ada").for_org("acme").traced(correlation_id="story-7"))).id)
@@ -131,7 +131,7 @@ async def test_jobs_are_found_by_all_that_is_said_of_them(
 async def test_a_search_that_finds_little_stops_and_says_where_to_look_on(
     shop_api: ApiVisitor, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "LOOK", 5)
+    monkeypatch.setattr(search, "JOBS_A_LOOK", 5)
     monkeypatch.setattr(search, "MOST_LOOKED", 10)
     sought = (await stage.client.enqueue(post.job(letter=1))).id
     await stage.enqueue_many([write.job(name="n") for _ in range(23)])

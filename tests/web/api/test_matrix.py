@@ -15,6 +15,10 @@ from tests.web.visit import visiting
 from tests.worker.stage import Stage
 
 import mainspring as ms
+from mainspring.db import access
+from mainspring.db.jobs import Who
+from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.sql import Sql
 from mainspring.web import create
 from mainspring.web.api import http_api
 from mainspring.web.api.asking import Asking
@@ -67,7 +71,21 @@ async def test_nobody_is_asked_for_a_body_before_they_are_known(api: ApiVisitor)
         assert answer.status_code == (403 if who else 401)
 
 
-async def test_without_access_there_is_no_api(app: ms.App) -> None:
+async def test_without_anything_said_the_users_and_tokens_of_the_database_may_ask(
+    app: ms.App, database: Database
+) -> None:
+    with database.connect() as conn:
+        who = Who(actor_type="user", actor_id="olga")
+        create_one = access.create_token(Sql(), "deploys", access.Grant(role="viewer"), None, who)
+        token = run(psycopg_door(conn), create_one)
+    async with visiting(create(app)) as visitor:
+        for headers, status in (({}, 401), ({"authorization": f"Bearer {token.text}"}, 200)):
+            for path in ("/queues", "/openapi.json"):
+                assert (await visitor.get(API_PREFIX + path, headers=headers)).status_code == status
+
+
+async def test_on_a_secured_schema_there_is_no_api_without_its_logins(app: ms.App) -> None:
+    app.secured = True
     async with visiting(create(app)) as visitor:
         for path in ("/queues", "/openapi.json"):
             assert (await visitor.get(API_PREFIX + path)).status_code == 404

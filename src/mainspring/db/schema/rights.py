@@ -68,6 +68,11 @@ TABLE_RIGHTS: Final[dict[str, tuple[str, str, str]]] = {
     "alert": ("select, insert, update, delete", "select", "select"),
     "request": ("select, delete", "", ""),  # what people were answered is for them
     "worker": ("select, insert, update, delete", "", "select"),
+    "access_token": ("", "", ""),  # these are read and written by verbs alone: nobody sees a digest
+    "access_user": ("", "", ""),
+    "access_session": ("", "", ""),
+    "access_link": ("", "", ""),
+    "access_try": ("", "", ""),
     "migration": ("select", "select", "select"),
     "verb": ("select", "select", "select"),
     "clock": ("select", "select", "select"),  # of test databases
@@ -86,6 +91,11 @@ SHARED: Final[dict[str, tuple[str, ...]]] = {
     "share": ("worker", "operator", "owner"),
     "fair": ("worker", "operator", "owner"),
     "worker": ("worker", "operator", "owner"),
+    "access_token": ("owner",),  # verbs find them whatever organisation the transaction is bound to
+    "access_user": ("owner",),
+    "access_session": ("owner",),
+    "access_link": ("owner",),
+    "access_try": ("owner",),
     "audit": ("operator", "owner"),
     "seal": ("operator", "owner"),
     "migration": ("worker", "api", "operator", "owner"),
@@ -98,7 +108,7 @@ SHARED: Final[dict[str, tuple[str, ...]]] = {
 GATED: Final = frozenset({"bucket", "slot", "share"})
 
 #: Which rows of SYSTEM are written where not all of them are.
-WRITTEN: Final[dict[str, LiteralString]] = {"audit": "event ~ '^(queue|limit|breaker|quarantine)[.]'"}
+WRITTEN: Final[dict[str, LiteralString]] = {"audit": "event ~ '^(queue|limit|breaker|quarantine|access)[.]'"}
 
 SEQUENCES: Final[dict[str, tuple[str, str, str]]] = {
     "epoch": ("usage", "", ""),
@@ -122,6 +132,7 @@ VIEWS: Final = (
 EVERYBODY: Final[tuple[Role, ...]] = ROLES
 WORKER_ONLY: Final[tuple[Role, ...]] = ("worker",)
 OPERATOR: Final[tuple[Role, ...]] = ("operator",)
+SERVER: Final[tuple[Role, ...]] = ("api", "operator")  # what serves HTTP connects as one of these
 
 #: Verbs run as the owner of the schema, who is bound to the organisation of the transaction like everybody else: who
 #: may call them needs no right to write to a table, and reaches no other organisation by them.
@@ -187,6 +198,23 @@ VERB_RIGHTS: Final[dict[str, tuple[Role, ...]]] = {
     "complete_in": ("worker", "api"),
     "open_alert": EVERYBODY,
     "close_alert": EVERYBODY,
+    "create_token": OPERATOR,
+    "revoke_token": OPERATOR,
+    "list_tokens": OPERATOR,
+    "check_token": SERVER,
+    "create_user": OPERATOR,
+    "change_user": OPERATOR,
+    "set_password": OPERATOR,
+    "list_users": OPERATOR,
+    "create_link": OPERATOR,
+    "try_sign_in": SERVER,
+    "sign_in": SERVER,
+    "sign_in_by_link": SERVER,
+    "sign_in_vouched": OPERATOR,  # on a word alone: a stolen login of the application opens no session by it
+    "check_session": SERVER,
+    "list_sessions": SERVER,
+    "end_sessions": SERVER,
+    "prune_access": WORKER_ONLY,
     "begin_request": ("api", "operator"),
     "end_request": ("api", "operator"),
     "lock_for_change": ("api", "operator"),
@@ -324,6 +352,8 @@ PARTS: Final = frozenset({
     "guard_job", "guard_finished", "guard_append_only",
     "record_endpoint", "delivery_job",
     "record_schedule", "definition", "guard_fire", "cron_values", "check_cron", "write_notifications",
+    "same_digest", "lived", "concerns", "reachable", "check_access", "record_access", "way_in", "access_facts",
+    "principal_of", "open_session", "take_try",
 })  # fmt: skip
 
 

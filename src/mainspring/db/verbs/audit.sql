@@ -85,7 +85,7 @@ begin
   if p_event !~ '^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+$' then
     perform {schema}.refuse('event', 'is not of the form noun.verb');
   end if;
-  if p_event ~ '^(job|batch|queue|limit|breaker|worker|schedule|schema|audit|cipher|dead_letters|notification|webhook|alert|quarantine)\.' then
+  if p_event ~ '^(job|batch|queue|limit|breaker|worker|schedule|schema|audit|cipher|dead_letters|notification|webhook|alert|quarantine|access)\.' then
     perform {schema}.refuse('event', 'is a name of the engine');
   end if;
   if p_detail is null or jsonb_typeof(p_detail) <> 'object' then

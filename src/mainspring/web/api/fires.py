@@ -15,13 +15,10 @@ from mainspring.text.sanitize import sanitize
 from mainspring.web.api.asking import Asking
 from mainspring.web.api.operation import Resource
 from mainspring.web.api.paging import PageOf, Paging
-from mainspring.web.api.terms import Instant, ScheduleName
+from mainspring.web.api.terms import Instant, ScheduleName, Since, Until
 from mainspring.when.fire import FireKind
 
 fires = Resource("fires", "What schedules did: at which instants, and what became of each.")
-
-Since = Annotated[Instant | None, msgspec.Meta(description="Only what was written from then on.")]
-Until = Annotated[Instant | None, msgspec.Meta(description="Only what was written before.")]
 
 
 @fires.get("/fires", role="viewer")
@@ -31,8 +28,8 @@ async def list_fires(
     schedule: Annotated[ScheduleName | None, msgspec.Meta(description="Only of this one, also if it is gone.")] = None,
     how: tuple[FireKind, ...] = (),
     state: tuple[State, ...] = (),
-    since: Since = None,
-    until: Until = None,
+    since: Since | None = None,
+    until: Until | None = None,
 ) -> PageOf[Fire]:
     """What schedules did, newest first; by the state of their jobs only of one schedule or since an instant."""
     if state and schedule is None and since is None:

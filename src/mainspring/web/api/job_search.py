@@ -14,7 +14,7 @@ from mainspring.errors import ValidationError
 from mainspring.states import State
 from mainspring.text.texts import MAX_NAME, text_problem
 from mainspring.web.api.asking import Asking
-from mainspring.web.api.terms import Instant, JobId, JobKey, QueueName, TaskName
+from mainspring.web.api.terms import Instant, JobId, JobKey, QueueName, Since, TaskName, Until
 
 #: So much of an error stands in a list, and so many fields of a payload, each so long.
 MOST_SAID: Final = 500
@@ -24,8 +24,6 @@ Traced = Annotated[
     str, msgspec.Meta(min_length=1, max_length=MAX_NAME, description="The id that a request or a story carries.")
 ]
 Project = Annotated[UUID, msgspec.Meta(description="A project.")]
-Since = Annotated[Instant, msgspec.Meta(description="From this instant on.")]
-Until = Annotated[Instant, msgspec.Meta(description="Up to before this instant.")]
 IdDigits = Annotated[
     str,
     msgspec.Meta(min_length=8, max_length=36, description="The first digits of an id, eight or more."),

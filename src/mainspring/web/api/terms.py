@@ -13,6 +13,8 @@ from mainspring.limit import MAX_LIMIT_NAME
 from mainspring.text.texts import MAX_KEY, MAX_NAME, MAX_QUEUE, MAX_REASON
 
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+Since = Annotated[Instant, msgspec.Meta(description="From this instant on.")]
+Until = Annotated[Instant, msgspec.Meta(description="Up to before this instant.")]
 JobId = Annotated[UUID, msgspec.Meta(description="The id of a job.", examples=["0199a8c3-1f00-7a52-9c11-5d2f3b6a7e01"])]
 TaskName = Annotated[
     str, msgspec.Meta(min_length=1, max_length=MAX_NAME, description="A task.", examples=["send_welcome"])

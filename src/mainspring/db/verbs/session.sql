@@ -1,0 +1,187 @@
+-- Sessions of users: how they begin, who has one, and how they end. Secrets come as their SHA-256, and none goes out.
+
+-- Who asks, as the server knows them.
+create or replace function {schema}.principal_of(u {schema}.access_user, s {schema}.access_session) returns json
+language sql immutable
+  return json_build_object('name', u.name, 'role', u.role, 'org', u.only_org, 'reveals', u.reveals, 'session', s.id,
+                           'how', s.how);
+
+-- Open a session for somebody who has shown who they are. The one that their browser had before ends, so that whoever put
+-- it there has nothing of it; and of one user's sessions twenty are kept.
+create or replace function {schema}.open_session(
+  u {schema}.access_user, p_how text, p_digest bytea, p_address text, p_before bytea) returns json language plpgsql as $$
+declare
+  s {schema}.access_session;
+begin
+  delete from {schema}.access_session x where x.org_id = 'SYSTEM' and x.digest = p_before;
+  delete from {schema}.access_session x where x.org_id = 'SYSTEM' and x.id in (
+    select o.id from {schema}.access_session o where o.org_id = 'SYSTEM' and o.user_name = u.name
+    order by o.created_at desc offset 19);
+  insert into {schema}.access_session (id, digest, user_name, how, address, created_at, seen_at, expires_at)
+  values ({schema}.uuid7(), p_digest, u.name, p_how, left(coalesce(nullif(p_address, ''), 'unknown'), 100), {schema}.now(),
+          {schema}.now(), {schema}.now() + {schema}.lived('12 hours')) returning * into s;
+  update {schema}.access_user x set signed_in_at = {schema}.now() where x.org_id = 'SYSTEM' and x.name = u.name;
+  perform {schema}.record_access('access.signed_in', u.only_org, 'user ' || u.name, 'user', u.name, null, jsonb_build_object(
+    'user', u.name, 'role', u.role, 'how', p_how, 'address', s.address, 'session', s.id));
+  return {schema}.principal_of(u, s);
+end $$;
+
+-- Take one of ten tries, which come back one every six seconds. Answers for how many seconds to wait; 0: it was taken.
+create or replace function {schema}.take_try(p_slot text) returns integer language plpgsql as $$
+declare
+  free timestamptz;
+begin
+  insert into {schema}.access_try as t (slot, free_at) values (p_slot, {schema}.now() + {schema}.lived('6 s'))
+  on conflict (org_id, slot) do update set free_at = greatest(t.free_at, {schema}.now()) + {schema}.lived('6 s')
+  where t.free_at <= {schema}.now() + {schema}.lived('54 s');
+  if found then
+    return 0;
+  end if;
+  select t.free_at into free from {schema}.access_try t where t.org_id = 'SYSTEM' and t.slot = p_slot;
+  return greatest(1, ceil(extract(epoch from free - {schema}.lived('54 s') - {schema}.now()) / {schema}.speed()))::integer;
+end $$;
+
+-- Who: the server, before it looks at what somebody shows. Takes a try of the address, and of the user where one is named.
+-- Answers for how long to wait, and how the password that they have is made; without a password, nothing of it.
+create or replace function {schema}.try_sign_in(p_name text, p_address text) returns json language plpgsql as $$
+declare
+  wait integer := {schema}.take_try('address:' || mod(abs(hashtext(p_address)::bigint), 65536));
+begin
+  if wait = 0 and p_name is not null then
+    wait := {schema}.take_try('user:' || mod(abs(hashtext(p_name)::bigint), 16384));
+  end if;
+  return json_build_object('wait', wait, 'recipe', (
+    select u.recipe from {schema}.access_user u where wait = 0 and u.org_id = 'SYSTEM' and u.name = p_name and {schema}.concerns(u.only_org)));
+end $$;
+
+-- Who: the server, with the digest of what scrypt made of a password. Who has signed in, or null.
+create or replace function {schema}.sign_in(
+  p_name text, p_verifier bytea, p_digest bytea, p_address text, p_before bytea) returns json language plpgsql as $$
+declare
+  u {schema}.access_user;
+begin
+  select * into u from {schema}.access_user x
+  where x.org_id = 'SYSTEM' and x.name = p_name and {schema}.concerns(x.only_org) for update;
+  if not {schema}.same_digest(u.verifier, p_verifier) or u.disabled_at is not null then
+    return null;
+  end if;
+  return {schema}.open_session(u, 'password', p_digest, p_address, p_before);
+end $$;
+
+-- Who: the server, with the digest of a one-time code, which is gone with it. Who has signed in, or null.
+create or replace function {schema}.sign_in_by_link(p_link bytea, p_digest bytea, p_address text, p_before bytea) returns json
+language plpgsql as $$
+declare
+  u {schema}.access_user;
+begin
+  with link as (
+    delete from {schema}.access_link x
+    where x.org_id = 'SYSTEM' and x.digest = p_link and x.expires_at > {schema}.now() returning x.user_name
+  )
+  select x.* into u from {schema}.access_user x join link l on x.org_id = 'SYSTEM' and x.name = l.user_name
+  where x.disabled_at is null and {schema}.concerns(x.only_org);
+  return case when found then {schema}.open_session(u, 'link', p_digest, p_address, p_before) end;
+end $$;
+
+-- Who: the server, for a user whom somebody else vouches for, a proxy or a provider of identities. They are written down
+-- when they come first, and may what they may elsewhere; whoever was disabled here stays out, and a name that somebody else
+-- vouches for is nobody's to take. Null: they may not come in.
+create or replace function {schema}.sign_in_vouched(
+  p_name text, p_source text, p_role text, p_org text, p_reveals boolean, p_digest bytea, p_address text, p_before bytea)
+returns json language plpgsql as $$
+declare
+  u {schema}.access_user;
+  before jsonb;
+begin
+  perform {schema}.check_access(p_name, p_role, p_org);
+  select {schema}.access_facts(x) into before from {schema}.access_user x where x.org_id = 'SYSTEM' and x.name = p_name;
+  insert into {schema}.access_user as x (name, role, only_org, reveals, source, created_at, created_by)
+  values (p_name, p_role, p_org, p_reveals, p_source, {schema}.now(), p_source)
+  on conflict (org_id, name) do update
+  set role = excluded.role, only_org = excluded.only_org, reveals = excluded.reveals
+  where x.source = excluded.source and x.disabled_at is null and {schema}.reachable(x.only_org)
+  returning x.* into u;
+  if not found then
+    return null;
+  elsif before is distinct from {schema}.access_facts(u) then
+    perform {schema}.record_access(case when before is null then 'access.user_created' else 'access.user_changed' end,
+      u.only_org, 'user ' || p_name, 'system', p_source, null,
+      jsonb_build_object('user', p_name, 'before', before, 'after', {schema}.access_facts(u)));
+  end if;
+  return {schema}.open_session(u, p_source, p_digest, p_address, p_before);
+end $$;
+
+-- Who: the server, at each request with a session. Who has it, or null: what they may is read anew each time. A session
+-- ends 30 minutes after it was seen last. Index: access_session_digest.
+create or replace function {schema}.check_session(p_digest bytea) returns json language plpgsql as $$
+declare
+  s {schema}.access_session;
+  u {schema}.access_user;
+begin
+  select * into s from {schema}.access_session x
+  where x.org_id = 'SYSTEM' and x.digest = p_digest and x.expires_at > {schema}.now()
+    and x.seen_at > {schema}.now() - {schema}.lived('30 minutes');
+  select * into u from {schema}.access_user x
+  where x.org_id = 'SYSTEM' and x.name = s.user_name and x.disabled_at is null and {schema}.concerns(x.only_org);
+  if not found then
+    return null;
+  end if;
+  update {schema}.access_session x set seen_at = {schema}.now()
+  where x.org_id = 'SYSTEM' and x.id = s.id and x.seen_at <= {schema}.now() - {schema}.lived('1 minute');
+  return {schema}.principal_of(u, s);
+end $$;
+
+-- The sessions of whoever has this one.
+create or replace function {schema}.list_sessions(p_digest bytea) returns setof json language sql stable as $$
+  select json_build_object(
+    'id', s.id, 'how', s.how, 'address', s.address, 'created_at', s.created_at, 'seen_at', s.seen_at,
+    'expires_at', s.expires_at, 'current', s.digest = p_digest)
+  from {schema}.access_session mine join {schema}.access_session s on s.org_id = 'SYSTEM' and s.user_name = mine.user_name
+  where mine.org_id = 'SYSTEM' and mine.digest = p_digest and s.expires_at > {schema}.now()
+    and s.seen_at > {schema}.now() - {schema}.lived('30 minutes')
+  order by s.created_at desc, s.id
+$$;
+
+-- End sessions of whoever has this one: that one, or without an id all of them. Answers how many.
+create or replace function {schema}.end_sessions(p_digest bytea, p_id uuid) returns integer language plpgsql as $$
+declare
+  u {schema}.access_user;
+  ended uuid[];
+begin
+  select x.* into u from {schema}.access_session s join {schema}.access_user x on x.org_id = 'SYSTEM' and x.name = s.user_name
+  where s.org_id = 'SYSTEM' and s.digest = p_digest and {schema}.concerns(x.only_org);
+  with gone as (
+    delete from {schema}.access_session s
+    where s.org_id = 'SYSTEM' and s.user_name = u.name and (p_id is null or s.id = p_id) returning s.id
+  )
+  select array_agg(g.id) into ended from gone g;
+  if ended is not null then
+    perform {schema}.record_access('access.signed_out', u.only_org, 'user ' || u.name, 'user', u.name, null,
+                                   jsonb_build_object('user', u.name, 'sessions', ended));
+  end if;
+  return coalesce(cardinality(ended), 0);
+end $$;
+
+-- Who: maintenance. Remove what is over: sessions and links at once, tries when they are forgotten, tokens that nobody can
+-- use any more after 90 days. At most so many of each; answers how many went.
+create or replace function {schema}.prune_access(p_limit integer) returns integer language sql volatile as $$
+  with sessions as (
+    delete from {schema}.access_session s where s.org_id = 'SYSTEM' and s.id in (
+      select x.id from {schema}.access_session x where x.org_id = 'SYSTEM'
+        and (x.expires_at <= {schema}.now() or x.seen_at <= {schema}.now() - {schema}.lived('30 minutes'))
+      limit p_limit for update skip locked) returning 1
+  ), links as (
+    delete from {schema}.access_link l where l.org_id = 'SYSTEM' and l.expires_at <= {schema}.now() returning 1
+  ), tries as (
+    delete from {schema}.access_try t where t.org_id = 'SYSTEM' and t.slot in (
+      select x.slot from {schema}.access_try x where x.org_id = 'SYSTEM' and x.free_at <= {schema}.now()
+      limit p_limit for update skip locked) returning 1
+  ), tokens as (
+    delete from {schema}.access_token t where t.org_id = 'SYSTEM' and t.id in (
+      select x.id from {schema}.access_token x where x.org_id = 'SYSTEM'
+        and least(x.revoked_at, x.expires_at) <= {schema}.now() - interval '90 days'
+      limit p_limit for update skip locked) returning 1
+  )
+  select count(*)::integer from (
+    select from sessions union all select from links union all select from tries union all select from tokens) gone
+$$;

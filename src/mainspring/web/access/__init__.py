@@ -1,0 +1,1 @@
+"""Access: who asks over HTTP, and how people sign in."""
