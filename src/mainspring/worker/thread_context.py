@@ -30,16 +30,18 @@ from mainspring.text.document import MAX_BYTES
 from mainspring.together.batch import Batch
 from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import LiveAttempt
-from mainspring.worker.base_context import OPEN_SESSION_PAUSES, BaseContext
 from mainspring.worker.commit import tell_commit
 from mainspring.worker.job_seam import SyncJobSeam
+from mainspring.worker.joined_context import OPEN_SESSION_PAUSES, JoinedContext
+from mainspring.worker.promise import SyncBlock
 from mainspring.worker.resources import KEEP_PAUSES, Resources
 from mainspring.worker.steps import inside, kept, read, type_of, written
 
 T = TypeVar("T")
+NOT_ENTERED = "ctx.complete() is a block: write `with ctx.complete(result=…) as conn:`"
 
 
-class ThreadContext(BaseContext, SyncContext):
+class ThreadContext(JoinedContext, SyncContext):
     """The context of a plain function in a thread."""
 
     _client: Client | None = None  # made when it is asked for
@@ -57,12 +59,14 @@ class ThreadContext(BaseContext, SyncContext):
 
     def enqueue(self, *jobs: NewJob | Together) -> None:
         """See SyncContext."""
+        self._look_back()
         single, groups = self._sorted(jobs)
         self.follow_ups += self._sealed(single)
         self.groups += [(self._sealed(wanted), write) for wanted, write in groups]
 
     def add(self, *jobs: NewJob) -> None:
         """See SyncContext."""
+        self._look_back()
         wanted, write = self._joining(jobs)
         self.groups.append((self._sealed(wanted), write))
 
@@ -83,19 +87,30 @@ class ThreadContext(BaseContext, SyncContext):
 
     def complete(self, result: object = None) -> AbstractContextManager[Connection[Any]]:
         """See SyncContext."""
-        return self._complete(result)
+        self._check_result(result)
+        return self._promise(SyncBlock(self._complete(result), NOT_ENTERED))
 
     def complete_in(self, conn: Any, *, result: object = None) -> None:
         """See SyncContext."""
-        self._begin_elsewhere(result)
-        with self._not_refused(), unavailable():
+        self._look_back()
+        with self._joining_elsewhere(result), unavailable():
             own = self._do(completion.place(self._sql, self.job))
             run(adopt(conn, self._sql["wake"]), self._complete_elsewhere(own), joined=True)
+
+    def audit(self, event: str, *, subject: str | None = None, **detail: object) -> None:
+        """See Context."""
+        self._look_back()
+        super().audit(event, subject=subject, **detail)
+
+    def _look_back(self) -> None:
+        """Where a transaction of the handler's own has completed the job: ask what became of it, without waiting."""
+        if self._elsewhere == "done" and not self._attempt.settled:
+            self._take_in(self._do(self._end_of_it()))
 
     def learn_end(self) -> None:
         """Ask what became of a transaction of the handler's own."""
         for pause in (*OPEN_SESSION_PAUSES, None):
-            end = self._do(completion.end(self._sql, self._worker, self.job))
+            end = self._do(self._end_of_it())
             if end != "open" or pause is None:
                 break
             time.sleep(pause)
@@ -178,6 +193,7 @@ class ThreadContext(BaseContext, SyncContext):
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection[Any]]:
+        self._look_back()
         self._begin("ctx.transaction()")
         self._pool.open()
         with (
@@ -187,6 +203,7 @@ class ThreadContext(BaseContext, SyncContext):
         ):
             yield conn
             self._refuse_if_settled()
+            self._refuse_unkept()
             with unavailable():
                 refuse_stale(conn)
                 self._learn(run(psycopg_door(conn), self._write_middle()))
@@ -196,6 +213,7 @@ class ThreadContext(BaseContext, SyncContext):
 
     @contextmanager
     def _complete(self, result: object = None) -> Iterator[Connection[Any]]:
+        self._look_back()
         self._begin_complete()
         self._pool.open()
         self._completing = True
@@ -204,6 +222,7 @@ class ThreadContext(BaseContext, SyncContext):
                 with self._block(conn), bound(conn, self.job.org_id, self.job.project_id):
                     yield conn
                     self._refuse_if_settled()
+                    self._refuse_unkept()
                     self.result = self.result if result is None else result
                     with unavailable(sent=False):
                         refuse_stale(conn)
