@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,11 +20,12 @@ from mainspring.db.cipher import Keyring
 from mainspring.db.readable import key_in, readable_job
 from mainspring.db.steps import Report
 from mainspring.db.wire.statement import Dialogue
+from mainspring.db.wire.translate import is_lost
 from mainspring.declare.caller import NOBODY, of_job
 from mainspring.declare.envelope import complete, derived_key
 from mainspring.errors import AfterCompletion, HandlerMistake, LeaseLost, MainspringError, ValidationError
 from mainspring.job import SYSTEM, Enqueued, Job, NewJob
-from mainspring.outcome import Cancelled
+from mainspring.outcome import Cancelled, Snooze
 from mainspring.text.document import MAX_BYTES
 from mainspring.text.sanitize import mask, masked
 from mainspring.text.texts import MAX_NAME, text_problem
@@ -32,6 +34,7 @@ from mainspring.worker.attempt import Created, LiveAttempt
 from mainspring.worker.block import block, inside_transaction, is_inside_transaction, refuse_inside_transaction
 from mainspring.worker.promise import Promise
 from mainspring.worker.resources import Resources
+from mainspring.worker.service import job_log
 from mainspring.worker.steps import Memory, read, refuse_inside_step, written
 
 T = TypeVar("T")
@@ -40,6 +43,8 @@ P = TypeVar("P", bound=Promise)
 EnqueueGroup = tuple[list[NewJob], Callable[[Sequence[NewJob]], Dialogue[list[Enqueued]]]]
 
 MOST_PROGRESS = 1e15  # that a job may count to
+OUTAGE_PAUSES = 1.0, 5.0  # seconds until the job is tried again, from and to
+MOST_OUTAGES = 10  # that give an attempt back, other snoozes of the job included
 LAST_REPORT = 1.0  # seconds for the last report of an attempt
 
 
@@ -64,6 +69,7 @@ class BaseContext:
     _completing = False  # in the block that ends the job
     _elsewhere: Literal["asked", "done"] | None = None  # the job was completed in a transaction of the handler's own
     _refused: BaseException | None = None  # why its last completion was refused
+    _outage: BaseException | None = None  # what our database raised when it went away
     _promises: tuple[Promise, ...] = ()  # what the handler must await or enter
     _each = False  # a list is gone through
 
@@ -238,6 +244,27 @@ class BaseContext:
         """Remember what the handler must await or enter."""
         self._promises += (what,)
         return what
+
+    @contextmanager
+    def _ours(self, conn: Any = None) -> Iterator[None]:
+        """What is raised here because our database, or this connection to it, went away is no failure of the job."""
+        try:
+            yield
+        except Exception as error:
+            if (conn is None or conn.closed) and is_lost(error):
+                self._outage = error
+            raise
+
+    def put_off_by(self, error: BaseException) -> Snooze | None:
+        """How the attempt is given back if an outage of our database ended it.
+
+        So often at most: a statement of the handler's own may be what takes the database down.
+        """
+        attempt = self._attempt
+        if error is not self._outage or attempt.settled or attempt.why or self.job.snoozes >= MOST_OUTAGES:
+            return None
+        job_log.warning("job %s of %s is put off: the database went away", self.job.id, self.job.task)
+        return Snooze(random.uniform(*OUTAGE_PAUSES))  # noqa: S311 (spreads returns, no secret)
 
     def _refuse_unkept(self) -> None:
         """Nothing commits beside what was to be a part of it and was not awaited, or entered."""

@@ -21,6 +21,7 @@ from mainspring.db.wire.adopt import adopt_async
 from mainspring.db.wire.bound import async_bound_door, binding
 from mainspring.db.wire.connect import refuse_stale
 from mainspring.db.wire.run import async_psycopg_door, run_async
+from mainspring.db.wire.session import driver_of
 from mainspring.db.wire.statement import Dialogue
 from mainspring.db.wire.translate import unavailable
 from mainspring.declare.context import Context
@@ -108,10 +109,11 @@ class JobContext(JoinedContext, Context):
 
     async def _complete_in(self, conn: Any, result: object) -> None:
         await self._look_back()
-        with self._joining_elsewhere(result), unavailable():
+        with self._ours(), self._joining_elsewhere(result), unavailable():
             own = await self._do(completion.place(self._sql, self.job))
             door = await adopt_async(conn, self._sql["wake"])
             await run_async(door, self._complete_elsewhere(own), joined=True)
+            self._driver = driver_of(conn)
 
     async def _look_back(self) -> None:
         """Where a transaction of the handler's own has completed the job: ask what became of it, without waiting."""
@@ -211,7 +213,7 @@ class JobContext(JoinedContext, Context):
 
     async def _do(self, dialogue: Dialogue[T]) -> T:
         """In a short transaction beside the handler's own."""
-        with unavailable():
+        with self._ours(), unavailable():
             conn = await self._transactions.take(self.job)
             try:
                 answer = await run_async(async_psycopg_door(conn), dialogue)
@@ -224,10 +226,10 @@ class JobContext(JoinedContext, Context):
     async def _transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         await self._look_back()
         self._begin("ctx.transaction()")
-        with unavailable():
+        with self._ours(), unavailable():
             conn = await self._transactions.take(self.job)
         try:
-            with self._middle(conn) as created:
+            with self._ours(conn), self._middle(conn) as created:
                 yield conn
                 self._refuse_if_settled()
                 self._refuse_unkept()
@@ -245,11 +247,11 @@ class JobContext(JoinedContext, Context):
     async def _complete(self, result: object = None) -> AsyncIterator[AsyncConnection[Any]]:
         await self._look_back()
         self._begin_complete()
-        with unavailable():
+        with self._ours(), unavailable():
             conn = await self._transactions.take(self.job)
         self._completing = True
         try:
-            with self._block(conn):
+            with self._ours(conn), self._block(conn):
                 yield conn  # what the handler's own statements raise stays what it is
                 self._refuse_if_settled()
                 self._refuse_unkept()

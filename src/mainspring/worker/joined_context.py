@@ -8,7 +8,9 @@ from typing import Any
 
 from mainspring.db import completion
 from mainspring.db.completion import End, Place
+from mainspring.db.wire.session import is_lost_by
 from mainspring.db.wire.statement import Dialogue
+from mainspring.db.wire.translate import is_lost
 from mainspring.errors import (
     AfterCompletion,
     CompletionNotCommitted,
@@ -18,6 +20,7 @@ from mainspring.errors import (
     SchemaMissing,
 )
 from mainspring.job import SYSTEM
+from mainspring.outcome import Snooze
 from mainspring.worker.base_context import BaseContext, encode_result
 from mainspring.worker.block import is_inside_transaction
 from mainspring.worker.service import log
@@ -31,10 +34,18 @@ NOT_AWAITED = "ctx.complete_in() was not awaited: write `await ctx.complete_in(â
 class JoinedContext(BaseContext):
     """A context whose job may be completed elsewhere."""
 
+    _driver: Any = None  # the driver's connection, in whose transaction it was
+
     @property
     def completed_elsewhere(self) -> bool:
         """Whether a transaction of the handler's own was to complete the job."""
         return self._elsewhere is not None
+
+    def put_off_by(self, error: BaseException) -> Snooze | None:
+        """The same for a transaction of the handler's own in our database."""
+        if self._elsewhere == "done" and is_lost(error) and is_lost_by(self._driver):
+            self._outage = error
+        return super().put_off_by(error)
 
     def _end_of_it(self) -> Dialogue[End]:
         return completion.end(self._sql, self._worker, self.job)

@@ -21,6 +21,7 @@ from mainspring.db.wire.adopt import adopt
 from mainspring.db.wire.bound import bound, bound_door
 from mainspring.db.wire.connect import refuse_stale
 from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.session import driver_of
 from mainspring.db.wire.statement import Dialogue
 from mainspring.db.wire.translate import unavailable
 from mainspring.declare.context import SyncContext
@@ -93,9 +94,11 @@ class ThreadContext(JoinedContext, SyncContext):
     def complete_in(self, conn: Any, *, result: object = None) -> None:
         """See SyncContext."""
         self._look_back()
-        with self._joining_elsewhere(result), unavailable():
+        with self._ours(), self._joining_elsewhere(result), unavailable():
             own = self._do(completion.place(self._sql, self.job))
-            run(adopt(conn, self._sql["wake"]), self._complete_elsewhere(own), joined=True)
+            door = adopt(conn, self._sql["wake"])
+            run(door, self._complete_elsewhere(own), joined=True)
+            self._driver = driver_of(conn)
 
     def audit(self, event: str, *, subject: str | None = None, **detail: object) -> None:
         """See Context."""
@@ -188,7 +191,7 @@ class ThreadContext(JoinedContext, SyncContext):
     def _do(self, dialogue: Dialogue[T]) -> T:
         """By a connection beside the handler's own."""
         self._pool.open()
-        with unavailable(), self._pool.connection() as conn:
+        with self._ours(), unavailable(), self._pool.connection() as conn:
             return run(psycopg_door(conn), dialogue)
 
     @contextmanager
@@ -198,6 +201,7 @@ class ThreadContext(JoinedContext, SyncContext):
         self._pool.open()
         with (
             self._pool.connection() as conn,
+            self._ours(conn),
             self._middle(conn) as created,
             bound(conn, self.job.org_id, self.job.project_id),
         ):
@@ -219,7 +223,7 @@ class ThreadContext(JoinedContext, SyncContext):
         self._completing = True
         try:
             with self._pool.connection() as conn:
-                with self._block(conn), bound(conn, self.job.org_id, self.job.project_id):
+                with self._ours(conn), self._block(conn), bound(conn, self.job.org_id, self.job.project_id):
                     yield conn
                     self._refuse_if_settled()
                     self._refuse_unkept()
