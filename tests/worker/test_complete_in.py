@@ -10,6 +10,7 @@ from uuid import UUID
 import psycopg
 import pytest
 import sqlalchemy as sa
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import orm
 from tests.client.frameworks.joins import ASYNC, SYNC, engine
 from tests.databases import fresh_database
@@ -18,7 +19,8 @@ from tests.worker.completing import POINTS, declare, drain, task_of
 from tests.worker.stage import Stage
 
 from mainspring import Context, Registry, SyncContext, fixed
-from mainspring.embedded import Cluster
+from mainspring.db.alerts import event_of
+from mainspring.embedded import SUPERUSER, Cluster
 from mainspring.errors import AfterCompletion
 
 pytestmark = pytest.mark.anyio
@@ -170,17 +172,17 @@ async def test_a_completion_that_is_not_committed_fails_the_attempt(stage: Stage
     assert stage.effects() == []
 
 
-async def test_a_session_that_is_left_open_costs_no_other_job_its_lease(stage: Stage, tasks: Registry) -> None:
-    """Nothing is written for a job whose row an open transaction holds, and nothing waits for it."""
-    stage.ledger()
+async def test_a_session_that_nobody_can_end_costs_no_other_job_its_lease(stage: Stage, tasks: Registry) -> None:
+    """Nothing is written for a job whose row an open transaction holds, nothing waits for it, and somebody is told."""
     left: list[Any] = []
 
     @tasks.task
     def leaves_it_open(ctx: SyncContext) -> None:
-        conn = psycopg.connect(stage.dsn)
-        conn.execute("insert into ledger (note) values ('paid')")
+        conn = psycopg.connect(make_conninfo(stage.dsn, user=SUPERUSER, application_name="shop"))
+        block = conn.transaction()
+        block.__enter__()  # psycopg refuses a rollback in it, and the server to end a superuser's session
         ctx.complete_in(conn)
-        left.append(conn)
+        left.extend((conn, block))
 
     @tasks.task
     async def other() -> None: ...
@@ -192,9 +194,18 @@ async def test_a_session_that_is_left_open_costs_no_other_job_its_lease(stage: S
         await stage.until(lambda: worker.counts["succeeded"] == 20)
     assert {await stage.state(job) for job in more} == {"succeeded"}
     assert await stage.state(held) == "running"
+    [alert] = await stage.client.alerts.list()
+    assert (alert.name, alert.subject, alert.severity) == ("left-open", "leaves_it_open", "critical")
+    pid = left[0].info.backend_pid
+    assert f"session {pid} (shop) open" in alert.text  # more the worker's role may not see
+    assert f"select pg_terminate_backend({pid})" in alert.text
+    assert event_of(alert).runbook == "docs/operations/alerts.md#left-open"
+    stage.clock.advance(seconds=120)
+    told = await stage.client.explain(held)
+    assert f"Session {pid} (shop) has completed it in a transaction that it holds open" in told.verdict
 
-    left[0].commit()  # late, but whole
-    assert (stage.effects(), await stage.state(held)) == (["paid"], "succeeded")
+    left[0].execute("commit")  # late, but whole
+    assert await stage.state(held) == "succeeded"
     left[0].close()
 
 

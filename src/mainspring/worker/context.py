@@ -17,11 +17,12 @@ from psycopg import AsyncConnection
 from mainspring.client.aio import AsyncClient
 from mainspring.db import batches, completion, steps
 from mainspring.db.batches import Together
+from mainspring.db.completion import End
 from mainspring.db.wire.adopt import adopt_async
 from mainspring.db.wire.bound import async_bound_door, binding
 from mainspring.db.wire.connect import refuse_stale
 from mainspring.db.wire.run import async_psycopg_door, run_async
-from mainspring.db.wire.session import driver_of
+from mainspring.db.wire.session import driver_of, roll_back_async
 from mainspring.db.wire.statement import Dialogue
 from mainspring.db.wire.translate import unavailable
 from mainspring.declare.context import Context
@@ -35,7 +36,7 @@ from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.base_context import LAST_REPORT
 from mainspring.worker.commit import tell_commit
 from mainspring.worker.job_seam import AsyncJobSeam
-from mainspring.worker.joined_context import NOT_AWAITED, OPEN_SESSION_PAUSES, JoinedContext
+from mainspring.worker.joined_context import ENDING_PATIENCE_S, NOT_AWAITED, OPEN_SESSION_PAUSES, JoinedContext
 from mainspring.worker.promise import AsyncBlock, Later, not_enqueued
 from mainspring.worker.resources import KEEP_PAUSES, Resources
 from mainspring.worker.steps import inside, kept, read, type_of, written
@@ -113,7 +114,7 @@ class JobContext(JoinedContext, Context):
             own = await self._do(completion.place(self._sql, self.job))
             door = await adopt_async(conn, self._sql["wake"])
             await run_async(door, self._complete_elsewhere(own), joined=True)
-            self._driver = driver_of(conn)
+            self._joined, self._driver = conn, driver_of(conn)
 
     async def _look_back(self) -> None:
         """Where a transaction of the handler's own has completed the job: ask what became of it, without waiting."""
@@ -122,12 +123,24 @@ class JobContext(JoinedContext, Context):
 
     async def learn_end(self) -> None:
         """Ask what became of a transaction of the handler's own."""
-        for pause in (*OPEN_SESSION_PAUSES, None):
-            end = await self._do(self._end_of_it())
-            if end != "open" or pause is None:
-                break
-            await asyncio.sleep(pause)
+        if (end := await self._end_soon()) == "open":
+            self._left_open(await self._do(completion.session(self._sql, self._session)))
+            with self._ending_it():
+                async with asyncio.timeout(ENDING_PATIENCE_S):
+                    await roll_back_async(self._joined)
+            if (end := await self._end_soon()) == "open":
+                with self._ending_it():
+                    await self._do(completion.end_session(self._sql, self._worker, self.job, self._session))
+                if (end := await self._end_soon()) == "open":
+                    await self._do(self._cannot_end())
         self._ended_elsewhere(end)
+
+    async def _end_soon(self) -> End:
+        for pause in OPEN_SESSION_PAUSES:
+            if (end := await self._do(self._end_of_it())) != "open":
+                return end
+            await asyncio.sleep(pause)
+        return await self._do(self._end_of_it())
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """See Context."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mainspring.db import completion
+from mainspring.db.alerts import open_alert
 from mainspring.db.completion import End, Place
 from mainspring.db.wire.session import is_lost_by
 from mainspring.db.wire.statement import Dialogue
@@ -19,8 +20,11 @@ from mainspring.errors import (
     LeaseLost,
     SchemaMissing,
 )
+from mainspring.health.alert import LEFT_OPEN_ALERT, wrong
+from mainspring.health.situation import Lock
 from mainspring.job import SYSTEM
 from mainspring.outcome import Snooze
+from mainspring.text.raised import said
 from mainspring.worker.base_context import BaseContext, encode_result
 from mainspring.worker.block import is_inside_transaction
 from mainspring.worker.service import log
@@ -28,13 +32,17 @@ from mainspring.worker.steps import refuse_inside_step
 
 #: Pauses between looks at a handler's own transaction that is still open when the handler has ended.
 OPEN_SESSION_PAUSES = (0.05, 0.2, 0.5)
+ENDING_PATIENCE_S = 5.0  # for an async rollback of it
 NOT_AWAITED = "ctx.complete_in() was not awaited: write `await ctx.complete_in(…)`"
 
 
 class JoinedContext(BaseContext):
     """A context whose job may be completed elsewhere."""
 
-    _driver: Any = None  # the driver's connection, in whose transaction it was
+    _joined: Any = None  # the connection that was given
+    _driver: Any = None  # the driver's connection below it
+    _session = 0  # its process in the server
+    _forgotten: Lock | None = None  # the session whose transaction the handler left open
 
     @property
     def completed_elsewhere(self) -> bool:
@@ -93,7 +101,7 @@ class JoinedContext(BaseContext):
 
     def _complete_elsewhere(self, own: Place) -> Dialogue[None]:
         """What `ctx.complete()` writes, in a transaction whose end is the handler's business."""
-        yield from completion.joined(self._sql, self.job, own)
+        self._session = (yield from completion.joined(self._sql, self.job, own)).pid
         self._refuse_unkept()
         yield from self._write_follow_ups()
         yield from self._write_notes()
@@ -104,13 +112,36 @@ class JoinedContext(BaseContext):
         yield from completion.complete_in(self._sql, self._worker, self.job, result)
         self._elsewhere = "done"
 
+    def _left_open(self, session: Lock) -> None:
+        """The handler has ended and its transaction has not: nobody would ever end it."""
+        self._forgotten = session
+        log.error("job %s of %s: %s, and is rolled back", self.job.id, self.job.task, self._forgotten_words())
+
+    @contextmanager
+    def _ending_it(self) -> Iterator[None]:
+        """One way to end it; where it fails there is another, and at last somebody is told."""
+        try:
+            yield
+        except Exception as error:
+            log.warning("job %s of %s: its session was not ended: %s", self.job.id, self.job.task, said(error))
+
+    def _forgotten_words(self) -> str:
+        return f"ctx.complete_in(): its commit was forgotten; the handler left {self._forgotten} open"
+
+    def _cannot_end(self) -> Dialogue[bool]:
+        """Open an alert for somebody who can end it: until then nothing can be written for the job."""
+        pid = self._session
+        log.error("job %s of %s: session %d cannot be ended by its worker", self.job.id, self.job.task, pid)
+        how = f"{self._forgotten_words()}; it cannot be ended from here: select pg_terminate_backend({pid})"
+        about = wrong(LEFT_OPEN_ALERT, self.job.task, f"job {self.job.id}: {how}", "critical")
+        return open_alert(self._sql, about, self.job.org_id, told=False)
+
     def _ended_elsewhere(self, end: End) -> None:
         """Take in what became of the transaction of the handler's own."""
         self._attempt.committing = False
         if end == "committed":
             self._attempt.settled = True
         elif end == "open":  # its row is held: to write anything for it would wait for who holds it
-            log.error("job %s of %s: the transaction that completes it was left open", self.job.id, self.job.task)
             self._attempt.settled, self._attempt.why = True, "lost"
 
     def ends_with(self, result: Any) -> bool:
@@ -125,6 +156,7 @@ class JoinedContext(BaseContext):
             raise HandlerMistake(NOT_AWAITED)
         if self._elsewhere == "done":
             text = "ctx.complete_in() was rolled back, or never committed"
+            text = text if self._forgotten is None else f"{self._forgotten_words()}, and it was rolled back"
             raise CompletionNotCommitted(text, job_id=self.job.id)
         if self._refused is not None:  # the handler went on as if it had not been: its rows are not fenced
             raise self._refused

@@ -17,11 +17,12 @@ from psycopg import Connection
 from mainspring.client.sync import Client
 from mainspring.db import batches, completion, steps
 from mainspring.db.batches import Together
+from mainspring.db.completion import End
 from mainspring.db.wire.adopt import adopt
 from mainspring.db.wire.bound import bound, bound_door
 from mainspring.db.wire.connect import refuse_stale
 from mainspring.db.wire.run import psycopg_door, run
-from mainspring.db.wire.session import driver_of
+from mainspring.db.wire.session import driver_of, roll_back
 from mainspring.db.wire.statement import Dialogue
 from mainspring.db.wire.translate import unavailable
 from mainspring.declare.context import SyncContext
@@ -98,7 +99,7 @@ class ThreadContext(JoinedContext, SyncContext):
             own = self._do(completion.place(self._sql, self.job))
             door = adopt(conn, self._sql["wake"])
             run(door, self._complete_elsewhere(own), joined=True)
-            self._driver = driver_of(conn)
+            self._joined, self._driver = conn, driver_of(conn)
 
     def audit(self, event: str, *, subject: str | None = None, **detail: object) -> None:
         """See Context."""
@@ -112,12 +113,23 @@ class ThreadContext(JoinedContext, SyncContext):
 
     def learn_end(self) -> None:
         """Ask what became of a transaction of the handler's own."""
-        for pause in (*OPEN_SESSION_PAUSES, None):
-            end = self._do(self._end_of_it())
-            if end != "open" or pause is None:
-                break
-            time.sleep(pause)
+        if (end := self._end_soon()) == "open":
+            self._left_open(self._do(completion.session(self._sql, self._session)))
+            with self._ending_it():
+                roll_back(self._joined)
+            if (end := self._end_soon()) == "open":
+                with self._ending_it():
+                    self._do(completion.end_session(self._sql, self._worker, self.job, self._session))
+                if (end := self._end_soon()) == "open":
+                    self._do(self._cannot_end())
         self._ended_elsewhere(end)
+
+    def _end_soon(self) -> End:
+        for pause in OPEN_SESSION_PAUSES:
+            if (end := self._do(self._end_of_it())) != "open":
+                return end
+            time.sleep(pause)
+        return self._do(self._end_of_it())
 
     def transaction(self) -> AbstractContextManager[Connection[Any]]:
         """See SyncContext."""

@@ -27,3 +27,16 @@ def is_lost_by(driver: Any) -> bool:
     """Whether a driver's connection no longer leads anywhere."""
     closed = getattr(driver, "closed", None)
     return bool(driver.is_closed() if closed is None else closed)
+
+
+def roll_back(conn: Any) -> None:
+    """Roll back what its handler left open, in the handler's thread: scoped sessions and Django's are of a thread."""
+    if origin(conn)[0] == "django" and conn.in_atomic_block:
+        conn.close()  # Django refuses a rollback inside of a block that nobody will leave
+    else:
+        conn.rollback()
+
+
+async def roll_back_async(conn: Any) -> None:
+    """The same for an async connection, in the handler's loop."""
+    await (conn.reset() if origin(conn)[0] == "asyncpg" else conn.rollback())
