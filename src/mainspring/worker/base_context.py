@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -42,6 +42,7 @@ P = TypeVar("P", bound=Promise)
 #: Jobs that are written in one piece with the job's success, and how.
 EnqueueGroup = tuple[list[NewJob], Callable[[Sequence[NewJob]], Dialogue[list[Enqueued]]]]
 
+NOTHING_WAITS: Final[Counter[Any]] = Counter()  # shared: most jobs enqueue nothing
 MOST_PROGRESS = 1e15  # that a job may count to
 OUTAGE_PAUSES = 1.0, 5.0  # seconds until the job is tried again, from and to
 MOST_OUTAGES = 10  # that give an attempt back, other snoozes of the job included
@@ -70,6 +71,8 @@ class BaseContext:
     _elsewhere: Literal["asked", "done"] | None = None  # the job was completed in a transaction of the handler's own
     _refused: BaseException | None = None  # why its last completion was refused
     _outage: BaseException | None = None  # what our database raised when it went away
+    _waiting = NOTHING_WAITS  # by what it is: all that waits for the job's success
+    _carried = NOTHING_WAITS  # of that, what a completion took along that was rolled back
     _promises: tuple[Promise, ...] = ()  # what the handler must await or enter
     _each = False  # a list is gone through
 
@@ -79,8 +82,6 @@ class BaseContext:
         self.follow_ups: list[NewJob] = []
         self.groups: list[EnqueueGroup] = []
         self._repeats: Counter[str] = Counter()  # of equal jobs that blocks in the middle have enqueued
-        self._waiting: Counter[Any] = Counter()  # by what it is: all that waits for the job's success
-        self._carried: Counter[Any] = Counter()  # of that, what a completion took along that was rolled back
         self._attempt = attempt
         self._resources = resources
         self._sql, self._worker = resources.sql, resources.worker
@@ -121,6 +122,7 @@ class BaseContext:
         if self._carried[what] > 0:
             self._carried[what] -= 1
             return False
+        self._waiting = self._waiting or Counter()
         self._waiting[what] += 1
         return True
 

@@ -43,7 +43,7 @@ from mainspring.worker.steps import inside, kept, read, type_of, written
 from mainspring.worker.transactions import JobConnection
 
 T = TypeVar("T")
-NOT_ENTERED = "ctx.complete() is a block: write `async with ctx.complete(result=…) as conn:`"
+BLOCK_IN_ASYNC = "ctx.complete() is a block: write `async with ctx.complete(result=…) as conn:`"
 
 
 class JobContext(JoinedContext, Context):
@@ -102,7 +102,7 @@ class JobContext(JoinedContext, Context):
     def complete(self, result: object = None) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """See Context."""
         self._check_result(result)
-        return self._promise(AsyncBlock(self._complete(result), NOT_ENTERED))
+        return self._promise(AsyncBlock(self._complete(result), BLOCK_IN_ASYNC))
 
     def complete_in(self, conn: Any, *, result: object = None) -> Coroutine[Any, Any, None]:
         """See Context."""
@@ -132,7 +132,8 @@ class JobContext(JoinedContext, Context):
                 with self._ending_it():
                     await self._do(completion.end_session(self._sql, self._worker, self.job, self._session))
                 if (end := await self._end_soon()) == "open":
-                    await self._do(self._cannot_end())
+                    with self._ending_it():
+                        await self._do(self._cannot_end())
         self._ended_elsewhere(end)
 
     async def _end_soon(self) -> End:

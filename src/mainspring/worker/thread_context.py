@@ -40,7 +40,7 @@ from mainspring.worker.resources import KEEP_PAUSES, Resources
 from mainspring.worker.steps import inside, kept, read, type_of, written
 
 T = TypeVar("T")
-NOT_ENTERED = "ctx.complete() is a block: write `with ctx.complete(result=…) as conn:`"
+BLOCK_IN_THREAD = "ctx.complete() is a block: write `with ctx.complete(result=…) as conn:`"
 
 
 class ThreadContext(JoinedContext, SyncContext):
@@ -90,7 +90,7 @@ class ThreadContext(JoinedContext, SyncContext):
     def complete(self, result: object = None) -> AbstractContextManager[Connection[Any]]:
         """See SyncContext."""
         self._check_result(result)
-        return self._promise(SyncBlock(self._complete(result), NOT_ENTERED))
+        return self._promise(SyncBlock(self._complete(result), BLOCK_IN_THREAD))
 
     def complete_in(self, conn: Any, *, result: object = None) -> None:
         """See SyncContext."""
@@ -121,7 +121,8 @@ class ThreadContext(JoinedContext, SyncContext):
                 with self._ending_it():
                     self._do(completion.end_session(self._sql, self._worker, self.job, self._session))
                 if (end := self._end_soon()) == "open":
-                    self._do(self._cannot_end())
+                    with self._ending_it():
+                        self._do(self._cannot_end())
         self._ended_elsewhere(end)
 
     def _end_soon(self) -> End:
