@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, ExitStack, suppress
+from typing import Any
 
 import psycopg
 import pytest
@@ -29,7 +30,7 @@ async def test_a_forgotten_commit_fails_the_attempt_and_the_next_one_works_on_th
     stage.ledger()
     kept = ExitStack()  # of the module, as it were: the session outlives the handler
     kept_async = AsyncExitStack()
-    blocks: list[object] = []
+    blocks: list[Any] = []
 
     @tasks.task(name="in_thread", retry=fixed(0, attempts=2))
     def in_thread(ctx: SyncContext) -> None:
@@ -57,7 +58,9 @@ async def test_a_forgotten_commit_fails_the_attempt_and_the_next_one_works_on_th
 
     job = await stage.enqueue(tasks.get("in_thread" if way in SYNC else "work").job())
     await stage.drain(tasks)
-    with suppress(Exception):  # whatever the library says to that
+    with suppress(Exception):  # whatever the library says to an end after its end
+        await blocks[0].__aexit__(None, None, None) if way in ASYNC else blocks[0].__exit__(None, None, None)
+    with suppress(Exception):
         kept.close()
     await kept_async.aclose()
 
