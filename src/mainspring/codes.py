@@ -83,6 +83,7 @@ for _name, _text in {
     "SNOOZED_TOO_LONG": "The job was deferred for longer than its task allows.",
     "CANCELLED": "The job was cancelled.",
     "AFTER_COMPLETION": "The handler went on after it had completed its job: what it wrote or returned then is lost.",
+    "HANDLER_MISTAKE": "The handler does what cannot work: its code, or the connection that it uses, must change.",
     "PAYLOAD_UNREADABLE": "What the job carries was changed, or belongs to another job or organisation.",
     "PAYLOAD_ERASED": "The organisation was erased: nobody can read what the job carries.",
 }.items():

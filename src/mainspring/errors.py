@@ -20,6 +20,7 @@
     │   ├── LeaseLost             the worker no longer owns the job
     │   ├── AfterCompletion       a handler went on after it had completed its job
     │   └── CompletionNotCommitted  the transaction that was to complete the job did not commit
+    ├── HandlerMistake            a handler's code, or its connection, must change; it is not tried again
     ├── QueueFull                 best-effort work is refused for now; carries queue
     ├── ScheduleNotFound          no schedule has this name
     ├── BatchNotFound             no batch has this id
@@ -144,9 +145,15 @@ class AfterCompletion(JobError):
 
 
 class CompletionNotCommitted(JobError):
-    """The transaction that was to complete the job did not commit: it is tried again."""
+    """The transaction that was to complete the job did not commit."""
 
     code = "COMPLETION_NOT_COMMITTED"
+
+
+class HandlerMistake(MainspringError):
+    """The handler does what cannot work, so it is not tried again: its code, or its connection, must change."""
+
+    code = "HANDLER_MISTAKE"
 
 
 class QueueFull(MainspringError):

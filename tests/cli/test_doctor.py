@@ -104,6 +104,12 @@ def test_healthy_surroundings_have_only_good_findings() -> None:
             "paused", "warn", "q:a is paused by ada since 1 h (paper)",
         ),
         (engine(expired=Pile(count=2, seconds=31)), "leases", "problem", "2 leases expired up to 31 s ago"),
+        (
+            engine(expired=Pile(count=1, seconds=31), holder=HOLDER),
+            "leases",
+            "problem",
+            "session 7 (psql, idle in transaction for 1 min 1 s) holds the first in an open transaction",
+        ),
         (engine(dead=Pile(count=3, seconds=86_401)), "dead", "warn", "3 dead letters, the oldest 1 d old"),
         (
             engine(tables=[TableFacts(name="waiting", live=10, dead=50_001, vacuumed_s=None)]),
@@ -235,6 +241,9 @@ def test_what_the_engine_left_behind_is_found(cli: Cli, database: Database) -> N
         assert found["workers"].what == "jobs are due and no worker is alive"
         assert found["leases"].what.startswith("1 lease expired up to 1 d 23 h ago")
         assert found["dead"].what == "1 dead letter, the oldest 2 d old"
+        with database.connect() as holder, holder.transaction():
+            holder.execute("select from mainspring.running where id = %s for update", [lost.id])
+            assert f"session {holder.info.backend_pid} (" in look(cli)["leases"].what
         assert found["paused"].what == "q:exports is paused by ada since 2 d (printer)"
         conn.execute(
             """

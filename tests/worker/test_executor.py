@@ -65,7 +65,7 @@ async def test_waiting_for_the_result_of_a_failed_job_says_why_there_is_none(sta
 
 
 @pytest.mark.parametrize("result", [object(), "\x00", {"deep": float}, {1, 2, 3}])
-async def test_a_result_that_cannot_be_stored_does_not_undo_the_success(
+async def test_a_result_that_cannot_be_stored_is_the_jobs_failure_and_it_is_not_run_again(
     stage: Stage, tasks: Registry, result: object
 ) -> None:
     runs = []
@@ -79,8 +79,10 @@ async def test_a_result_that_cannot_be_stored_does_not_undo_the_success(
     await stage.drain(tasks)
 
     found = await stage.job(job)
-    assert found.state == "succeeded"
-    assert found.result == (None if not isinstance(result, set) else [1, 2, 3])
+    if isinstance(result, set):
+        assert (found.state, found.result) == ("succeeded", [1, 2, 3])
+    else:
+        assert (found.state, (found.error or {})["code"]) == ("failed", "VALIDATION_ERROR")
     assert runs == [1]
 
 

@@ -14,7 +14,16 @@ from mainspring.db.jobs import Who, check_id, check_limit, check_texts, why
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Row, Statement, ask, scalar
 from mainspring.events import Alert
-from mainspring.health.alert import FAILED_LATE_ALERT, RUNBOOK, AlertRow, Severity, Wrong, alert_subject, check_name
+from mainspring.health.alert import (
+    FAILED_LATE_ALERT,
+    LEFT_OPEN_ALERT,
+    RUNBOOK,
+    AlertRow,
+    Severity,
+    Wrong,
+    alert_subject,
+    check_name,
+)
 from mainspring.health.watch import BROKEN_WATCH_ALERT
 from mainspring.job import DEFAULT_ORG, Id
 from mainspring.text.texts import MAX_NAME
@@ -142,7 +151,7 @@ def runbook(name: str) -> str:
     >>> runbook("failed-late"), runbook("payment-needs-a-person")
     ('docs/operations/alerts.md#failed-late', '')
     """
-    return f"{RUNBOOK}#{name}" if name in (BROKEN_WATCH_ALERT, FAILED_LATE_ALERT) else ""
+    return f"{RUNBOOK}#{name}" if name in (BROKEN_WATCH_ALERT, FAILED_LATE_ALERT, LEFT_OPEN_ALERT) else ""
 
 
 def _rows(rows: Sequence[Row]) -> list[AlertRow]:

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Params, Row, Statement, ask, nothing, scalar
 from mainspring.errors import ConfigurationError
+from mainspring.health.situation import Lock
 from mainspring.job import Claim
 
 #: What became of such a transaction: it committed, it was rolled back, it is still open, or the lease was lost before.
@@ -20,19 +21,20 @@ class Place(NamedTuple):
     server: str | None  # system, timeline and database; None where a server does not tell
     isolation: str
     began: str
+    pid: int  # of the session
 
 
 def place(sql: Sql, job: Claim) -> Dialogue[Place]:
     """Ask a connection where it leads; on a secured schema its transaction is then the job's organisation's."""
 
     def read(rows: Sequence[Row]) -> Place:
-        return Place(*rows[0][:3])
+        return Place(*rows[0][:4])
 
     return (yield from ask(Statement(sql["completion_place"], {"org": job.org_id}, read)))
 
 
-def joined(sql: Sql, job: Claim, own: Place) -> Dialogue[None]:
-    """Whether a job of a worker whose database is `own` can be completed here; refused with the reason, if not."""
+def joined(sql: Sql, job: Claim, own: Place) -> Dialogue[Place]:
+    """The place where a job of a worker whose database is `own` can be completed; refused with the reason, if not."""
     found = yield from place(sql, job)
     if found.server != own.server:
         raise ConfigurationError("conn: leads to another database, server or timeline than the worker's")
@@ -45,6 +47,7 @@ def joined(sql: Sql, job: Claim, own: Place) -> Dialogue[None]:
         raise ConfigurationError(
             "conn: is in autocommit mode, or in no transaction: begin one, and commit it afterwards"
         )
+    return found
 
 
 def complete_in(sql: Sql, worker: str, job: Claim, result: str | None) -> Dialogue[None]:
@@ -58,3 +61,19 @@ def end(sql: Sql, worker: str, job: Claim) -> Dialogue[End]:
     params: Params = {"id": str(job.id), "worker": worker, "epoch": job.epoch}
     found: End = yield from ask(Statement(sql["completion_end"], params, scalar))
     return found
+
+
+def session(sql: Sql, pid: int) -> Dialogue[Lock]:
+    """The session that has a transaction open, as far as the worker's role may see it."""
+
+    def read(rows: Sequence[Row]) -> Lock:
+        name, state, seconds = rows[0] if rows else (None, None, None)
+        return Lock(pid=pid, name=name, state=state, seconds=seconds)
+
+    return (yield from ask(Statement(sql["completion_session"], {"pid": pid}, read)))
+
+
+def end_session(sql: Sql, worker: str, job: Claim, pid: int) -> Dialogue[None]:
+    """End a session whose transaction has completed a job and does not end."""
+    params: Params = {"pid": pid, "epoch": job.epoch, "worker": worker}
+    yield from ask(Statement(sql["end_completion_session"], params, nothing))

@@ -23,6 +23,8 @@ SEVERITIES: Final[tuple[str, ...]] = get_args(Severity)
 RUNBOOK: Final = "docs/operations/alerts.md"
 #: The alert of a task whose handlers failed after they had completed their jobs (settle.sql).
 FAILED_LATE_ALERT: Final = "failed-late"
+#: The alert of a task whose handlers left the transaction of `ctx.complete_in` open, where the worker could not end it.
+LEFT_OPEN_ALERT: Final = "left-open"
 MAX_ALERT: Final = 100  # characters of a name
 MAX_ALERT_TEXT: Final = 2000  # bytes
 _NAME: Final = re.compile(r"[a-z][a-z0-9._-]*")

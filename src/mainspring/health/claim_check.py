@@ -180,9 +180,7 @@ def _workers(s: Situation, ticket: Ticket) -> list[ClaimCheck]:
 def _locked(s: Situation) -> ClaimCheck:
     if s.locked_by is None:
         return ClaimCheck(name="unlocked", holds=True, detail="no open transaction has locked it")
-    lock = s.locked_by
-    since = f" for {span(lock.seconds)}" if lock.seconds is not None else ""
-    text = f"session {lock.pid} ({lock.name or 'without a name'}, {lock.state or 'active'}{since}) has locked it"
+    text = f"{s.locked_by} has locked it"
     return ClaimCheck(name="unlocked", holds=False, detail=f"{text} in an open transaction", reason=text)
 
 

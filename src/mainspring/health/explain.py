@@ -78,6 +78,9 @@ def _overdue(s: Situation) -> str:
 def _runs(s: Situation, lease: Lease) -> str:
     job, started = s.job, s.job.started_at or s.now
     where = f"worker {lease.worker}" + (f" on {lease.host}" if lease.host else "")
+    if lease.expired and s.locked_by is not None:
+        held = f"{s.locked_by} has completed it in a transaction that it holds open, so that no worker can take it back"
+        return _sentence(f"{held}: commit it, or end the session: select pg_terminate_backend({s.locked_by.pid})")
     if lease.expired:
         expired = f"the lease of {where} ended {ago(job.lease_expires_at or s.now, s.now)}"
         then = "the next rescue takes it back" if s.rescuers else "no worker is alive that could take it back"
@@ -87,6 +90,8 @@ def _runs(s: Situation, lease: Lease) -> str:
     if job.progress is not None:
         of = f" of {job.progress.total:g}" if job.progress.total is not None else ""
         text += f"; {job.progress.done:g}{of} done" + (f" ({job.progress.note})" if job.progress.note else "")
+    if s.locked_by is not None:
+        text += f"; {s.locked_by} has completed it in a transaction that is still open"
     if lease.seen_at is None:
         text += ", but that worker has no heartbeat any more: it is taken back when the lease ends"
     if job.cancel_requested_at:

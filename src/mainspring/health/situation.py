@@ -9,6 +9,7 @@ import msgspec
 
 from mainspring.job import Job
 from mainspring.limit import words
+from mainspring.text.span import span
 
 #: What is ahead of a job is counted up to here.
 MOST_AHEAD = 1000
@@ -108,12 +109,17 @@ class TaskQuarantine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
-    """The session whose open transaction has locked the ticket: a claim passes over it."""
+    """The session whose open transaction has locked the ticket: a claim passes over it, and so does a rescue."""
 
     pid: int
     name: str | None
     state: str | None
     seconds: float | None
+
+    def __str__(self) -> str:
+        state = f", {self.state}" if self.state else ""  # a role does not see it of every other
+        since = f" for {span(self.seconds)}" if self.seconds is not None else ""
+        return f"session {self.pid} ({self.name or 'without a name'}{state}{since})"
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):

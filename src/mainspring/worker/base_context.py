@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -13,44 +14,39 @@ from msgspec.structs import replace
 from mainspring.audit import written_event
 from mainspring.checks import check_subject
 from mainspring.cipher import OrgKeys, Seal
-from mainspring.db import audit, batches, completion, jobs, steps
+from mainspring.db import audit, batches, jobs, steps
 from mainspring.db.batches import Together, jobs_of, org_of
 from mainspring.db.cipher import Keyring
-from mainspring.db.completion import End, Place
 from mainspring.db.readable import key_in, readable_job
 from mainspring.db.steps import Report
 from mainspring.db.wire.statement import Dialogue
+from mainspring.db.wire.translate import is_lost
 from mainspring.declare.caller import NOBODY, of_job
 from mainspring.declare.envelope import complete, derived_key
-from mainspring.errors import (
-    AfterCompletion,
-    CompletionNotCommitted,
-    ConfigurationError,
-    LeaseLost,
-    MainspringError,
-    SchemaMissing,
-    ValidationError,
-)
+from mainspring.errors import AfterCompletion, HandlerMistake, LeaseLost, MainspringError, ValidationError
 from mainspring.job import SYSTEM, Enqueued, Job, NewJob
-from mainspring.outcome import Cancelled
+from mainspring.outcome import Cancelled, Snooze
 from mainspring.text.document import MAX_BYTES
 from mainspring.text.sanitize import mask, masked
 from mainspring.text.texts import MAX_NAME, text_problem
 from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import Created, LiveAttempt
 from mainspring.worker.block import block, is_inside_transaction, refuse_inside_transaction
+from mainspring.worker.promise import Promise
 from mainspring.worker.resources import Resources
-from mainspring.worker.service import log
+from mainspring.worker.service import job_log
 from mainspring.worker.steps import Memory, read, refuse_inside_step, written
 
 T = TypeVar("T")
+P = TypeVar("P", bound=Promise)
 #: Jobs that are written in one piece with the job's success, and how.
 EnqueueGroup = tuple[list[NewJob], Callable[[Sequence[NewJob]], Dialogue[list[Enqueued]]]]
 
+NOTHING_WAITS: Final[Counter[Any]] = Counter()  # shared: most jobs enqueue nothing
 MOST_PROGRESS = 1e15  # that a job may count to
+OUTAGE_PAUSES = 1.0, 5.0  # seconds until the job is tried again, from and to
+MOST_OUTAGES = 10  # that give an attempt back, other snoozes of the job included
 LAST_REPORT = 1.0  # seconds for the last report of an attempt
-#: Pauses between looks at a handler's own transaction that is still open when the handler has ended.
-OPEN_SESSION_PAUSES = (0.05, 0.2, 0.5)
 
 
 def encode_result(result: Any, seal: Seal | None = None) -> str | None:
@@ -73,6 +69,11 @@ class BaseContext:
     _notes: tuple[tuple[str, str, str | None], ...] = ()  # events of the domain, for the audit trail
     _completing = False  # in the block that ends the job
     _elsewhere: Literal["asked", "done"] | None = None  # the job was completed in a transaction of the handler's own
+    _refused: BaseException | None = None  # why its last completion was refused
+    _outage: BaseException | None = None  # what our database raised when it went away
+    _waiting = NOTHING_WAITS  # by what it is: all that waits for the job's success
+    _carried = NOTHING_WAITS  # of that, what a completion took along that was rolled back
+    _promises: tuple[Promise, ...] = ()  # what the handler must await or enter
     _each = False  # a list is gone through
 
     def __init__(self, attempt: LiveAttempt, resources: Resources) -> None:
@@ -111,8 +112,19 @@ class BaseContext:
                     "ctx.enqueue() takes single jobs inside the block of ctx.transaction(): enqueue batches and flows "
                     "in ctx.complete(), or outside of blocks"
                 )
-            single = self._named_for_retries(single)
-        return single, groups
+            return self._named_for_retries(single), groups
+        return [job for job in single if self._is_new(_name_of(job))], [
+            group for group in groups if self._is_new(tuple(map(_name_of, group[0])))
+        ]
+
+    def _is_new(self, what: Any) -> bool:
+        """Whether it waits from now on; not if it waits since a transaction that was rolled back, and is repeated."""
+        if self._carried[what] > 0:
+            self._carried[what] -= 1
+            return False
+        self._waiting = self._waiting or Counter()
+        self._waiting[what] += 1
+        return True
 
     def _named_for_retries(self, wanted: list[NewJob]) -> list[NewJob]:
         """Give jobs of a middle block keys that are the same on every attempt, so that a retry makes no second ones."""
@@ -175,12 +187,14 @@ class BaseContext:
         Once it is being committed, nobody knows whether it has failed.
         """
         before = self.follow_ups.copy(), self.groups.copy(), self._notes, self._attempt.created
+        waiting = self._waiting.copy(), self._carried.copy()
         try:
             with block(conn, middle=middle):
                 yield
         except BaseException:
             if not self._attempt.committing:
                 self.follow_ups, self.groups, self._notes, self._attempt.created = before
+                self._waiting, self._carried = waiting
             raise
 
     def _write_follow_ups(self) -> Dialogue[None]:
@@ -224,70 +238,50 @@ class BaseContext:
         self._refuse_if_settled()
         refuse_inside_step("ctx.audit()")
         about = None if subject is None else check_subject(subject)
-        self._notes += ((event, written_event(event, detail), about),)
+        note = event, written_event(event, detail), about
+        if is_inside_transaction() or self._is_new(note):
+            self._notes += (note,)
 
-    @property
-    def completed_elsewhere(self) -> bool:
-        """Whether a transaction of the handler's own was to complete the job."""
-        return self._elsewhere is not None
-
-    def _begin_elsewhere(self, result: Any) -> None:
-        """Whether the job may be completed in a transaction of the handler's own."""
-        self._refuse_if_settled()
-        refuse_inside_step("ctx.complete_in()")
-        if self._completing or is_inside_transaction():
-            raise MainspringError("ctx.complete_in() comes outside of the context's own blocks")
-        if self.job.org_id == SYSTEM:
-            raise MainspringError("a job of the organisation SYSTEM is completed by ctx.complete()")
-        self.result = self.result if result is None else result
-        self._elsewhere = "asked"
+    def _promise(self, what: P) -> P:
+        """Remember what the handler must await or enter."""
+        self._promises += (what,)
+        return what
 
     @contextmanager
-    def _not_refused(self) -> Iterator[None]:
-        """What is refused has not happened: the handler may complete the job otherwise."""
+    def _ours(self, conn: Any = None) -> Iterator[None]:
+        """What is raised here because our database, or this connection to it, went away is no failure of the job."""
         try:
             yield
-        except SchemaMissing:
-            self._elsewhere = None
-            raise ConfigurationError("conn: leads to another database than the worker's") from None
-        except BaseException:
-            if self._elsewhere == "asked":
-                self._elsewhere, self._attempt.committing = None, False
+        except Exception as error:
+            if (conn is None or conn.closed) and is_lost(error):
+                self._outage = error
             raise
 
-    def _complete_elsewhere(self, own: Place) -> Dialogue[None]:
-        """What `ctx.complete()` writes, in a transaction whose end is the handler's business."""
-        yield from completion.joined(self._sql, self.job, own)
-        yield from self._write_follow_ups()
-        yield from self._write_notes()
-        if (report := self._last_report()) is not None:
-            yield from report
-        result = encode_result(self.result, self._attempt.seal)
-        self._attempt.committing = True  # from here on its row is held until that transaction ends
-        yield from completion.complete_in(self._sql, self._worker, self.job, result)
-        self._elsewhere = "done"
+    def put_off_by(self, error: BaseException) -> Snooze | None:
+        """How the attempt is given back if an outage of our database ended it.
 
-    def _ended_elsewhere(self, end: End) -> None:
-        """Take in what became of the transaction of the handler's own."""
-        self._attempt.committing = False
-        if end == "committed":
-            self._attempt.settled = True
-        elif end == "open":  # its row is held: to write anything for it would wait for who holds it
-            log.error("job %s of %s: the transaction that completes it was left open", self.job.id, self.job.task)
-            self._attempt.settled, self._attempt.why = True, "lost"
+        So often at most: a statement of the handler's own may be what takes the database down.
+        """
+        attempt = self._attempt
+        if error is not self._outage or attempt.settled or attempt.why or self.job.snoozes >= MOST_OUTAGES:
+            return None
+        job_log.warning("job %s of %s is put off: the database went away", self.job.id, self.job.task)
+        return Snooze(random.uniform(*OUTAGE_PAUSES))  # noqa: S311 (spreads returns, no secret)
 
-    def ends_with(self, result: Any) -> bool:
-        """The handler has returned: whether something waits for the job's success, to be written with it."""
-        if self._elsewhere is not None and not self._attempt.settled:
-            why = "was rolled back, or never committed" if self._elsewhere == "done" else "was not awaited"
-            raise CompletionNotCommitted(f"ctx.complete_in() {why}: the job is tried again", job_id=self.job.id)
-        if self._attempt.settled:
-            if result is not None and self._attempt.why != "lost":
-                text = "what is returned after the completion is lost: give it to ctx.complete(result=…) or complete_in"
-                raise AfterCompletion(text, job_id=self.job.id)
-            return False
-        self.result = result if self.result is None else self.result
-        return bool(self.follow_ups or self.groups or self._notes)
+    def _refuse_unkept(self) -> None:
+        """Nothing commits beside what was to be a part of it and was not awaited, or entered."""
+        for promise in self._promises:
+            if not promise.kept:
+                raise HandlerMistake(promise.mistake)
+
+    def _check_result(self, result: Any) -> None:
+        """Refuse what cannot be stored where it is given, before anything commits."""
+        try:
+            if result is not None:
+                written("result", result, MAX_BYTES)
+        except MainspringError as error:
+            self._refused = error
+            raise
 
     def _write_notes(self) -> Dialogue[None]:
         caller = of_job(self.job)
@@ -305,8 +299,12 @@ class BaseContext:
     def _begin_complete(self) -> None:
         """Whether the job may be completed now."""
         self._refuse_if_settled()
-        refuse_inside_step("ctx.complete()")
-        refuse_inside_transaction("ctx.complete()")
+        try:
+            refuse_inside_step("ctx.complete()")
+            refuse_inside_transaction("ctx.complete()")
+        except MainspringError as error:
+            self._refused = error
+            raise
 
     def _begin(self, what: str) -> None:
         """Whether something may begin that is kept: not without the lease, nor where it would not count."""
@@ -358,6 +356,10 @@ class BaseContext:
 
     def _ending(self) -> list[Any]:
         return [self._worker, self.job.epoch, encode_result(self.result, self._attempt.seal)]
+
+
+def _name_of(job: NewJob) -> tuple[object, ...]:
+    return job.task, bytes(job.payload), job.key
 
 
 def _number(field: str, value: object) -> float:

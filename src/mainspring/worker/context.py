@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
@@ -17,10 +17,12 @@ from psycopg import AsyncConnection
 from mainspring.client.aio import AsyncClient
 from mainspring.db import batches, completion, steps
 from mainspring.db.batches import Together
+from mainspring.db.completion import End
 from mainspring.db.wire.adopt import adopt_async
 from mainspring.db.wire.bound import async_bound_door, binding
 from mainspring.db.wire.connect import refuse_stale
 from mainspring.db.wire.run import async_psycopg_door, run_async
+from mainspring.db.wire.session import driver_of, roll_back_async
 from mainspring.db.wire.statement import Dialogue
 from mainspring.db.wire.translate import unavailable
 from mainspring.declare.context import Context
@@ -31,27 +33,20 @@ from mainspring.text.document import MAX_BYTES
 from mainspring.together.batch import Batch
 from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import LiveAttempt
-from mainspring.worker.base_context import LAST_REPORT, OPEN_SESSION_PAUSES, BaseContext
+from mainspring.worker.base_context import LAST_REPORT
 from mainspring.worker.commit import tell_commit
 from mainspring.worker.job_seam import AsyncJobSeam
+from mainspring.worker.joined_context import ENDING_PATIENCE_S, NOT_AWAITED, OPEN_SESSION_PAUSES, JoinedContext
+from mainspring.worker.promise import AsyncBlock, Later, not_enqueued
 from mainspring.worker.resources import KEEP_PAUSES, Resources
 from mainspring.worker.steps import inside, kept, read, type_of, written
 from mainspring.worker.transactions import JobConnection
 
 T = TypeVar("T")
+BLOCK_IN_ASYNC = "ctx.complete() is a block: write `async with ctx.complete(result=…) as conn:`"
 
 
-class Later(Awaitable[None]):
-    """Work that begins when it is awaited; one that nobody awaits is told by the job's failure, not by a warning."""
-
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._work = work
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return self._work().__await__()
-
-
-class JobContext(BaseContext, Context):
+class JobContext(JoinedContext, Context):
     """The context of an async handler."""
 
     _client: AsyncClient | None = None  # made when it is asked for
@@ -67,14 +62,22 @@ class JobContext(BaseContext, Context):
             self._client = AsyncClient.over(AsyncJobSeam(self, self._resources))
         return self._client
 
-    async def enqueue(self, *jobs: NewJob | Together) -> None:
+    def enqueue(self, *jobs: NewJob | Together) -> Coroutine[Any, Any, None]:
         """See Context."""
-        single, groups = self._sorted(jobs)
+        return self._promise(Later(lambda: self._enqueue(jobs), not_enqueued("enqueue", jobs)))
+
+    async def _enqueue(self, wanted: Sequence[NewJob | Together]) -> None:
+        await self._look_back()
+        single, groups = self._sorted(wanted)
         self.follow_ups += await self._sealed(single)
         self.groups += [(await self._sealed(wanted), write) for wanted, write in groups]
 
-    async def add(self, *jobs: NewJob) -> None:
+    def add(self, *jobs: NewJob) -> Coroutine[Any, Any, None]:
         """See Context."""
+        return self._promise(Later(lambda: self._add(jobs), not_enqueued("add", jobs)))
+
+    async def _add(self, jobs: tuple[NewJob, ...]) -> None:
+        await self._look_back()
         wanted, write = self._joining(jobs)
         self.groups.append((await self._sealed(wanted), write))
 
@@ -98,27 +101,47 @@ class JobContext(BaseContext, Context):
 
     def complete(self, result: object = None) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """See Context."""
-        return self._complete(result)
+        self._check_result(result)
+        return self._promise(AsyncBlock(self._complete(result), BLOCK_IN_ASYNC))
 
-    def complete_in(self, conn: Any, *, result: object = None) -> Awaitable[None]:
+    def complete_in(self, conn: Any, *, result: object = None) -> Coroutine[Any, Any, None]:
         """See Context."""
-        self._begin_elsewhere(result)
-        return Later(lambda: self._complete_in(conn))
+        return self._promise(Later(lambda: self._complete_in(conn, result), NOT_AWAITED))
 
-    async def _complete_in(self, conn: Any) -> None:
-        with self._not_refused(), unavailable():
+    async def _complete_in(self, conn: Any, result: object) -> None:
+        await self._look_back()
+        with self._ours(), self._joining_elsewhere(result), unavailable():
             own = await self._do(completion.place(self._sql, self.job))
             door = await adopt_async(conn, self._sql["wake"])
             await run_async(door, self._complete_elsewhere(own), joined=True)
+            self._joined, self._driver = conn, driver_of(conn)
+
+    async def _look_back(self) -> None:
+        """Where a transaction of the handler's own has completed the job: ask what became of it, without waiting."""
+        if self._elsewhere == "done" and not self._attempt.settled:
+            self._take_in(await self._do(self._end_of_it()))
 
     async def learn_end(self) -> None:
         """Ask what became of a transaction of the handler's own."""
-        for pause in (*OPEN_SESSION_PAUSES, None):
-            end = await self._do(completion.end(self._sql, self._worker, self.job))
-            if end != "open" or pause is None:
-                break
-            await asyncio.sleep(pause)
+        if (end := await self._end_soon()) == "open":
+            self._left_open(await self._do(completion.session(self._sql, self._session)))
+            with self._ending_it():
+                async with asyncio.timeout(ENDING_PATIENCE_S):
+                    await roll_back_async(self._joined)
+            if (end := await self._end_soon()) == "open":
+                with self._ending_it():
+                    await self._do(completion.end_session(self._sql, self._worker, self.job, self._session))
+                if (end := await self._end_soon()) == "open":
+                    with self._ending_it():
+                        await self._do(self._cannot_end())
         self._ended_elsewhere(end)
+
+    async def _end_soon(self) -> End:
+        for pause in OPEN_SESSION_PAUSES:
+            if (end := await self._do(self._end_of_it())) != "open":
+                return end
+            await asyncio.sleep(pause)
+        return await self._do(self._end_of_it())
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """See Context."""
@@ -204,7 +227,7 @@ class JobContext(BaseContext, Context):
 
     async def _do(self, dialogue: Dialogue[T]) -> T:
         """In a short transaction beside the handler's own."""
-        with unavailable():
+        with self._ours(), unavailable():
             conn = await self._transactions.take(self.job)
             try:
                 answer = await run_async(async_psycopg_door(conn), dialogue)
@@ -215,13 +238,15 @@ class JobContext(BaseContext, Context):
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
+        await self._look_back()
         self._begin("ctx.transaction()")
-        with unavailable():
+        with self._ours(), unavailable():
             conn = await self._transactions.take(self.job)
         try:
-            with self._middle(conn) as created:
+            with self._ours(conn), self._middle(conn) as created:
                 yield conn
                 self._refuse_if_settled()
+                self._refuse_unkept()
                 with unavailable():
                     refuse_stale(conn)
                     self._learn(await run_async(async_psycopg_door(conn), self._write_middle()))
@@ -234,14 +259,16 @@ class JobContext(BaseContext, Context):
 
     @asynccontextmanager
     async def _complete(self, result: object = None) -> AsyncIterator[AsyncConnection[Any]]:
+        await self._look_back()
         self._begin_complete()
-        with unavailable():
+        with self._ours(), unavailable():
             conn = await self._transactions.take(self.job)
         self._completing = True
         try:
-            with self._block(conn):
+            with self._ours(conn), self._block(conn):
                 yield conn  # what the handler's own statements raise stays what it is
                 self._refuse_if_settled()
+                self._refuse_unkept()
                 self.result = self.result if result is None else result
                 with unavailable(sent=False):
                     refuse_stale(conn)

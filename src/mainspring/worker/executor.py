@@ -13,7 +13,6 @@ from mainspring.cipher import SEALED, Seal, hidden, key_of
 from mainspring.codes import CODES
 from mainspring.declare.caller import running
 from mainspring.declare.registry import ENGINE_REGISTRY
-from mainspring.errors import MainspringError
 from mainspring.job import Claim
 from mainspring.outcome import Cancelled, Complete, Error, Failed, Interrupted, Outcome, Permanent, Stopped, decide
 from mainspring.states import WORDS
@@ -121,12 +120,8 @@ class Executor:
     def _succeed(self, attempt: LiveAttempt, result: Any) -> None:
         if attempt.settled:  # by its own transaction, or lost
             return self._committed(attempt)
+        text = encode_result(result, attempt.seal)  # what cannot be stored is the attempt's failure
         attempt.settled = True
-        try:
-            text = encode_result(result, attempt.seal)
-        except MainspringError as error:  # the work is done: running it again would be worse than losing a value
-            log.error("job %s of %s succeeded, but its result is lost: %s", attempt.claim.id, attempt.claim.task, error)
-            text = None
         return self._outbox.complete(attempt, text)
 
     def _put_back(self, attempt: LiveAttempt) -> None:

@@ -45,15 +45,20 @@ class Handlers:
     async def _with_context(self, attempt: LiveAttempt, arguments: dict[str, Any]) -> Any:
         context = JobContext(attempt, self.resources)
         try:
-            result = await attempt.task.fn(context, **arguments)
-        finally:
-            if self.resources.reports:
-                await context.write_last_report()
-            if context.completed_elsewhere:
-                await context.learn_end()
-        if context.ends_with(result):
-            async with context.complete():
-                pass
+            try:
+                result = await attempt.task.fn(context, **arguments)
+            finally:
+                if self.resources.reports:
+                    await context.write_last_report()
+                if context.completed_elsewhere:
+                    await context.learn_end()
+            if context.ends_with(result):
+                async with context.complete():
+                    pass
+        except Exception as error:
+            if (put_off := context.put_off_by(error)) is not None:
+                raise put_off from error
+            raise
         return context.result if result is None else result
 
     def _in_thread(self, attempt: LiveAttempt) -> asyncio.Future[Any]:
@@ -76,14 +81,19 @@ class Handlers:
             return attempt.task.fn(**arguments)
         context = ThreadContext(attempt, self.resources)
         try:
-            result = attempt.task.fn(context, **arguments)
-        finally:
-            context.write_last_report()
-            if context.completed_elsewhere:
-                context.learn_end()
-        if context.ends_with(result):
-            with context.complete():
-                pass
+            try:
+                result = attempt.task.fn(context, **arguments)
+            finally:
+                context.write_last_report()
+                if context.completed_elsewhere:
+                    context.learn_end()
+            if context.ends_with(result):
+                with context.complete():
+                    pass
+        except Exception as error:
+            if (put_off := context.put_off_by(error)) is not None:
+                raise put_off from error
+            raise
         return context.result if result is None else result
 
     def _entered(self, attempt: LiveAttempt) -> None:

@@ -17,10 +17,12 @@ from psycopg import Connection
 from mainspring.client.sync import Client
 from mainspring.db import batches, completion, steps
 from mainspring.db.batches import Together
+from mainspring.db.completion import End
 from mainspring.db.wire.adopt import adopt
 from mainspring.db.wire.bound import bound, bound_door
 from mainspring.db.wire.connect import refuse_stale
 from mainspring.db.wire.run import psycopg_door, run
+from mainspring.db.wire.session import driver_of, roll_back
 from mainspring.db.wire.statement import Dialogue
 from mainspring.db.wire.translate import unavailable
 from mainspring.declare.context import SyncContext
@@ -30,16 +32,18 @@ from mainspring.text.document import MAX_BYTES
 from mainspring.together.batch import Batch
 from mainspring.together.chunk import EACH_CHECKPOINT
 from mainspring.worker.attempt import LiveAttempt
-from mainspring.worker.base_context import OPEN_SESSION_PAUSES, BaseContext
 from mainspring.worker.commit import tell_commit
 from mainspring.worker.job_seam import SyncJobSeam
+from mainspring.worker.joined_context import OPEN_SESSION_PAUSES, JoinedContext
+from mainspring.worker.promise import SyncBlock
 from mainspring.worker.resources import KEEP_PAUSES, Resources
 from mainspring.worker.steps import inside, kept, read, type_of, written
 
 T = TypeVar("T")
+BLOCK_IN_THREAD = "ctx.complete() is a block: write `with ctx.complete(result=…) as conn:`"
 
 
-class ThreadContext(BaseContext, SyncContext):
+class ThreadContext(JoinedContext, SyncContext):
     """The context of a plain function in a thread."""
 
     _client: Client | None = None  # made when it is asked for
@@ -57,12 +61,14 @@ class ThreadContext(BaseContext, SyncContext):
 
     def enqueue(self, *jobs: NewJob | Together) -> None:
         """See SyncContext."""
+        self._look_back()
         single, groups = self._sorted(jobs)
         self.follow_ups += self._sealed(single)
         self.groups += [(self._sealed(wanted), write) for wanted, write in groups]
 
     def add(self, *jobs: NewJob) -> None:
         """See SyncContext."""
+        self._look_back()
         wanted, write = self._joining(jobs)
         self.groups.append((self._sealed(wanted), write))
 
@@ -83,23 +89,48 @@ class ThreadContext(BaseContext, SyncContext):
 
     def complete(self, result: object = None) -> AbstractContextManager[Connection[Any]]:
         """See SyncContext."""
-        return self._complete(result)
+        self._check_result(result)
+        return self._promise(SyncBlock(self._complete(result), BLOCK_IN_THREAD))
 
     def complete_in(self, conn: Any, *, result: object = None) -> None:
         """See SyncContext."""
-        self._begin_elsewhere(result)
-        with self._not_refused(), unavailable():
+        self._look_back()
+        with self._ours(), self._joining_elsewhere(result), unavailable():
             own = self._do(completion.place(self._sql, self.job))
-            run(adopt(conn, self._sql["wake"]), self._complete_elsewhere(own), joined=True)
+            door = adopt(conn, self._sql["wake"])
+            run(door, self._complete_elsewhere(own), joined=True)
+            self._joined, self._driver = conn, driver_of(conn)
+
+    def audit(self, event: str, *, subject: str | None = None, **detail: object) -> None:
+        """See Context."""
+        self._look_back()
+        super().audit(event, subject=subject, **detail)
+
+    def _look_back(self) -> None:
+        """Where a transaction of the handler's own has completed the job: ask what became of it, without waiting."""
+        if self._elsewhere == "done" and not self._attempt.settled:
+            self._take_in(self._do(self._end_of_it()))
 
     def learn_end(self) -> None:
         """Ask what became of a transaction of the handler's own."""
-        for pause in (*OPEN_SESSION_PAUSES, None):
-            end = self._do(completion.end(self._sql, self._worker, self.job))
-            if end != "open" or pause is None:
-                break
-            time.sleep(pause)
+        if (end := self._end_soon()) == "open":
+            self._left_open(self._do(completion.session(self._sql, self._session)))
+            with self._ending_it():
+                roll_back(self._joined)
+            if (end := self._end_soon()) == "open":
+                with self._ending_it():
+                    self._do(completion.end_session(self._sql, self._worker, self.job, self._session))
+                if (end := self._end_soon()) == "open":
+                    with self._ending_it():
+                        self._do(self._cannot_end())
         self._ended_elsewhere(end)
+
+    def _end_soon(self) -> End:
+        for pause in OPEN_SESSION_PAUSES:
+            if (end := self._do(self._end_of_it())) != "open":
+                return end
+            time.sleep(pause)
+        return self._do(self._end_of_it())
 
     def transaction(self) -> AbstractContextManager[Connection[Any]]:
         """See SyncContext."""
@@ -173,20 +204,23 @@ class ThreadContext(BaseContext, SyncContext):
     def _do(self, dialogue: Dialogue[T]) -> T:
         """By a connection beside the handler's own."""
         self._pool.open()
-        with unavailable(), self._pool.connection() as conn:
+        with self._ours(), unavailable(), self._pool.connection() as conn:
             return run(psycopg_door(conn), dialogue)
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection[Any]]:
+        self._look_back()
         self._begin("ctx.transaction()")
         self._pool.open()
         with (
             self._pool.connection() as conn,
+            self._ours(conn),
             self._middle(conn) as created,
             bound(conn, self.job.org_id, self.job.project_id),
         ):
             yield conn
             self._refuse_if_settled()
+            self._refuse_unkept()
             with unavailable():
                 refuse_stale(conn)
                 self._learn(run(psycopg_door(conn), self._write_middle()))
@@ -196,14 +230,16 @@ class ThreadContext(BaseContext, SyncContext):
 
     @contextmanager
     def _complete(self, result: object = None) -> Iterator[Connection[Any]]:
+        self._look_back()
         self._begin_complete()
         self._pool.open()
         self._completing = True
         try:
             with self._pool.connection() as conn:
-                with self._block(conn), bound(conn, self.job.org_id, self.job.project_id):
+                with self._ours(conn), self._block(conn), bound(conn, self.job.org_id, self.job.project_id):
                     yield conn
                     self._refuse_if_settled()
+                    self._refuse_unkept()
                     self.result = self.result if result is None else result
                     with unavailable(sent=False):
                         refuse_stale(conn)

@@ -137,18 +137,22 @@ def test_times_that_would_break_every_claim_cannot_be_put_in(engine: Engine, cha
 
 
 @pytest.mark.anyio
-async def test_a_result_that_is_too_large_is_lost_and_the_job_succeeds(
-    database: Database, engine: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_result_that_cannot_be_stored_fails_the_job_for_good(database: Database, engine: Engine) -> None:
     large = ms.Registry("large")
 
     @large.task
     async def shout() -> str:
         return "x" * (256 * 1024)
 
-    job = engine.enqueue("shout").id
+    @large.task
+    def thing() -> object:
+        return object()
+
+    jobs = [engine.enqueue(name).id for name in ("shout", "thing")]
     await Worker(database.dsn, large).drain()
 
-    found = engine.job(job)
-    assert (found.state, found.result) == ("succeeded", None)
-    assert "its result is lost: result: is larger than 256 KiB" in caplog.text
+    said = [(job.state, job.attempt, str((job.error or {})["message"])) for job in map(engine.job, jobs)]
+    assert said == [
+        ("failed", 1, "result: is larger than 256 KiB: keep a reference to it"),
+        ("failed", 1, "result: cannot be written as JSON: object is no type that JSON has"),
+    ]

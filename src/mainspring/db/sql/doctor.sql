@@ -91,6 +91,14 @@ select json_build_object(
     select json_build_object('count', count(*), 'seconds', extract(epoch from {schema}.now() - min(x.lease_expires_at)))
     from (select r.lease_expires_at from {schema}.running r where r.lease_expires_at <= {schema}.now()
           order by r.lease_expires_at limit 1000) x),
+  'holder', (  -- whose open transaction keeps the oldest of them from being taken back
+    select json_build_object('pid', a.pid, 'user', a.usename, 'name', a.application_name, 'state', a.state, 'snapshot', true,
+                             'seconds', coalesce(extract(epoch from clock_timestamp() - a.xact_start), 0))
+    from (select r.xmax::text as locker, r.lease_expires_at from {schema}.running r where r.lease_expires_at <= {schema}.now()
+          order by r.lease_expires_at limit 1000) x
+    join pg_locks l on l.transactionid::text = x.locker and l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.granted
+    join pg_stat_activity a on a.pid = l.pid
+    order by x.lease_expires_at limit 1),
   'dead', (
     select json_build_object('count', count(*), 'seconds', extract(epoch from {schema}.now() - min(x.finished_at)))
     from (select f.finished_at from {schema}.finished f

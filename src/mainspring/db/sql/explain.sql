@@ -11,8 +11,9 @@ with job as materialized (
          w.xmax::text as locker
   from {schema}.waiting w where w.id = (select id from job)
 ), open as materialized (  -- transactions that may have locked a ticket
-  select a.backend_xid::text as xid, a.pid, a.application_name as name, a.state, a.xact_start
-  from pg_stat_activity a where a.backend_xid is not null
+  select l.transactionid::text as xid, a.pid, a.application_name as name, a.state, a.xact_start
+  from pg_locks l join pg_stat_activity a on a.pid = l.pid
+  where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.granted  -- of savepoints, too
 ), paused as materialized (
   select q.name, q.paused_at, q.paused_by, q.pause_reason from {schema}.queue q
   where q.org_id = 'SYSTEM' and q.paused_at is not null
@@ -81,7 +82,8 @@ select json_build_object(
   'locked_by', (
     select json_build_object('pid', o.pid, 'name', o.name, 'state', o.state,
                              'seconds', extract(epoch from clock_timestamp() - o.xact_start))
-    from open o, ticket t where o.xid = t.locker),
+    from open o where o.xid = coalesce((select t.locker from ticket t), (
+      select r.xmax::text from {schema}.running r where r.id = (select id from job)))),
   'workers', (
     select coalesce(json_agg(json_build_object(
              'id', c.id, 'host', c.host, 'pid', c.pid, 'running', c.running, 'concurrency', c.concurrency,

@@ -29,6 +29,8 @@ _UNAVAILABLE = ("08", "53", "57", "58")
 _TRANSIENT = {"40001", "40P01", "55P03", "25006"}
 #: Refused for the server's own reasons: read-only, disk, memory or connections used up, starting or stopping.
 _REFUSED = {"25006", "53100", "53200", "53300", "57P03"}
+#: The server ends, has crashed, starts, or ended the session: no statement of the job's own is at fault.
+_LOST = {"57P01", "57P02", "57P03"}
 #: What an error's fields are called by psycopg and psycopg2, and by asyncpg.
 _DIAG = {"message": "message_primary", "detail": "message_detail", "hint": "message_hint"}
 _DIAG |= {"constraint": "constraint_name", "column": "column_name"}
@@ -50,6 +52,14 @@ def is_transient(error: BaseException, ask: Ask = read) -> bool:
     if state is None:
         return not names_of(error).isdisjoint({"OperationalError", "InterfaceError", "PoolTimeout"})
     return state.startswith(_UNAVAILABLE) or state in _TRANSIENT
+
+
+def is_lost(error: BaseException, ask: Ask = read) -> bool:
+    """Whether a connection went away, or its server; not a conflict, and nothing that the server refused."""
+    state, _ = _diagnose(error, ask)
+    if state is not None:
+        return state.startswith("08") or state in _LOST
+    return is_transient(error, ask)
 
 
 def has_no_transaction(error: BaseException, ask: Ask = read) -> bool:

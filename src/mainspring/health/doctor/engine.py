@@ -89,6 +89,10 @@ def leases(e: Engine) -> Iterator[Finding]:
         todo = (
             "start a worker: each rescues for all" if not e.workers else "look at the workers' log: their rescuer fails"
         )
+        if (held := e.holder) is not None:
+            state = f"{held.name or 'no name'}, {held.state or 'active'} for {span(held.seconds)}"
+            what += f": session {held.pid} ({state}) holds the first in an open transaction, as ctx.complete_in() does"
+            todo = f"commit it, or end the session: select pg_terminate_backend({held.pid})"
         yield Finding("leases", "problem", what, todo)
     else:
         yield Finding("leases", "ok", "no expired lease is left behind")

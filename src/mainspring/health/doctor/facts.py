@@ -102,6 +102,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     expired: Pile
     dead: Pile
     tables: list[TableFacts]
+    holder: Session | None = None  # whose open transaction holds the job of the lease that expired first
     heartbeat_s: float | None = None  # since the last heartbeat job succeeded; None: there is none
 
 

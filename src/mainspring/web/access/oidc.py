@@ -24,7 +24,7 @@ from mainspring.web.access.oidc_config import OidcConfig, is_sheltered
 
 OIDC_TIMEOUT_S: Final = 5.0
 MOST_OIDC_BYTES: Final = 512 * 1024
-KEPT_S: Final = 3600.0  # how long what a provider says of itself is believed
+DOCUMENT_KEPT_S: Final = 3600.0  # how long what a provider says of itself is believed
 CLOCK_LEEWAY_S: Final = 60  # its clock may be wrong by so much
 #: Signed by the provider alone: not by what we share with it, and not "none".
 ALGORITHMS: Final = [
@@ -168,7 +168,7 @@ class Oidc:
             raise
         except Exception as error:  # whatever a provider says must break nothing here
             raise OidcRefused(f"what the provider says of itself cannot be read: {type(error).__name__}") from None
-        self._known = time.monotonic() + KEPT_S, provider, keys
+        self._known = time.monotonic() + DOCUMENT_KEPT_S, provider, keys
         return provider, keys
 
 

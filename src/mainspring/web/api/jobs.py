@@ -18,15 +18,13 @@ from mainspring.web.api.job_search import (
     JobSummary,
     Project,
     SearchText,
-    Since,
     Traced,
-    Until,
     find_jobs,
     summary,
 )
 from mainspring.web.api.operation import Resource
 from mainspring.web.api.paging import PageOf, Paging
-from mainspring.web.api.terms import Instant, JobId, JobKey, QueueName, TaskName
+from mainspring.web.api.terms import Instant, JobId, JobKey, QueueName, Since, TaskName, Until
 from mainspring.web.api.version import Versioned
 
 jobs = Resource("jobs", "Requests to run a task, and what became of them.")
