@@ -19,7 +19,7 @@ from mainspring.embedded import Cluster
 ROOT = Path(__file__).parent.parent
 UV = shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
 NEWER = ("3.12", "3.13", "3.14")  # than the one that runs all tests
-CORE = {"mainspring", "msgspec", "psycopg", "psycopg-binary", "psycopg-pool", "typing-extensions"}
+CORE = {"cronsim", "mainspring", "msgspec", "psycopg", "psycopg-binary", "psycopg-pool", "typing-extensions"}
 ENQUEUE = "from hello import app, greet; print(app.client().enqueue(greet.job(name='Ada')).answer)"
 RUN = "from hello import app, greet; print(app.run_due().succeeded > 0)"
 
