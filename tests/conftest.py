@@ -141,18 +141,17 @@ def own_tables() -> Sequence[str]:
 
 @pytest.fixture
 def database15(cluster15: Cluster, request: pytest.FixtureRequest) -> Iterator[Database]:
-    with fresh_database(cluster15, reuse=may_reuse(request)) as database:
+    with fresh_database(cluster15, reuse=may_reuse(request), check=check_tickets) as database:
         yield database
-        check_invariants(database)
 
 
 @pytest.fixture
 def database(
     volatile_cluster: Cluster, own_tables: Sequence[str], request: pytest.FixtureRequest
 ) -> Iterator[Database]:
-    with fresh_database(volatile_cluster, prepare=own_tables, reuse=may_reuse(request)) as database:
+    reuse = may_reuse(request)
+    with fresh_database(volatile_cluster, prepare=own_tables, reuse=reuse, check=check_tickets) as database:
         yield database
-        check_invariants(database)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from mainspring.embedded import SUPERUSER, Cluster
-from mainspring.virtual.databases import Database, DatabaseServer, Preparation
+from mainspring.virtual.databases import Database, DatabaseServer, Invariant, Preparation
 from mainspring.virtual.run import RunClusters
 
 __all__ = ["Database", "RunClusters", "check_tickets", "fresh_database", "server", "superuser"]
@@ -21,11 +21,16 @@ server = cache(DatabaseServer.of)
 
 @contextmanager
 def fresh_database(
-    cluster: Cluster, *, migrated: bool = True, reuse: bool = True, prepare: Sequence[Preparation] = ()
+    cluster: Cluster,
+    *,
+    migrated: bool = True,
+    reuse: bool = True,
+    prepare: Sequence[Preparation] = (),
+    check: Invariant | None = None,
 ) -> Iterator[Database]:
     """A database of its own, with virtual time if migrated, dropped or made blank afterwards."""
     here = server(cluster)
-    with here.fresh(prepare=prepare, reuse=reuse) if migrated else here.copy("template0") as database:
+    with here.fresh(prepare=prepare, reuse=reuse, check=check) if migrated else here.copy("template0") as database:
         yield database
 
 

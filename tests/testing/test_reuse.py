@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import psycopg
@@ -185,6 +185,29 @@ def test_a_database_whose_test_fails_on_its_way_out_is_dropped(server: DatabaseS
     first = oid_of(left.__enter__())
     assert not left.__exit__(AssertionError, AssertionError("an invariant"), None)
     with server.fresh() as database:
+        assert oid_of(database) != first
+
+
+@pytest.mark.parametrize("session", [False, True], ids=["alone", "with a session that was left"])
+def test_what_must_hold_is_checked_before_a_database_is_emptied_or_dropped(
+    server: DatabaseServer, session: bool
+) -> None:
+    def check(conn: psycopg.Connection[Any]) -> None:
+        assert conn.execute("select from mainspring.clock where org_id = 'left'").fetchall() == [], "something is left"
+
+    with server.fresh(check=check) as database:
+        first = oid_of(database)
+    left = server.fresh(check=check)
+    database = left.__enter__()
+    assert oid_of(database) == first
+    with ExitStack() as sessions:
+        conn = sessions.enter_context(database.connect())
+        conn.execute("insert into mainspring.clock values ('left', null)")
+        if not session:
+            conn.close()
+        with pytest.raises(AssertionError, match="something is left"):
+            left.__exit__(None, None, None)
+    with server.fresh(check=check) as database:
         assert oid_of(database) != first
 
 

@@ -6,7 +6,7 @@ to the size of an index, is only looked at, and a database that looks different 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final, Self
@@ -108,14 +108,18 @@ class Blank:
         except psycopg.OperationalError:  # the options are refused
             return None
 
-    def restore(self, dsn: str, oid: int, counted: str | None) -> str:
+    def restore(
+        self, dsn: str, oid: int, counted: str | None, used: Callable[[psycopg.Connection[Any]], object]
+    ) -> str:
         """Make a used database blank, mostly in one round trip; returns since when PostgreSQL counts anew.
 
-        `counted` is what this returned the last time; None for a database that was never made blank.
+        `counted` is what this returned the last time; None for a database that was never made blank. `used` is handed
+        the connection first, while everything is as it was left.
         """
         asked = SQL(_SQL["ask"]).format(oid=Literal(str(oid)), counted=Literal(counted or "never"))
         try:
             with _connect(dsn) as conn:
+                used(conn)
                 cursor = conn.execute(asked.as_bytes(conn) + b";" + self.statements)
                 while cursor.nextset():
                     pass

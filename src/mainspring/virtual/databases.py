@@ -34,6 +34,9 @@ from mainspring.virtual.joined import below
 #: How a template gets an application's own tables: a line of migrations, SQL, or a function of a connection.
 Preparation: TypeAlias = "Line | str | Callable[[psycopg.Connection[Any]], object]"
 
+#: What must hold in a database when its user has left: raises if it does not.
+Invariant: TypeAlias = Callable[[psycopg.Connection[Any]], object]
+
 #: How many databases this process has made and made blank again, and why not.
 DATABASE_COUNTS: Counter[str] = Counter()
 _RUN = re.compile(r"mainspring_(?:test|template)_([0-9a-f]{7})_")
@@ -112,16 +115,23 @@ class DatabaseServer:
 
     @contextmanager
     def fresh(
-        self, *, schema: str = DEFAULT_SCHEMA, prepare: Sequence[Preparation] = (), reuse: bool = True
+        self,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        prepare: Sequence[Preparation] = (),
+        reuse: bool = True,
+        check: Invariant | None = None,
     ) -> Iterator[Database]:
         """A migrated database of its own with virtual time, dropped afterwards or, while `connected`, used again.
 
-        Whoever measures files or counts identifiers wants a copy that nobody has used: `reuse=False`.
+        Whoever measures files or counts identifiers wants a copy that nobody has used: `reuse=False`. `check` raises
+        if something does not hold when its user has left, and the database is dropped.
         """
         template = self.template(schema, prepare)
         if not (reuse and self.pool.open):
             with self.copy(template) as database:
                 yield database
+                _look_after(database.dsn, check)
             return
         spares = self.pool.spares[template]
         made = spares.pop() if spares else self._new(template)
@@ -132,7 +142,7 @@ class DatabaseServer:
         except BaseException:
             self._remove(made.name)
             raise
-        if again := self._renewed(made, self.pool.blanks[template]):
+        if again := self._renewed(made, self.pool.blanks[template], check):
             spares.append(again)
 
     @contextmanager
@@ -158,13 +168,22 @@ class DatabaseServer:
             _await_leaving(conn, name)
             _drop(conn, name)
 
-    def _renewed(self, made: MadeDatabase, blank: Blank | None) -> MadeDatabase | None:
+    def _renewed(self, made: MadeDatabase, blank: Blank | None, check: Invariant | None) -> MadeDatabase | None:
         """The same database, blank and with a new name, which nobody knows who used it; None if it had to be dropped.
 
         It is renamed first: from then on no forgotten worker can come back to it. PostgreSQL refuses to rename a
-        database that anybody is connected to.
+        database that anybody is connected to. What must hold is checked by the session that makes it blank: one of
+        its own would cost as much again.
         """
         name = self._name("test", uuid4().hex)
+        unchecked = check
+
+        def checked(conn: psycopg.Connection[Any]) -> None:
+            nonlocal unchecked
+            if check is not None:
+                check(conn)
+            unchecked = None
+
         try:
             if blank is None:
                 raise Unfit("privileges")
@@ -173,11 +192,17 @@ class DatabaseServer:
                     raise Unfit("sessions")
                 conn.execute(SQL("alter database {} rename to {}").format(Identifier(made.name), Identifier(name)))
             made = replace(made, name=name)
-            counted = blank.restore(make_conninfo(self.admin, dbname=name), made.oid, made.counted)
+            counted = blank.restore(make_conninfo(self.admin, dbname=name), made.oid, made.counted, checked)
         except (Unfit, psycopg.Error) as why:
             DATABASE_COUNTS[str(why).partition("\n")[0]] += 1
-            self._remove(made.name)
+            try:
+                _look_after(make_conninfo(self.admin, dbname=made.name), unchecked)
+            finally:
+                self._remove(made.name)
             return None
+        except BaseException:  # something does not hold
+            self._remove(made.name)
+            raise
         DATABASE_COUNTS["reused"] += 1
         return replace(made, counted=counted)
 
@@ -281,6 +306,12 @@ def _describe(step: Preparation) -> str:
     if isinstance(step, Line):
         return "\0".join([step.name, *(migration.digest for migration in step.tables), step.digest])
     return step if isinstance(step, str) else f"{step.__module__}.{getattr(step, '__qualname__', repr(step))}"
+
+
+def _look_after(dsn: str, check: Invariant | None) -> None:
+    if check is not None:
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            check(conn)
 
 
 def _is_alive(conn: psycopg.Connection[Any]) -> bool:
