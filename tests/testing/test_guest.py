@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any
@@ -25,11 +25,15 @@ from mainspring.testing import Clock, Guest, adrain, drain
 Conn = psycopg.Connection[TupleRow]
 
 
+@pytest.fixture(scope="session")
+def own_tables() -> Sequence[str]:
+    return ["create table mail (note text)"]
+
+
 @pytest.fixture
 def outside(database: Database) -> Iterator[Conn]:
     """Somebody else, who sees only what is committed."""
     with database.connect() as conn:
-        conn.execute("create table mail (note text)")
         yield conn
 
 

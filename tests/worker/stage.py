@@ -28,6 +28,10 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+#: A table for business effects; it takes an effect twice, so that the tests see it.
+LEDGER = "create table if not exists ledger (job uuid, note text)"
+
+
 class Stage:
     """One test's world."""
 
@@ -85,8 +89,8 @@ class Stage:
         return [row[0] for row in self.rows("select event from mainspring.audit where job_id = %s order by id", job)]
 
     def ledger(self) -> None:
-        """Make a table for business effects; it takes an effect twice, so that the tests see it."""
-        self.rows("create table ledger (job uuid, note text)")
+        """Make the table for business effects, where the database has not come with it."""
+        self.rows(LEDGER)
 
     def effects(self) -> list[str]:
         return [row[0] for row in self.rows("select note from ledger order by note")]
