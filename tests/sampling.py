@@ -15,7 +15,7 @@ from itertools import chain
 import pytest
 
 ENV = "CASES"
-CASES = 6  # of one test, unless its mark says `cases(3)`
+CASES = 4  # of one test, unless its mark says `cases(3)`
 ONCE_MORE = 25  # of a module whose tests run elsewhere already, and here once more in other surroundings
 MARK = "once_more"
 DATABASES = {"database", "secured", "volatile_cluster", "cluster15", "mainspring_server"}

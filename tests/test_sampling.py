@@ -30,8 +30,8 @@ def made(parent: pytest.Module, name: str, number: int, *marks: pytest.MarkDecor
 def items(request: pytest.FixtureRequest) -> list[pytest.Item]:
     parent = request.node.parent
     return [
-        *made(parent, "six_with_a_database", 6),
-        *made(parent, "seven_with_a_database", 7),
+        *made(parent, "four_with_a_database", 4),
+        *made(parent, "five_with_a_database", 5),
         *made(parent, "marked", 20, pytest.mark.cases(3)),
         *made(parent, "pure", 20),
         *made(parent, "again", 20, pytest.mark.once_more),
@@ -48,7 +48,7 @@ def test_some_are_drawn_of_many_cases_with_a_database_and_of_a_module_that_runs_
 ) -> None:
     few = drawn(items, 1)
     assert few.pop("again") + few.pop("again_as_well") == 25
-    assert few == {"six_with_a_database": 6, "seven_with_a_database": 6, "marked": 3, "pure": 20}
+    assert few == {"four_with_a_database": 4, "five_with_a_database": 4, "marked": 3, "pure": 20}
 
 
 def test_a_seed_draws_the_same_in_whatever_order_tests_come_and_keeps_that_order(items: list[pytest.Item]) -> None:

@@ -82,6 +82,7 @@ def about(scenario: str, play: Play, sandbox: Sandbox, url: str) -> dict[str, An
 
 
 @pytest.mark.rule("STAFF-19.02", "ENG-1.04", "ENG-9.14")
+@pytest.mark.cases(3)  # each starts processes that are killed
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_killed_at_each_boundary_money_moves_once_and_a_message_is_never_lost(
