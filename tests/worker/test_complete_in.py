@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from tests.client.frameworks.joins import ASYNC, SYNC, engine
 from tests.databases import fresh_database
 from tests.nursery import Nursery, nursery
 from tests.worker.completing import POINTS, declare, drain, task_of
-from tests.worker.stage import Stage
+from tests.worker.stage import LEDGER, Stage
 
 from mainspring import Context, Registry, SyncContext, fixed
 from mainspring.db.alerts import event_of
@@ -32,6 +32,11 @@ LIBRARIES = (
     "psycopg", "psycopg2", "SQLAlchemy Session, psycopg", "Django connection",
     "asyncpg", "SQLAlchemy AsyncSession, asyncpg",
 )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def own_tables() -> Sequence[str]:
+    return [LEDGER]
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
-from tests.worker.stage import Stage
+from tests.worker.stage import LEDGER, Stage
 
 import mainspring as ms
 from mainspring import Context, Registry, SyncContext, fixed
@@ -20,6 +21,11 @@ pytestmark = pytest.mark.anyio
 AT_ONCE = fixed(0, attempts=3)
 INSERT = "insert into ledger values (%s, %s)"
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture(scope="session")
+def own_tables() -> Sequence[str]:
+    return [LEDGER]
 
 
 @pytest.mark.rule("ENG-9.10", "ENG-16.07", "ENG-4.11", "ENG-9.15")

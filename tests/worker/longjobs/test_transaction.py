@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.worker.stage import Stage
+from tests.worker.stage import LEDGER, Stage
 
 from mainspring import Context, MainspringError, Registry, SyncContext, fixed
 from mainspring.errors import LeaseLost
@@ -16,6 +17,11 @@ pytestmark = pytest.mark.anyio
 AT_ONCE = fixed(0, attempts=2)
 WRITE = "insert into ledger values (null, %s)"
 INSIDE = r"not inside the block of ctx\.transaction\(\)"
+
+
+@pytest.fixture(scope="session")
+def own_tables() -> Sequence[str]:
+    return [LEDGER]
 
 
 def declare(tasks: Registry, colour: str, during: Any, after: Any = None, **options: Any) -> Any:
