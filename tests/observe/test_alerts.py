@@ -12,7 +12,7 @@ from tests.observe.conftest import Heard, Theatre
 from mainspring import Registry, fixed
 from mainspring.db.gauges import Dead, Gauges, HorizonHolder, LaneGauge, Reader, TableGauge
 from mainspring.events import Alert, JobLeaseExpired
-from mainspring.health.alert import FAILED_LATE_ALERT
+from mainspring.health.alert import FAILED_LATE_ALERT, LEFT_OPEN_ALERT
 from mainspring.health.watch import BROKEN_WATCH_ALERT
 from mainspring.observe import Alerts
 from mainspring.observe.alerts import RULES, prometheus_rules, wrong
@@ -119,7 +119,7 @@ def test_many_rescues_at_once_are_a_storm() -> None:
 def test_every_alert_has_a_section_in_the_runbook_and_every_section_an_alert() -> None:
     sections = re.findall(r"^## ([\w-]+)$", PAGE.read_text(), re.MULTILINE)
 
-    assert sections == [*(rule.name for rule in RULES), FAILED_LATE_ALERT, BROKEN_WATCH_ALERT]
+    assert sections == [*(rule.name for rule in RULES), FAILED_LATE_ALERT, LEFT_OPEN_ALERT, BROKEN_WATCH_ALERT]
 
 
 @pytest.mark.rule("ENG-29.08")

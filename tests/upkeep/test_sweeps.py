@@ -280,7 +280,7 @@ def test_a_setting_that_is_none_is_named_when_the_program_starts(
 ) -> None:
     monkeypatch.setenv("MAINSPRING_KEEP_SUCCEEDED_DAYS", value)
 
-    with pytest.raises(ConfigurationError, match="succeeded") as raised:
+    with pytest.raises(ConfigurationError, match=r"(?i)succeeded") as raised:
         App(tasks)
     assert value not in str(raised.value)
 

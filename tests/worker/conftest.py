@@ -1,17 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import pytest
 from tests.databases import Database
-from tests.worker.stage import LEDGER, Stage
+from tests.worker.stage import Stage
 
 from mainspring import AsyncClient, Registry
-
-
-@pytest.fixture(scope="session")
-def own_tables() -> Sequence[str]:
-    return [LEDGER]
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from mainspring.errors import (
     ConfigurationError,
     DatabaseUnavailable,
     DeclarationError,
+    HandlerMistake,
     JobError,
     JobNotFound,
     MainspringError,
@@ -43,6 +44,7 @@ EXITS: tuple[tuple[type[MainspringError], int], ...] = (
     (Unreadable, 4),
     (SignatureRefused, 4),
     (JobError, 4),  # refused: the job's state, its key or its id does not allow it
+    (HandlerMistake, 4),
     (QueueFull, 4),
     (DatabaseUnavailable, DATABASE_EXIT),
     (SchemaError, 6),

@@ -265,7 +265,7 @@ class BaseContext:
         attempt = self._attempt
         if error is not self._outage or attempt.settled or attempt.why or self.job.snoozes >= MOST_OUTAGES:
             return None
-        job_log.warning("job %s of %s is put off: the database went away", self.job.id, self.job.task)
+        job_log.warning("job %s of %s is deferred: the database went away", self.job.id, self.job.task)
         return Snooze(random.uniform(*OUTAGE_PAUSES))  # noqa: S311 (spreads returns, no secret)
 
     def _refuse_unkept(self) -> None:

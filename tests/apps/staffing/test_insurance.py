@@ -515,7 +515,7 @@ def test_the_nightly_run_reads_no_more_than_a_thousand_policies_at_a_time(town: 
 @pytest.mark.rule("STAFF-17.10")
 def test_a_company_with_many_bookings_is_stopped_page_by_page(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     assert SCAN_ROWS == 1000
-    monkeypatch.setattr(insurance, "SCAN", 2)
+    monkeypatch.setattr(insurance, "SCAN_ROWS", 2)
     first, policy = expiring(town)
     same: dict[str, Any] = {
         "borrower": first.borrower,

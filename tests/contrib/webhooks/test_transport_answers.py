@@ -107,7 +107,7 @@ async def test_a_line_that_is_torn_is_a_failure_that_is_tried_again() -> None:
         )  # SO_LINGER: RST
         writer.transport.abort()
 
-    with pytest.raises(Failure, match=r"the line (broke|was closed)") as failed:
+    with pytest.raises(Failure, match=r"the connection (broke|was closed)") as failed:
         await answered(play)
     assert failed.value.code == "HttpException"
 

@@ -89,10 +89,10 @@ async def test_the_newest_seals_are_recomputed_and_what_was_changed_is_named(api
         patch.setattr(trail, "SEAL_ROWS", 2)
         for number in range(8):
             await sealed.record("booking.paid", {"n": number}, org="acme")
-        for _ in range(3):  # what may be a floor is sealed by one that is older
-            await sealed.seal(org="acme")
         await sealed.record("booking.paid", org="globex")
-        await sealed.seal(org="globex")
+        for org, rows in (("acme", 8), ("globex", 1)):
+            while rows:  # another database's transaction may hold it up for a moment
+                rows -= await sealed.seal(org=org)
 
     (ours,) = (await api.get("viewer.acme", "/audit/seals")).json()["items"]
     assert ours["number"] == 4
