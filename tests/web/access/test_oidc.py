@@ -25,13 +25,6 @@ from mainspring.web import create
 from mainspring.web.access import oidc
 from mainspring.web.access.oidc_config import OidcConfig
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # what it uses of authlib is on its way out
-    import flask
-    import oidc_provider_mock
-    import werkzeug.serving
-    from oidc_provider_mock._storage import storage
-
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of what the provider uses of authlib
@@ -46,6 +39,13 @@ class LyingProvider:
     """The provider, what it was asked, and how it changes its id tokens."""
 
     def __init__(self) -> None:
+        # Here, so that not each process of a run imports all that when it collects the tests.
+        with warnings.catch_warnings(record=True):  # what it uses of authlib is on its way out
+            import flask
+            import oidc_provider_mock
+            import werkzeug.serving
+            from oidc_provider_mock._storage import storage
+
         users = [
             oidc_provider_mock.User(sub="olga", claims=OLGA),
             oidc_provider_mock.User(sub="eve", claims={"email": OLGA["email"], "email_verified": False}),
