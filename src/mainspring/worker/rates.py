@@ -24,6 +24,7 @@ _SELDOM_S: Final = 0.1  # the same where the rate is far away: its jobs come wit
 MOST_SHARES_TOLD: Final = 100  # shares that one claim speaks of
 _TRUSTED_PART: Final = 0.98  # of the time that a share lasts: clocks do not run alike
 NO_SHARES: Final[list[Share]] = []
+OVERTAKEN_FOR_S: Final = 120.0  # no answer is under way for longer
 
 _json = msgspec.json.Encoder().encode
 
@@ -51,6 +52,7 @@ class Rates:
         self._wake = wake  # told when there is something to report
         self._shares: dict[str, Share] = {}
         self._changed: dict[str, Share] = {}
+        self._forgotten: dict[str, tuple[int, float]] = {}  # shares that are gone: their last version, and since when
         self._together: dict[tuple[str, ...], list[Share]] = {}  # by the gates that jobs pass together
         self._entering: list[list[Share]] = []  # that count those entered in this turn of the loop
         self._heap: list[tuple[float, str]] = []
@@ -73,8 +75,23 @@ class Rates:
         self.known = True
         share = self._shares.get(gate)
         if share is None:
-            share = self._shares[gate] = Share(gate, self._loop.time())
+            share = self._make(gate, self._loop.time())
             self._review(share, share.known_at)
+        return share
+
+    def _make(self, gate: str, now: float, entered: int = 0, returned: int = 0) -> Share:
+        """A share that is heard of for the first time, or again: an answer from before it was gone gives it nothing."""
+        share = self._shares[gate] = Share(gate, now, entered, returned)
+        share.version, _ = self._forgotten.pop(gate, (share.version, 0.0))
+        return share
+
+    def _forget(self, gate: str, now: float) -> Share:
+        share = self._shares.pop(gate)
+        self._changed.pop(gate, None)
+        self._together.clear()
+        while self._forgotten and next(iter(self._forgotten.values()))[1] < now - OVERTAKEN_FOR_S:
+            del self._forgotten[next(iter(self._forgotten))]
+        self._forgotten[gate] = share.version, now
         return share
 
     def waves_through(self, attempt: LiveAttempt) -> bool:
@@ -238,7 +255,7 @@ class Rates:
             if share is None:
                 if not n:
                     continue
-                share = self._shares[gate] = Share(gate, now, entered, returned)
+                share = self._make(gate, now, entered, returned)
             share.known_at = now
             if version < share.version:
                 continue  # an older answer that came late
@@ -257,10 +274,7 @@ class Rates:
             # Of two turns under way the later may be heard of first. An answer that was asked for before a share was
             # last heard of says nothing about it: forgotten, what it has entered would no longer count.
             if gate not in present and share.known_at < sent_at:
-                del self._shares[gate]
-                self._changed.pop(gate, None)
-                self._together.clear()
-                gone.append(share)
+                gone.append(self._forget(gate, now))
         return gone
 
     def unasked(self, asks: Mapping[str, int]) -> None:

@@ -238,6 +238,43 @@ def test_no_window_holds_more_than_the_rate_whatever_is_slow_lost_or_killed(
     assert largest(entered, world.per) <= most
 
 
+@pytest.mark.rule("ENG-25.02")
+@pytest.mark.parametrize("seed", [2, 5, 46])  # these exceeded the rate before
+def test_no_window_holds_more_though_work_comes_in_bursts_and_answers_overtake_each_other(
+    engine: Engine, client: ms.Client, seed: int
+) -> None:
+    """Between bursts shares are let go and their rows cleared away, while answers about them are on their way."""
+    chance, most = random.Random(seed), 4
+    world = World(engine, client, most, timedelta(seconds=1), 0)
+    hands = [world.hand() for _ in range(3)]
+    flying: list[tuple[float, Hand, bool, tuple[Any, ...]]] = []
+    overtaken = bursts = 0
+    while bursts < 40 or not overtaken:
+        # While a worker is about to hear that its share is gone, above all.
+        gone = any(not asks and not said[1] and hand.rates._shares for _, hand, asks, said in flying)
+        if chance.random() < (0.5 if gone else 0.04):
+            bursts += 1
+            engine.enqueue_many([{}] * chance.randint(most, 2 * most))
+        for _ in range(chance.choice((1, 1, 3, 12))):
+            world.pass_by(chance.choice((0.02, 0.1)))
+            now = world.clock.now
+            for flight in sorted((f for f in flying if f[0] <= now), key=lambda f: f[0]):
+                flying.remove(flight)
+                _, hand, asks, said = flight
+                if asks:
+                    flying.append((now + chance.random() * 0.6, hand, False, hand.serve(said)))
+                else:
+                    overtaken += any(
+                        other is hand and said[3] > turn[3] for _, other, asked, turn in flying if not asked
+                    )
+                    hand.hear(said)
+            for hand in hands:
+                if hand.talking < 2 and chance.random() < 0.6:
+                    flying.append((now + chance.random() * 0.3, hand, True, hand.ask(chance.randint(1, 6))))
+                hand.enter()
+    assert largest([at for hand in hands for at in hand.entered], world.per) <= most
+
+
 def test_one_worker_alone_reaches_the_rate_though_each_answer_takes_three_windows(
     engine: Engine, client: ms.Client
 ) -> None:
