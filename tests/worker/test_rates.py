@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+import uvloop
 from tests.worker.limits.windows import largest
 from tests.worker.stage import Stage
 from tests.worker.test_crew import Begun, Moment, crew, held
@@ -244,6 +245,33 @@ def test_an_answer_that_was_overtaken_forgets_nothing_that_was_entered() -> None
 
     asked_since = clock.now + 0.1
     assert [share.gate for share in rates.answered([], {}, (), asked_since)] == ["l/"]  # it is gone indeed
+
+
+def test_a_window_of_less_than_a_millisecond_opens_on_the_loop_that_commands_run_on() -> None:
+    """uvloop makes no timer of what is due within half a millisecond, so there is none to ask when it rings."""
+
+    async def enter() -> None:
+        loop = asyncio.get_running_loop()
+        rates = Rates(loop=loop)
+        some, begun = crew(10, rates=rates)
+        rates.answered([("l/", 1, 1, 1, 0.0004, 60.0, 0, 0)], {}, (), loop.time())
+        waiting = dict[int, LiveAttempt]()
+        for epoch in range(50):
+            waiting[epoch] = held(epoch, loop.time())
+            rates.receive(waiting[epoch], ["l/"])
+            some.add(waiting[epoch])
+            some.opened()
+        entered = 0
+        while entered < 50:
+            for epoch in begun[entered:]:
+                rates.entered(waiting[epoch])
+                some.ended(0.0)
+                entered += 1
+            some.opened()
+            await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(enter(), 60))
 
 
 @pytest.mark.anyio

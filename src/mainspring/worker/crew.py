@@ -57,7 +57,8 @@ class Crew:
         ] = []  # those that a rate counts, in their order: they go first, and need no slot to wait
         self._shut = 0  # so many of them wait for their rate
         self._opens = 0.0  # when one of them may be let through
-        self._timer: asyncio.TimerHandle | None = None  # which rings then
+        self._timer: asyncio.Handle | None = None  # which rings then
+        self._rings = NO_DEADLINE  # when it does: uvloop calls what is due within half a millisecond without a timer
         self._rates, self._solitude = rates, solitude or Solitude()
         self._begin, self._freed = begin, freed
         self._most = most
@@ -152,11 +153,11 @@ class Crew:
 
     def _open_at(self, instant: float) -> None:
         """Look again then."""
-        if self._timer is not None and self._timer.when() > instant:
+        if self._timer is not None and self._rings > instant:
             self._timer.cancel()
             self._timer = None
         if self._timer is None and instant < NO_DEADLINE:
-            self._timer = self._rates.call_at(instant, self._ring)
+            self._timer, self._rings = self._rates.call_at(instant, self._ring), instant
 
     def _ring(self) -> None:
         self._timer = None

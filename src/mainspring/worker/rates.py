@@ -172,7 +172,7 @@ class Rates:
         """By the clock that counts the windows."""
         return self._loop.time()
 
-    def call_at(self, instant: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+    def call_at(self, instant: float, call: Callable[[], None]) -> asyncio.Handle:
         """Call it then, by the same clock."""
         return self._loop.call_at(instant, call)
 
