@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mainspring.declare.door import public
+from mainspring.declare.route import public
 from mainspring_sandbox import desk
 from mainspring_sandbox.environment import WEBHOOK_SECRET, applied, environment
 from mainspring_sandbox.faults import Faults
@@ -102,8 +102,8 @@ def _defect(request: Request, error: Exception) -> Response:
 
 def application(world: World) -> Starlette:
     """Everything that the sandbox serves over HTTP; pages of others in a browser neither read nor change it."""
-    from mainspring.web.doorway import AllowedHosts, Doorway  # with all that is served, 40 ms
-    from mainspring.web.gate import Gate
+    from mainspring.web.guarded_route import GuardedRoute
+    from mainspring.web.origin import AllowedHosts, OriginCheck  # with all that is served, 40 ms
 
     mounts = [
         Mount(
@@ -113,8 +113,8 @@ def application(world: World) -> Starlette:
         for name, routes in PROVIDERS.items()
     ]
     return Starlette(
-        routes=[Gate(public(Mount("/sandbox", routes=desk.routes(world))), {}), *mounts],
-        middleware=[Middleware(Doorway, hosts=AllowedHosts())],
+        routes=[GuardedRoute(public(Mount("/sandbox", routes=desk.routes(world))), {}), *mounts],
+        middleware=[Middleware(OriginCheck, hosts=AllowedHosts())],
         exception_handlers={Exception: _defect},
     )
 

@@ -11,7 +11,7 @@ import pytest
 import mainspring as ms
 from mainspring.cli.banner import banner
 from mainspring.cli.demo_token import DemoToken
-from mainspring.declare.door import by_token, public
+from mainspring.declare.route import by_token, public
 from mainspring.embedded import Cluster
 
 

@@ -25,7 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import mainspring as ms
-from mainspring.declare.door import DeclaredRoute, by_token
+from mainspring.declare.route import DeclaredRoute, by_token
 from mainspring_apps.staffing import bookings, insurance, shifts, show
 from mainspring_apps.staffing.conflicts import disputes, incidents
 from mainspring_apps.staffing.desk import Desk, acting

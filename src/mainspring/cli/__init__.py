@@ -70,7 +70,7 @@ It prints its address and logs to stderr.
 
 KICK = """Call the run endpoint of an application, once or again and again.
 
-For cron on a machine without a worker. CRON_SECRET opens the door. Once: it exits with 1 unless the answer is a 2xx;
+For cron on a machine without a worker. CRON_SECRET says that it may. Once: it exits with 1 unless the answer is a 2xx;
 with --every: it logs an error line, counts, and goes on.
 
     mainspring kick --url https://shop.example

@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mainspring.declare.door import DeclaredRoute
+from mainspring.declare.route import DeclaredRoute
 
 if TYPE_CHECKING:
     from mainspring.app import App
@@ -25,9 +25,9 @@ class DemoToken:
 
     def give(self, app: App) -> dict[str, str]:
         """The tokens of an application by their variables: yours where you have set one, else one that is made now."""
-        doors = [*app.routes, *(route for block in app.blocks for route in block.routes())]
+        routes = [*app.routes, *(route for block in app.blocks for route in block.routes())]
         settings = sorted(
-            {door.setting for door in doors if isinstance(door, DeclaredRoute) and door.access == "token"}
+            {route.setting for route in routes if isinstance(route, DeclaredRoute) and route.access == "token"}
         )
         if not settings:
             return {}

@@ -75,7 +75,7 @@ class Block:
     checks: Sequence[Check] = ()
 
     def routes(self) -> Sequence[Any]:
-        """What it serves, as Starlette's routes behind their doors; asked only where something is served."""
+        """What it serves, as Starlette's routes with who may call each; asked only where something is served."""
         return ()
 
     def joined(self, app: App) -> None:

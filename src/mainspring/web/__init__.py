@@ -7,8 +7,8 @@
 from mainspring.errors import ConfigurationError
 
 try:
-    from mainspring.declare.door import by_token as by_token
-    from mainspring.declare.door import public as public
+    from mainspring.declare.route import by_token as by_token
+    from mainspring.declare.route import public as public
     from mainspring.web.application import create as create
     from mainspring.web.kick import Kick as Kick
     from mainspring.web.runs import Run as Run

@@ -21,12 +21,12 @@ from mainspring.web.access.vouched import Vouching
 from mainspring.web.answers import failed, refused
 from mainspring.web.api.http_api import API_PREFIX, Authenticator, HttpApi
 from mainspring.web.backend import Backend
-from mainspring.web.doorway import AllowedHosts
-from mainspring.web.gate import gates
 from mainspring.web.guard import Guard
+from mainspring.web.guarded_route import guarded
 from mainspring.web.health import Ready, live
 from mainspring.web.inbound import LARGEST_INBOUND_BODY, InboundReceiver
 from mainspring.web.metrics import Scrape
+from mainspring.web.origin import AllowedHosts
 from mainspring.web.proxies import TrustedProxies
 from mainspring.web.runs import Run, RunsUnderWay
 from mainspring.web.secret import known_secret
@@ -72,8 +72,8 @@ def create(
         raise ConfigurationError(f"CRON_SECRET: is not set, and {wanted[0].path} runs jobs for whoever knows it")
     if known is not None and Run().path not in {run.path for run in wanted}:
         wanted.append(Run())
-    ours, theirs = SignIn(desk).doors(), gates([route for route in others if not isinstance(route, Run)], tokens)
-    if taken := {door.route.path for door in ours} & {gate.path for gate in theirs}:
+    ours, theirs = SignIn(desk).routes(), guarded([route for route in others if not isinstance(route, Run)], tokens)
+    if taken := {declared.route.path for declared in ours} & {route.path for route in theirs}:
         raise ConfigurationError(f"routes: {min(taken)} is where people sign in; give yours another address")
     checks = [check for block in app.blocks for check in block.checks]
     sources = [source for block in app.blocks for source in block.inbound]
@@ -83,7 +83,7 @@ def create(
         Route("/metrics", Scrape(backend).answer),
         Route("/v1/inbound/{provider}", InboundReceiver(backend, sources).answer, methods=["POST"]),
         *(runs.route(run) for run in wanted),
-        *gates(ours, NO_TOKENS),
+        *guarded(ours, NO_TOKENS),
         *theirs,
     ]
 

@@ -22,7 +22,7 @@ from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.translate import unavailable
 from mainspring.events import Observer
 from mainspring.observe import Metrics
-from mainspring.web.gate import bearer
+from mainspring.web.guarded_route import bearer
 from mainspring.web.proxies import is_direct
 from mainspring.web.secret import HeaderSecret
 

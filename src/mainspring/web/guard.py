@@ -19,7 +19,7 @@ from mainspring.declare.caller import Caller, calling, current
 from mainspring.errors import MainspringError
 from mainspring.uuid7 import uuid7
 from mainspring.web.answers import answer_to, broken, refusal, refused
-from mainspring.web.doorway import HEALTH_PATHS, AllowedHosts, Doorway, scope_path, stopped
+from mainspring.web.origin import HEALTH_PATHS, AllowedHosts, OriginCheck, scope_path, stopped
 from mainspring.web.places import BODY_S, Places
 from mainspring.web.proxies import TrustedProxies
 
@@ -60,14 +60,14 @@ class Guard:
     ) -> None:
         self._app, self._largest, self._hosts, self._places = app, largest, hosts, Places()
         self._proxies = proxies
-        self._doorway = Doorway(app, hosts=hosts)
+        self._origin_check = OriginCheck(app, hosts=hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, if it is one."""
         if scope["type"] != "lifespan":
             self._proxies.see_through(scope)
-        if scope["type"] != "http":  # a websocket has no body and no answer of its own: the doorway is all it meets
-            return await self._doorway(scope, receive, send)
+        if scope["type"] != "http":  # a websocket has no body and no answer of its own: only its origin is checked
+            return await self._origin_check(scope, receive, send)
         headers = Headers(scope=scope)
         caller = caller_of(headers)
         with calling(caller):

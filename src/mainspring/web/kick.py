@@ -25,7 +25,7 @@ class Kick(Block):
 
     ::
 
-        app = ms.App(tasks, dsn=dsn, blocks=[Kick()])  # APP_URL and CRON_SECRET say where, and what opens the door
+        app = ms.App(tasks, dsn=dsn, blocks=[Kick()])  # APP_URL and CRON_SECRET say where, and what it must know
 
     As a block it is told of every enqueue whose commit we learn of. Where nobody tells us (a transaction on a plain
     driver's connection), call `kick.soon()` after your commit, from sync or async code. A kick that fails is no error:

@@ -23,8 +23,8 @@ from mainspring.declare.credential import AccessToken, csrf_fits
 from mainspring.job import ActorType
 from mainspring.web.access.cookie import secret_in
 from mainspring.web.access.vouched import Vouching
-from mainspring.web.doorway import SAFE_METHODS
-from mainspring.web.gate import bearer
+from mainspring.web.guarded_route import bearer
+from mainspring.web.origin import SAFE_METHODS
 from mainspring.web.principal import Principal
 
 T = TypeVar("T")

@@ -19,8 +19,8 @@ from mainspring.db import access as verbs
 from mainspring.db.access import AccessHolder, Grant, Opening, Voucher
 from mainspring.db.jobs import now as database_now
 from mainspring.declare.credential import csrf_token, is_secret, new_secret
-from mainspring.declare.door import DeclaredRoute, public
 from mainspring.declare.password import LONGEST_PASSWORD, PasswordRecipe
+from mainspring.declare.route import DeclaredRoute, public
 from mainspring.job import SYSTEM
 from mainspring.text.texts import MAX_NAME, text_problem
 from mainspring.web.access.cookie import OIDC_SUFFIX, cookie_name, give_cookie, secret_in, take_cookie
@@ -54,7 +54,7 @@ class LinkSignIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SignIn:
-    """The doors before every session. Each is open to everybody, and looks at what it is shown."""
+    """The routes before every session. Each is open to everybody, and looks at what it is shown."""
 
     def __init__(self, access: AccessDesk) -> None:
         self._access, self._vouching = access, access.vouching
@@ -63,7 +63,7 @@ class SignIn:
         page = files("mainspring.web.access") / "page"
         self._files = {file.name: file.read_text() for file in page.iterdir()}
 
-    def doors(self) -> list[DeclaredRoute]:
+    def routes(self) -> list[DeclaredRoute]:
         """The routes, for everybody."""
         routes = [
             Route("/sign-in", self.show),

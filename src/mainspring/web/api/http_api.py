@@ -1,4 +1,4 @@
-"""The HTTP API as one ASGI application: nobody gets further than its door without a principal."""
+"""The HTTP API as one ASGI application: nobody gets any further without a principal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mainspring.web.api.openapi import document
 from mainspring.web.api.perform import Performer
 from mainspring.web.api.refused import refused_answer, refused_http
 from mainspring.web.api.resources import OPERATIONS
-from mainspring.web.doorway import deny
+from mainspring.web.origin import deny
 from mainspring.web.principal import Principal
 
 API_PREFIX: Final = "/api/v1"

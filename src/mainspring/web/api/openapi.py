@@ -15,7 +15,7 @@ _REF: Final = "#/components/schemas/{name}"
 _PROBLEM: Final = "application/problem+json"
 _IF_MATCH: Final = r'^(\*|"[!#-~]+")$'
 _SESSION_COOKIE: Final = "__Host-mainspring"
-#: What may be answered to any request at all: by the doorway, the limits, and a database that is away.
+#: What may be answered to any request at all: by the checks before it, the limits, and a database that is away.
 EVERYWHERE: Final = (400, 401, 403, 404, 405, 408, 413, 414, 431, 503)
 
 _ETAG: Final = {"description": "The version, for If-Match.", "schema": {"type": "string"}}

@@ -23,7 +23,7 @@ from mainspring.db.schema.rights import Role
 from mainspring.errors import DeclarationError
 from mainspring.web.api.inputs import Inputs
 from mainspring.web.api.version import Versioned
-from mainspring.web.doorway import SAFE_METHODS
+from mainspring.web.origin import SAFE_METHODS
 from mainspring.web.principal import AccessRole
 
 H = TypeVar("H", bound=Callable[..., Awaitable[Any]])

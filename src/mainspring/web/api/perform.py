@@ -22,7 +22,7 @@ from mainspring.web.api.operation import IDEMPOTENCY_KEY, Operation
 from mainspring.web.api.paging import PageOf, Paging
 from mainspring.web.api.refused import ApiRefused, not_found, refused_answer
 from mainspring.web.api.version import Versioned, read_if_match
-from mainspring.web.gate import takes
+from mainspring.web.guarded_route import takes
 from mainspring.web.principal import Principal
 
 ACCEPTED: Final = ("application/json",)

@@ -127,7 +127,7 @@ async def test_a_body_is_json_unless_the_route_says_otherwise(kind: str | None, 
     assert status == 200 or answer.json()["code"] == "UNSUPPORTED_MEDIA_TYPE"
 
 
-async def test_a_mount_is_behind_one_door() -> None:
+async def test_a_mount_is_declared_as_a_whole() -> None:
     mounted = by_token(Mount("/admin", routes=[Route("/users", page), Route("/roles", page)]), "SHOP_TOKEN")
     async with open_to(shop(mounted), tokens=TOKENS) as visitor:
         for path in ("/admin/users", "/admin/roles", "/admin/nothing"):

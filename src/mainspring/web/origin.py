@@ -1,4 +1,4 @@
-"""The doorway: under which names this server answers, and which pages in a browser may change something here.
+"""Hosts and origins: under which names this server answers, and which pages in a browser may change something here.
 
 A browser sends requests for any page that somebody visits. Names are checked against pages whose own name suddenly
 leads here, origins against pages that post to us. Programs send neither `Origin` nor `Sec-Fetch-Site`, and pass.
@@ -59,14 +59,14 @@ class AllowedHosts:
         )
 
 
-class Doorway:
+class OriginCheck:
     """The check alone, before an ASGI application that has its own answers to everything else."""
 
     def __init__(self, app: ASGIApp, *, hosts: AllowedHosts) -> None:
         self._app, self._hosts = app, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let in whom the doorway lets in."""
+        """Pass on what comes under our name and from no foreign page."""
         if scope["type"] not in SCOPE_KINDS:
             raise ValueError(f"scope: {scope['type']!r} is no kind of request")
         if scope["type"] != "lifespan" and (answer := stopped(scope, self._hosts)) is not None:

@@ -1,4 +1,4 @@
-"""A door: who may come in by a route. Each route of an application has one, or nothing is served."""
+"""Who may call a route. Each route of an application says it, or nothing is served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doorway: foreign names and pages of foreign origins reach no route, whatever kind of request they make."""
+"""Foreign names and pages of foreign origins reach no route, whatever kind of request they make."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import mainspring as ms
 from mainspring.cli import main
 from mainspring.errors import ConfigurationError
 from mainspring.web import create
-from mainspring.web.doorway import AllowedHosts
+from mainspring.web.origin import AllowedHosts
 
 pytestmark = pytest.mark.anyio
 

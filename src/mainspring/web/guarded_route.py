@@ -1,4 +1,4 @@
-"""A gate: a route of the application behind its door, which is asked before anything of the request is read."""
+"""A route of the application behind its check: asked before anything of the request is read."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from mainspring.declare.door import DeclaredRoute
+from mainspring.declare.route import DeclaredRoute
 from mainspring.errors import ConfigurationError
 from mainspring.web.answers import refusal
-from mainspring.web.doorway import SAFE_METHODS, deny
+from mainspring.web.origin import SAFE_METHODS, deny
 from mainspring.web.secret import HeaderSecret, known_token
 
 
-class Gate(BaseRoute):
+class GuardedRoute(BaseRoute):
     """Answers 401 without the token and 415 to another kind of body; else it is the route."""
 
-    def __init__(self, door: DeclaredRoute, tokens: Mapping[str, str]) -> None:
-        self._route, self._accepts = door.route, door.accepts
-        self.path: str = getattr(door.route, "path", "")
+    def __init__(self, declared: DeclaredRoute, tokens: Mapping[str, str]) -> None:
+        self._route, self._accepts = declared.route, declared.accepts
+        self.path: str = getattr(declared.route, "path", "")
         self._token: HeaderSecret | None = None
-        if door.access == "token":
-            self._token = known_token(door.setting, tokens, self.path)
+        if declared.access == "token":
+            self._token = known_token(declared.setting, tokens, self.path)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """As the route does."""
@@ -53,15 +53,15 @@ class Gate(BaseRoute):
         return None
 
 
-def gates(routes: Sequence[Any], tokens: Mapping[str, str]) -> list[Gate]:
-    """The routes of an application behind their doors; one that has none stops the start."""
+def guarded(routes: Sequence[Any], tokens: Mapping[str, str]) -> list[GuardedRoute]:
+    """The routes of an application behind their checks; one that declares none stops the start."""
     for route in routes:
         if not isinstance(route, DeclaredRoute):
             name = getattr(route, "path", None) or repr(route)
             raise ConfigurationError(
                 f"routes: {name} does not say who may come in: public(route), or by_token(route, 'SHOP_TOKEN')"
             )
-    return [Gate(door, tokens) for door in routes]
+    return [GuardedRoute(route, tokens) for route in routes]
 
 
 def bearer(headers: Headers) -> str | None:
