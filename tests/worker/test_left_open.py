@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import AsyncExitStack, ExitStack, suppress
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -11,6 +13,7 @@ from tests.client.frameworks.joins import ASYNC, SYNC
 from tests.worker.stage import Stage
 
 from mainspring import Context, Registry, SyncContext, fixed
+from mainspring.errors import ResultUnavailable
 
 pytestmark = pytest.mark.anyio
 
@@ -114,3 +117,55 @@ async def test_a_session_that_cannot_be_rolled_back_is_ended_in_the_server(stage
     with pytest.raises(psycopg.OperationalError):
         mine.execute("select 1")
     mine.close()
+
+
+async def test_a_thread_that_goes_on_in_its_own_transaction_holds_up_nobody(stage: Stage, tasks: Registry) -> None:
+    """Its job's row is locked until that transaction ends: whoever wrote the timeout would wait for it, and with it
+    everything that this worker has to write."""
+    stage.ledger()
+    mine = psycopg.connect(stage.dsn)
+    released = threading.Event()
+
+    @tasks.task(timeout=timedelta(seconds=0.3), retry=fixed(0, attempts=1))
+    def endless(ctx: SyncContext) -> None:
+        mine.execute(WRITE)
+        ctx.complete_in(mine)
+        released.wait(30)
+        mine.commit()
+
+    @tasks.task
+    async def other() -> int:
+        return 1
+
+    async with stage.work(tasks):
+        job = await stage.enqueue(endless.job())
+        with pytest.raises(ResultUnavailable):
+            await stage.result(job)
+        assert [await stage.result(await stage.enqueue(other.job())) for _ in range(5)] == [1] * 5
+        assert not released.is_set()
+        released.set()
+
+    found = await stage.job(job)
+    assert (found.state, (found.error or {})["code"], stage.effects()) == ("dead", "TIMEOUT", [])
+    with pytest.raises(psycopg.OperationalError):
+        mine.execute("select 1")
+    mine.close()
+    assert stage.one("select count(*) from mainspring.attempts where outcome = 'dead'") == 1
+
+
+async def test_a_transaction_that_commits_just_after_its_time_is_the_success(stage: Stage, tasks: Registry) -> None:
+    stage.ledger()
+
+    @tasks.task(timeout=timedelta(seconds=0.3), retry=fixed(0, attempts=1))
+    def slow(ctx: SyncContext) -> None:
+        with psycopg.connect(stage.dsn) as conn:
+            conn.execute(WRITE)
+            ctx.complete_in(conn)
+            while not ctx.cancelled:
+                conn.execute("select pg_sleep(0.01)")
+
+    async with stage.work(tasks):
+        job = await stage.enqueue(slow.job())
+        await stage.result(job)
+
+    assert (await stage.state(job), stage.effects()) == ("succeeded", ["paid"])

@@ -56,6 +56,7 @@ class LiveAttempt:
         "passing",
         "received_at",
         "seal",
+        "session",
         "settled",
         "shares",
         "span",
@@ -84,6 +85,7 @@ class LiveAttempt:
         self.thread: asyncio.Future[Any] | None = None  # of a plain function, which may go on after its time
         self.cancelled = False  # the cancellation token
         self.committing = False  # its own transaction is about to commit: the fence decides, nobody else
+        self.session = 0  # in the server, whose own transaction completes it: until that ends, it holds its row
         self.settled = False  # its end is recorded or given up: nothing more is written for it
         self.created: list[Created] = NO_FOLLOW_UPS  # follow-ups, to be told of once they are committed
         self.seal: Seal | None = None  # of a job that is encrypted

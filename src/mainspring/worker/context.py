@@ -124,13 +124,15 @@ class JobContext(JoinedContext, Context):
     async def learn_end(self) -> None:
         """Ask what became of a transaction of the handler's own."""
         if (end := await self._end_soon()) == "open":
-            self._left_open(await self._do(completion.session(self._sql, self._session)))
-            with self._ending_it():
-                async with asyncio.timeout(ENDING_PATIENCE_S):
-                    await roll_back_async(self._joined)
-            if (end := await self._end_soon()) == "open":
+            self._left_open(await self._do(completion.session(self._sql, self._attempt.session)))
+            if self._joined is not None:  # else it is in use, by a thread
                 with self._ending_it():
-                    await self._do(completion.end_session(self._sql, self._worker, self.job, self._session))
+                    async with asyncio.timeout(ENDING_PATIENCE_S):
+                        await roll_back_async(self._joined)
+                end = await self._end_soon()
+            if end == "open":
+                with self._ending_it():
+                    await self._do(completion.end_session(self._sql, self._worker, self.job, self._attempt.session))
                 if (end := await self._end_soon()) == "open":
                     with self._ending_it():
                         await self._do(self._cannot_end())

@@ -71,6 +71,8 @@ class Executor:
         except Late:
             self._put_back(attempt)
         except BaseException as error:
+            if attempt.committing and attempt.session:  # in a thread that goes on
+                await self._handlers.end_transaction(attempt)
             await self._fail(attempt, error)
         finally:
             self._leave(attempt)
@@ -244,6 +246,9 @@ class Executor:
         if attempt.shares and not started:
             self._rates.give_back(attempt)
         if attempt.settled:
+            return
+        if attempt.committing:  # to write anything would wait for its own transaction, which decides
+            attempt.settled, attempt.why = True, "lost"
             return
         if (attempt.claim.crashes or attempt.alone) and not started:
             attempt.crew.suspect_ended(attempt)

@@ -8,15 +8,18 @@ from collections.abc import Awaitable
 from concurrent.futures import Executor as Threads
 from typing import Any, Final
 
+from mainspring.errors import MainspringError
 from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.context import JobContext
 from mainspring.worker.processes import Children, Late
 from mainspring.worker.rates import Rates
 from mainspring.worker.resources import Resources
+from mainspring.worker.service import log
 from mainspring.worker.thread_context import ThreadContext
 
 #: So long a thread may be held up between two lines, and at most this part of a window.
 _SWITCH_S: Final = 0.05
+_ENDING_S: Final = 30.0  # a transaction that its thread does not end, beyond the task's time
 
 
 class Handlers:
@@ -60,6 +63,20 @@ class Handlers:
                 raise put_off from error
             raise
         return context.result if result is None else result
+
+    async def end_transaction(self, attempt: LiveAttempt) -> None:
+        """End the transaction that holds its job's row, by ctx.complete_in() in a thread that goes on after its time.
+
+        Else whoever writes how the attempt ended, or another's beside it, waits as long as that thread likes.
+        """
+        attempt.deadline += _ENDING_S  # until then nobody interrupts this
+        try:
+            await JobContext(attempt, self.resources).learn_end()
+        except MainspringError as error:  # the database is away, and so is that session
+            attempt.committing = False
+            log.warning(
+                "job %s of %s: its own transaction was not ended: %s", attempt.claim.id, attempt.claim.task, error
+            )
 
     def _in_thread(self, attempt: LiveAttempt) -> asyncio.Future[Any]:
         def call() -> Any:

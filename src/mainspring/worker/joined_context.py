@@ -41,7 +41,6 @@ class JoinedContext(BaseContext):
 
     _joined: Any = None  # the connection that was given
     _driver: Any = None  # the driver's connection below it
-    _session = 0  # its process in the server
     _forgotten: Lock | None = None  # the session whose transaction the handler left open
 
     @property
@@ -101,19 +100,22 @@ class JoinedContext(BaseContext):
 
     def _complete_elsewhere(self, own: Place) -> Dialogue[None]:
         """What `ctx.complete()` writes, in a transaction whose end is the handler's business."""
-        self._session = (yield from completion.joined(self._sql, self.job, own)).pid
+        session = (yield from completion.joined(self._sql, self.job, own)).pid
         self._refuse_unkept()
         yield from self._write_follow_ups()
         yield from self._write_notes()
         if (report := self._last_report()) is not None:
             yield from report
         result = encode_result(self.result, self._attempt.seal)
+        self._attempt.session = session
         self._attempt.committing = True  # from here on its row is held until that transaction ends
+        if self._attempt.why is not None:  # and its end is perhaps being written
+            raise LeaseLost(job_id=self.job.id)
         yield from completion.complete_in(self._sql, self._worker, self.job, result)
         self._elsewhere = "done"
 
     def _left_open(self, session: Lock) -> None:
-        """The handler has ended and its transaction has not: nobody would ever end it."""
+        """The handler has ended, or its time has, and its transaction has not: nobody would ever end it."""
         self._forgotten = session
         log.error("job %s of %s: %s, and is rolled back", self.job.id, self.job.task, self._forgotten_words())
 
@@ -126,11 +128,13 @@ class JoinedContext(BaseContext):
             log.warning("job %s of %s: its session was not ended: %s", self.job.id, self.job.task, said(error))
 
     def _forgotten_words(self) -> str:
+        if self._joined is None:
+            return f"ctx.complete_in(): the handler goes on after its time, with {self._forgotten} open"
         return f"ctx.complete_in(): its commit was forgotten; the handler left {self._forgotten} open"
 
     def _cannot_end(self) -> Dialogue[bool]:
         """Open an alert for somebody who can end it: until then nothing can be written for the job."""
-        pid = self._session
+        pid = self._attempt.session
         log.error("job %s of %s: session %d cannot be ended by its worker", self.job.id, self.job.task, pid)
         how = f"{self._forgotten_words()}; it cannot be ended from here: select pg_terminate_backend({pid})"
         about = wrong(LEFT_OPEN_ALERT, self.job.task, f"job {self.job.id}: {how}", "critical")

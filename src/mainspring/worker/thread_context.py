@@ -114,12 +114,12 @@ class ThreadContext(JoinedContext, SyncContext):
     def learn_end(self) -> None:
         """Ask what became of a transaction of the handler's own."""
         if (end := self._end_soon()) == "open":
-            self._left_open(self._do(completion.session(self._sql, self._session)))
+            self._left_open(self._do(completion.session(self._sql, self._attempt.session)))
             with self._ending_it():
                 roll_back(self._joined)
             if (end := self._end_soon()) == "open":
                 with self._ending_it():
-                    self._do(completion.end_session(self._sql, self._worker, self.job, self._session))
+                    self._do(completion.end_session(self._sql, self._worker, self.job, self._attempt.session))
                 if (end := self._end_soon()) == "open":
                     with self._ending_it():
                         self._do(self._cannot_end())
