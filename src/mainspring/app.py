@@ -96,7 +96,8 @@ class App:
     of them that failed, such as by a lost connection, is tried again.
     `measures` are numbers of your own, shown beside the engine's metrics: see `ms.measure`.
     `routes` are pages of your own, which `mainspring serve` serves beside its own: Starlette's routes, each saying
-    who may call it: `public(route)` or `by_token(route, "SHOP_TOKEN")` of `mainspring.web`.
+    who may call it: `public(route)`, `by_role(route, "operator")` or `by_token(route, "SHOP_TOKEN")` of
+    `mainspring.web`.
     `setting_aliases` are your own names of settings: `{"SHOP_LEASE_SECONDS": "MAINSPRING_LEASE_SECONDS"}`.
     `about` is what `mainspring up` says at its start: what to look at, and where, `{url}` being its address
     and `{curl}` the command that knows the token of your routes.

@@ -113,7 +113,7 @@ def application(world: World) -> Starlette:
         for name, routes in PROVIDERS.items()
     ]
     return Starlette(
-        routes=[GuardedRoute(public(Mount("/sandbox", routes=desk.routes(world))), {}), *mounts],
+        routes=[GuardedRoute(public(Mount("/sandbox", routes=desk.routes(world)))), *mounts],
         middleware=[Middleware(OriginCheck, hosts=AllowedHosts())],
         exception_handlers={Exception: _defect},
     )

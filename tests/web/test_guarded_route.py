@@ -42,7 +42,7 @@ def test_a_route_that_does_not_say_who_may_come_in_stops_the_start(route: Any, i
     if in_block:
         app.blocks = (Part(routes=[route]),)
     with pytest.raises(
-        ConfigurationError, match=r"^routes: /open does not say who may come in: public\(route\), or by_"
+        ConfigurationError, match=r"^routes: /open does not say who may come in: public\(route\), by_role\("
     ):
         create(app, secret=SECRET)
 

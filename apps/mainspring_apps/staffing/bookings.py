@@ -15,13 +15,15 @@ import msgspec
 from mainspring.contrib.notify import Undeliverable
 from mainspring.contrib.notify.address import mail_address, phone_number
 from mainspring_apps.staffing import insurance, store
-from mainspring_apps.staffing.desk import Desk, acting
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.events import event
+from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.rules import names, planning, weeks, zones
 from mainspring_apps.staffing.settings import EARLIEST_BOOKING, HIGHEST_RATE, LONGEST_BOOKING
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
-CompanyKind = Literal["Borrower", "Lender"]
+CompanyKind = Literal["Borrower", "Lender"]  # and the one that is ours: see `add_operator`
 Role = Literal["Admin", "Manager", "Supervisor", "Worker"]
 PaymentType = Literal["Weekly_Progress", "Upfront"]
 AlertChannel = Literal["sms", "email"]
@@ -32,7 +34,7 @@ class Company(msgspec.Struct, frozen=True):
     """A company, and on which side it stands."""
 
     id: int
-    kind: CompanyKind
+    kind: Literal["Borrower", "Lender", "Platform"]
 
 
 class User(msgspec.Struct, frozen=True):
@@ -57,28 +59,42 @@ class Worker(msgspec.Struct, frozen=True):
     company_id: int
 
 
-def add_company(desk: Desk, conn: Conn, *, kind: CompanyKind, name: str, by: int | None = None) -> int:
+@event
+def add_company(desk: Desk, conn: Conn, *, kind: CompanyKind, name: str, by: By) -> int:
     """A company joins, as a borrower or a lender."""
     _choice("kind", kind, CompanyKind)
     _text("name", name)
-    with acting(by):
-        company = int(store.value(conn, "add_company", kind=kind, name=name))
-        desk.record(conn, "company_added", "company", company, after=kind)
-        return company
+    company = int(store.value(conn, "add_company", kind=kind, name=name))
+    desk.record(conn, "company_added", "company", company, after=kind)
+    return company
 
 
-def put_card(
-    desk: Desk, conn: Conn, company_id: int, *, customer: str, payment_method: str, by: int | None = None
-) -> None:
+@event
+def add_operator(
+    desk: Desk, conn: Conn, *, name: str, email: str | None = None, phone: str | None = None, by: By
+) -> int:  # fmt: skip
+    """Somebody who runs the marketplace itself: lets companies in, and decides where they cannot agree.
+
+    The first one is added by the marketplace: `mainspring staffing operator add`.
+    """
+    _text("name", name)
+    _reachable("email", email, mail_address)
+    _reachable("phone", phone, phone_number)
+    user = int(store.value(conn, "add_operator", name=name, email=email, phone=phone))
+    desk.record(conn, "operator_added", "user", user)
+    return user
+
+
+@event
+def put_card(desk: Desk, conn: Conn, company_id: int, *, customer: str, payment_method: str, by: By) -> None:
     """The card that a borrower's weeks are charged to, as Stripe knows it."""
-    _company(conn, company_id, "Borrower")
     names.check("customer", customer)
     names.check("payment_method", payment_method)
-    with acting(by):
-        store.do(conn, "put_card", company_id=company_id, customer=customer, payment_method=payment_method)
-        desk.record(conn, "card_changed", "company", company_id)
+    store.do(conn, "put_card", company_id=company_id, customer=customer, payment_method=payment_method)
+    desk.record(conn, "card_changed", "company", company_id)
 
 
+@event
 def add_user(
     desk: Desk,
     conn: Conn,
@@ -92,10 +108,11 @@ def add_user(
     quiet_hours_start: time = time(22),
     quiet_hours_end: time = time(7),
     alert_channels: Sequence[AlertChannel] = ("sms", "email"),
-    by: int | None = None,
+    by: By,
 ) -> int:
     """A person of a company."""
-    _company(conn, company_id)
+    if store.needed(conn, Company, "company", company_id=company_id).kind not in get_args(CompanyKind):
+        raise Refused("company_id: is the platform's, which has operators", field="company_id")
     _choice("role", role, Role)
     _text("name", name)
     zones.check("timezone", timezone)
@@ -110,38 +127,34 @@ def add_user(
         "alert_channels": list(alert_channels),
     }
     about |= {"quiet_hours_start": quiet_hours_start, "quiet_hours_end": quiet_hours_end}
-    with acting(by):
-        user = int(store.value(conn, "add_user", company_id=company_id, role=role, name=name, **about))
-        desk.record(conn, "user_added", "user", user, after=role)
-        return user
+    user = int(store.value(conn, "add_user", company_id=company_id, role=role, name=name, **about))
+    desk.record(conn, "user_added", "user", user, after=role)
+    return user
 
 
-def add_project(desk: Desk, conn: Conn, *, company_id: int, name: str, timezone: str, by: int | None = None) -> int:
+@event
+def add_project(desk: Desk, conn: Conn, *, company_id: int, name: str, timezone: str, by: By) -> int:
     """A place of a borrower where work is done; its zone is that of every week, shift and deadline there."""
-    _company(conn, company_id, "Borrower")
     _text("name", name)
     zones.check("timezone", timezone)
-    with acting(by):
-        project = int(store.value(conn, "add_project", company_id=company_id, name=name, timezone=timezone))
-        desk.record(conn, "project_added", "project", project)
-        return project
+    project = int(store.value(conn, "add_project", company_id=company_id, name=name, timezone=timezone))
+    desk.record(conn, "project_added", "project", project)
+    return project
 
 
-def add_worker(
-    desk: Desk, conn: Conn, *, company_id: int, user_id: int, trade: str, zip_code: str, by: int | None = None
-) -> int:
+@event
+def add_worker(desk: Desk, conn: Conn, *, company_id: int, user_id: int, trade: str, zip_code: str, by: By) -> int:
     """A person of a lender who can be booked; found by others once listed."""
-    _company(conn, company_id, "Lender")
     _person(conn, "user_id", user_id, company_id)
     _text("trade", trade, 100)
     _text("zip_code", zip_code, 20)
-    with acting(by):
-        about = {"company_id": company_id, "user_id": user_id, "trade": trade, "zip_code": zip_code}
-        worker = int(store.value(conn, "add_worker", **about))
-        desk.record(conn, "worker_added", "worker", worker)
-        return worker
+    about = {"company_id": company_id, "user_id": user_id, "trade": trade, "zip_code": zip_code}
+    worker = int(store.value(conn, "add_worker", **about))
+    desk.record(conn, "worker_added", "worker", worker)
+    return worker
 
 
+@event
 def add_policy(
     desk: Desk,
     conn: Conn,
@@ -149,19 +162,18 @@ def add_policy(
     company_id: int,
     expiration_date: date,
     policy_type: str = "Liability",
-    by: int | None = None,
+    by: By,
 ) -> int:
     """An insurance of a company, which covers it through its last day."""
-    _company(conn, company_id)
     _text("policy_type", policy_type, 100)
-    with acting(by):
-        about = {"company_id": company_id, "policy_type": policy_type, "expiration_date": expiration_date}
-        policy = int(store.value(conn, "add_policy", **about))
-        desk.record(conn, "policy_added", "policy", policy, after=str(expiration_date))
-        insurance.lift_stops(desk, conn, company_id)  # as a renewal does
-        return policy
+    about = {"company_id": company_id, "policy_type": policy_type, "expiration_date": expiration_date}
+    policy = int(store.value(conn, "add_policy", **about))
+    desk.record(conn, "policy_added", "policy", policy, after=str(expiration_date))
+    insurance.lift_stops(desk, conn, company_id)  # as a renewal does
+    return policy
 
 
+@event
 def confirm_booking(
     desk: Desk,
     conn: Conn,
@@ -177,7 +189,7 @@ def confirm_booking(
     weekdays: frozenset[int] = WORK_WEEK,
     rate_minor: int,
     currency: str,
-    by: int | None = None,
+    by: By,
 ) -> int:
     """Book a worker: the booking and a `Scheduled` row for each shift, if the worker is free, under a lock.
 
@@ -200,13 +212,12 @@ def confirm_booking(
     about: dict[str, Any] = {"project_id": project_id, "worker_id": worker_id, "supervisor_id": supervisor_id}
     about |= {"borrower_id": project.company_id, "lender_id": worker.company_id, "payment_type": payment_type}
     about |= {"start_date": start_date, "end_date": end_date, "start": start, "end": end}
-    with acting(by):
-        booking = int(store.value(conn, "add_booking", **about, rate_minor=rate_minor, currency=currency))
-        store.do(
-            conn, "add_shifts", booking_id=booking, worker_id=worker_id, starts=starts,
-            ends=[shift.end for shift in plan], minutes=[shift.minutes for shift in plan],
-        )  # fmt: skip
-        desk.record(conn, "booking_confirmed", "booking", booking, after="Active")
+    booking = int(store.value(conn, "add_booking", **about, rate_minor=rate_minor, currency=currency))
+    store.do(
+        conn, "add_shifts", booking_id=booking, worker_id=worker_id, starts=starts,
+        ends=[shift.end for shift in plan], minutes=[shift.minutes for shift in plan],
+    )  # fmt: skip
+    desk.record(conn, "booking_confirmed", "booking", booking, after="Active")
     return booking
 
 
@@ -232,12 +243,6 @@ def _check_times(start: time, end: time | None) -> None:
     for field, at in (("start", start), ("end", end)):
         if at is not None and (at.tzinfo or at.second or at.microsecond):
             raise Refused(f"{field}: is not hours and minutes of the project's own clocks", field=field)
-
-
-def _company(conn: Conn, company_id: int, kind: CompanyKind | None = None) -> None:
-    company = store.needed(conn, Company, "company", company_id=company_id)
-    if kind is not None and company.kind != kind:
-        raise Refused(f"company_id: is not a {kind}", field="company_id")
 
 
 def _person(conn: Conn, field: str, user_id: int, company_id: int) -> None:

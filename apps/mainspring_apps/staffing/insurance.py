@@ -14,9 +14,10 @@ import msgspec
 
 import mainspring as ms
 from mainspring_apps.staffing import store, timers, unresolved
-from mainspring_apps.staffing.desk import Desk, acting, log
+from mainspring_apps.staffing.desk import Desk, log
+from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.payments import weekly
-from mainspring_apps.staffing.people import of_company, people
+from mainspring_apps.staffing.people import By, of_company, people
 from mainspring_apps.staffing.registry import INSURANCE_HARD_STOP, INSURANCE_MONITORING, tasks
 from mainspring_apps.staffing.rules import insurance as rules
 from mainspring_apps.staffing.rules.insurance import Policy
@@ -86,16 +87,16 @@ def uncovered(conn: Conn, booking_id: int, on: date) -> str | None:
     return f"no {missing.policy_type} insurance of company {missing.company_id} is valid on {on}"
 
 
-def renew_insurance(desk: Desk, conn: Conn, policy_id: int, *, expiration_date: date, by: int | None = None) -> None:
+@event
+def renew_insurance(desk: Desk, conn: Conn, policy_id: int, *, expiration_date: date, by: By) -> None:
     """A policy is valid again: bookings that only waited for it go on."""
-    with acting(by):
-        store.do(conn, "lock_policies_beside", policy_id=policy_id)
-        policy = store.needed(conn, Policy, "lock_policy", policy_id=policy_id)
-        if rules.expired(expiration_date, _today(desk, conn)):
-            raise Refused(f"expiration_date: {expiration_date} has passed", field="expiration_date")
-        store.do(conn, "renew_policy", policy_id=policy_id, expiration_date=expiration_date)
-        _record(desk, conn, "policy_renewed", policy, active=True, expires=expiration_date)
-        lift_stops(desk, conn, policy.company_id)
+    store.do(conn, "lock_policies_beside", policy_id=policy_id)
+    policy = store.needed(conn, Policy, "lock_policy", policy_id=policy_id)
+    if rules.expired(expiration_date, _today(desk, conn)):
+        raise Refused(f"expiration_date: {expiration_date} has passed", field="expiration_date")
+    store.do(conn, "renew_policy", policy_id=policy_id, expiration_date=expiration_date)
+    _record(desk, conn, "policy_renewed", policy, active=True, expires=expiration_date)
+    lift_stops(desk, conn, policy.company_id)
 
 
 def lift_stops(desk: Desk, conn: Conn, company_id: int) -> None:
@@ -106,12 +107,12 @@ def lift_stops(desk: Desk, conn: Conn, company_id: int) -> None:
             _resume(desk, conn, booking_id)
 
 
-def deactivate_insurance(desk: Desk, conn: Conn, policy_id: int, *, by: int | None = None) -> None:
+@event
+def deactivate_insurance(desk: Desk, conn: Conn, policy_id: int, *, by: By) -> None:
     """A policy is withdrawn by hand: the same stop as by expiry, at once."""
-    with acting(by):
-        policy = store.needed(conn, Policy, "lock_policy", policy_id=policy_id)
-        if policy.is_active:
-            _deactivate(desk, conn, policy, desk.now(conn), reason="by hand")
+    policy = store.needed(conn, Policy, "lock_policy", policy_id=policy_id)
+    if policy.is_active:
+        _deactivate(desk, conn, policy, desk.now(conn), reason="by hand")
 
 
 def _deactivate(desk: Desk, conn: Conn, policy: Policy, instant: datetime, *, reason: str) -> None:

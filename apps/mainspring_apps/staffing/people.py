@@ -1,21 +1,48 @@
-"""Who is told: the people of a booking by the part that they play, and their addresses."""
+"""Who is who: the parts that people play in a booking or a company, whom to tell, and their addresses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
+import msgspec
 from psycopg.rows import tuple_row
 
 from mainspring.contrib.notify import Recipient
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.rules.digests import zone_of
+from mainspring_apps.staffing.rules.parts import Part
 from mainspring_apps.staffing.store import Conn
 
-Part = Literal["Worker", "Supervisor", "Borrowing Admin", "Borrowing Manager", "Lending Admin", "Lending Manager"]
+#: Whoever causes an event: a user by id, or the marketplace itself.
+By = int | Literal["SYSTEM"]
+SYSTEM: Final = "SYSTEM"
+#: What somebody can have a part in, by what it is named by.
+SUBJECTS: Final[Mapping[str, Literal["booking", "company", "account"]]] = {
+    "booking_id": "booking", "time_log_id": "booking", "dispute_id": "booking", "incident_id": "booking",
+    "company_id": "company", "policy_id": "company", "project_id": "company", "worker_id": "company",
+    "user_id": "account",  # one's own
+}  # fmt: skip
 EVERYBODY: Final[tuple[Part, ...]] = (
     "Worker", "Supervisor", "Borrowing Admin", "Borrowing Manager", "Lending Admin", "Lending Manager",
 )  # fmt: skip
+
+
+def parts_of(conn: Conn, by: By, name: str, value: object) -> Sequence[Part]:
+    """The parts that somebody plays towards something; what it is about must exist.
+
+    What has no parts of its own, such as a company that is yet to be, knows operators only.
+    """
+    if by == SYSTEM:
+        return [SYSTEM]
+    if (subject := SUBJECTS.get(name)) is None:
+        return list(store.value(conn, "parts_at_large", by=by) or [])
+    others = {known: None for known, kind in SUBJECTS.items() if kind == subject and known != name}
+    return store.needed(conn, _Played, f"parts_in_{subject}", **{name: value}, **others, by=by).parts
+
+
+class _Played(msgspec.Struct, frozen=True):
+    parts: list[Part]
 
 
 def people(conn: Conn, booking_id: int, *parts: Part) -> list[int]:

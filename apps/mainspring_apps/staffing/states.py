@@ -69,6 +69,10 @@ class Refused(ms.ValidationError):
     """A business event that the rules do not allow now; its text says why, its field what it is about."""
 
 
+class NotAllowed(Refused):
+    """A business event that is for others to cause."""
+
+
 def check(entity: str, before: str, after: str) -> None:
     """Raise unless the one status may follow the other.
 

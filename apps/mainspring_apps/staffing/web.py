@@ -31,6 +31,7 @@ from mainspring_apps.staffing.conflicts import disputes, incidents
 from mainspring_apps.staffing.desk import Desk, acting
 from mainspring_apps.staffing.payments import accounts, weekly
 from mainspring_apps.staffing.searches import listings, search
+from mainspring_apps.staffing.states import NotAllowed
 
 BASE: Final = "/staffing"
 TOKEN: Final = "STAFFING_TOKEN"  # noqa: S105 (the name of a variable)
@@ -41,7 +42,7 @@ ABOUT: Final = """A staffing marketplace lives here; its people are jobs. Look a
   what is there   {curl} {url}/staffing
 """
 Handler: TypeAlias = "Callable[[Request], Awaitable[Response]]"
-CODES: Final = {400: "INVALID_INPUT", 404: "NOT_FOUND", 409: "REFUSED", 503: "UNAVAILABLE"}
+CODES: Final = {400: "INVALID_INPUT", 403: "FORBIDDEN", 404: "NOT_FOUND", 409: "REFUSED", 503: "UNAVAILABLE"}
 KINDS: Final = {
     int: "a number", str: "a text", bool: "true | false", type(None): "null", date: "a date such as 2026-06-03",
     time: "a time such as 08:30", datetime: "an instant such as 2026-06-03T10:00:00Z",
@@ -66,6 +67,8 @@ class Endpoint:
         fields: list[Any] = []
         for name, parameter in list(inspect.signature(self.event).parameters.items())[2:]:  # after desk and connection
             if f"{{{name}:int}}" not in self.path:
+                if name == "by":
+                    hints[name] = int
                 known = parameter.default is not inspect.Parameter.empty
                 fields.append((name, hints[name], field_of(parameter.default)) if known else (name, hints[name]))
         return msgspec.defstruct(self.event.__name__, fields, kw_only=True, forbid_unknown_fields=True)
@@ -83,6 +86,7 @@ def field_of(default: Any) -> Any:
 
 
 ENDPOINTS: Final[Sequence[Endpoint]] = (
+    Endpoint("/operators", bookings.add_operator),
     Endpoint("/companies", bookings.add_company),
     Endpoint("/companies/{company_id:int}/card", bookings.put_card),
     Endpoint("/companies/{company_id:int}/account", accounts.connect_account),
@@ -107,6 +111,7 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     Endpoint("/shifts/{time_log_id:int}/edit", shifts.edit_timesheet),
     Endpoint("/shifts/{time_log_id:int}/verify", shifts.verify_timesheet),
     Endpoint("/shifts/{time_log_id:int}/dispute", disputes.file_dispute),
+    Endpoint("/disputes/{dispute_id:int}/propose", disputes.propose_settlement),
     Endpoint("/disputes/{dispute_id:int}/resolve", disputes.resolve_dispute),
 )
 
@@ -164,7 +169,7 @@ class Web:
         fields = _fields(body, endpoint.body)
         with self.desk.connection() as conn, conn.transaction(), acting(fields.get("by")):
             found = endpoint.event(self.desk, conn, **request.path_params, **fields)
-        return {"id": found} if isinstance(found, int) and not isinstance(found, bool) else {"done": True}
+        return {"done": found is not False} if found is None or isinstance(found, bool) else {"id": found}
 
     def _guarded(self, answer: Callable[[Request], Any]) -> Handler:
         from starlette.concurrency import run_in_threadpool
@@ -174,6 +179,8 @@ class Web:
                 return _answer(await run_in_threadpool(answer, request), 200)
             except Malformed as error:
                 return _refusal(error.field, str(error), 400)
+            except NotAllowed as error:
+                return _refusal(error.field, str(error), 403)
             except ms.ValidationError as error:
                 return _refusal(error.field, str(error), 404 if _UNKNOWN.fullmatch(str(error)) else 409)
             except (psycopg.IntegrityError, psycopg.DataError) as error:

@@ -26,9 +26,7 @@ class DemoToken:
     def give(self, app: App) -> dict[str, str]:
         """The tokens of an application by their variables: yours where you have set one, else one that is made now."""
         routes = [*app.routes, *(route for block in app.blocks for route in block.routes())]
-        settings = sorted(
-            {route.setting for route in routes if isinstance(route, DeclaredRoute) and route.access == "token"}
-        )
+        settings = sorted({route.setting for route in routes if isinstance(route, DeclaredRoute) and route.setting})
         if not settings:
             return {}
         yours = [os.environ[setting] for setting in settings if setting in os.environ]

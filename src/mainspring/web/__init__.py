@@ -7,6 +7,9 @@
 from mainspring.errors import ConfigurationError
 
 try:
+    from mainspring.declare.principal import Principal as Principal
+    from mainspring.declare.principal import who_asks as who_asks
+    from mainspring.declare.route import by_role as by_role
     from mainspring.declare.route import by_token as by_token
     from mainspring.declare.route import public as public
     from mainspring.web.application import create as create
@@ -19,4 +22,4 @@ except ModuleNotFoundError as missing:
         raise
     raise ConfigurationError("serving over HTTP needs an extra: pip install 'mainspring[web]'") from None
 
-__all__ = ["Kick", "Run", "Server", "by_token", "create", "public", "serve"]
+__all__ = ["Kick", "Principal", "Run", "Server", "by_role", "by_token", "create", "public", "serve", "who_asks"]

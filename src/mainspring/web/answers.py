@@ -78,6 +78,11 @@ def refusal(
     return ProblemJson(said, status_code=status, headers=given)
 
 
+def nobody() -> Response:
+    """The answer to whom no token and no session makes known."""
+    return refusal(401, "UNAUTHORIZED", "This needs a token or a session.", {"www-authenticate": "Bearer"})
+
+
 def unauthorized() -> Response:
     """The answer to whoever does not know the secret."""
     return PlainTextResponse("Unauthorized", status_code=401, headers={"www-authenticate": "Bearer"})

@@ -19,10 +19,11 @@ from mainspring.web.access.desk import AccessDesk
 from mainspring.web.access.sign_in import SignIn
 from mainspring.web.access.vouched import Vouching
 from mainspring.web.answers import failed, refused
-from mainspring.web.api.http_api import API_PREFIX, Authenticator, HttpApi
+from mainspring.web.api.http_api import API_PREFIX, HttpApi
+from mainspring.web.authenticator import Authenticator
 from mainspring.web.backend import Backend
 from mainspring.web.guard import Guard
-from mainspring.web.guarded_route import guarded
+from mainspring.web.guarded_route import NO_TOKENS, guarded
 from mainspring.web.health import Ready, live
 from mainspring.web.inbound import LARGEST_INBOUND_BODY, InboundReceiver
 from mainspring.web.metrics import Scrape
@@ -32,7 +33,6 @@ from mainspring.web.runs import Run, RunsUnderWay
 from mainspring.web.secret import known_secret
 
 GRACE = timedelta(seconds=30)
-NO_TOKENS: Mapping[str, str] = {}
 
 
 def create(
@@ -53,10 +53,11 @@ def create(
 
         web = Starlette(routes=[Mount("/jobs", create(app, hosts=["shop.example"]))])
 
-    `access` knows who may ask the HTTP API, below /api/v1; else the users and tokens in the database are asked. On a
-    secured schema there is no API without its two logins, MAINSPRING_API_DSN and MAINSPRING_OPERATOR_DSN.
+    `access` knows who may ask the HTTP API, below /api/v1, and routes `by_role`; else the users and tokens in the
+    database are asked. On a secured schema there is no API without its two logins, MAINSPRING_API_DSN and
+    MAINSPRING_OPERATOR_DSN.
     `secret` is CRON_SECRET unless given. Without one there is no run endpoint, and metrics are shown to this machine
-    only. `tokens` are those of `by_token`, by the names of their variables, unless the environment has them. `proxies`
+    only. `tokens` are those of routes, by the names of their variables, unless the environment has them. `proxies`
     are addresses and networks whose `X-Forwarded-…` headers are believed, beside MAINSPRING_TRUSTED_PROXIES. `hosts`
     are the names under which it answers, beside those of loopback and MAINSPRING_ALLOWED_HOSTS; with `probe_by_ip`, or
     MAINSPRING_PROBE_BY_IP, health is told under any IP address too. `largest` bounds the body of a request, in bytes;
@@ -72,7 +73,8 @@ def create(
         raise ConfigurationError(f"CRON_SECRET: is not set, and {wanted[0].path} runs jobs for whoever knows it")
     if known is not None and Run().path not in {run.path for run in wanted}:
         wanted.append(Run())
-    ours, theirs = SignIn(desk).routes(), guarded([route for route in others if not isinstance(route, Run)], tokens)
+    ours = SignIn(desk).routes()
+    theirs = guarded([route for route in others if not isinstance(route, Run)], tokens, access or desk)
     if taken := {declared.route.path for declared in ours} & {route.path for route in theirs}:
         raise ConfigurationError(f"routes: {min(taken)} is where people sign in; give yours another address")
     checks = [check for block in app.blocks for check in block.checks]
@@ -83,7 +85,7 @@ def create(
         Route("/metrics", Scrape(backend).answer),
         Route("/v1/inbound/{provider}", InboundReceiver(backend, sources).answer, methods=["POST"]),
         *(runs.route(run) for run in wanted),
-        *guarded(ours, NO_TOKENS),
+        *guarded(ours),
         *theirs,
     ]
 

@@ -47,12 +47,12 @@ def known_secret(given: str | None = None) -> HeaderSecret | None:
     return None if found is None else HeaderSecret(found, "CRON_SECRET")
 
 
-def known_token(setting: str, given: Mapping[str, str], path: str) -> HeaderSecret:
-    """The token that opens a route: given, or from the environment; without one nothing is served."""
+def known_token(setting: str, given: Mapping[str, str], path: str, *, needed: bool = True) -> HeaderSecret | None:
+    """The token that opens a route: given, or from the environment; where one is needed, nothing is served without."""
     found = given.get(setting, os.environ.get(setting))
-    if found is None:
+    if found is None and needed:
         raise ConfigurationError(f"{setting}: is not set, and {path} is for callers that know it")
-    return HeaderSecret(found, setting)
+    return None if found is None else HeaderSecret(found, setting)
 
 
 def _digest(text: str) -> bytes:

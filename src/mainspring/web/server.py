@@ -23,8 +23,9 @@ from mainspring.app import App
 from mainspring.config import allowed_hosts, trusted_proxies
 from mainspring.errors import ConfigurationError
 from mainspring.text.span import Span, configured_span
-from mainspring.web.application import GRACE, NO_TOKENS, create
+from mainspring.web.application import GRACE, create
 from mainspring.web.backend import is_loopback
+from mainspring.web.guarded_route import NO_TOKENS
 from mainspring.web.inbound import LARGEST_INBOUND_BODY
 from mainspring.web.secret import known_secret
 

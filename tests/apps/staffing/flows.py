@@ -89,7 +89,7 @@ def dispute_timed_out(town: Town) -> None:
 
 def dispute_settled(town: Town) -> None:
     """On Thursday a dispute is settled: a part for the lender, a part back, and the week that waited is charged."""
-    booking, dispute = disputed(town, THURSDAY, NEXT_MONDAY, paid=False)
+    _, dispute = disputed(town, THURSDAY, NEXT_MONDAY, paid=False)
     town.conn.execute("update staffing.bookings set status = 'Payment_Paused_Dispute'")
     with town.conn.transaction():
         disputes.resolve_dispute(
@@ -99,7 +99,7 @@ def dispute_settled(town: Town) -> None:
             status="Settled",
             lender_minor=10000,
             borrower_minor=14000,
-            by=_supervisor(booking),
+            by=town.operator,
         )
 
 

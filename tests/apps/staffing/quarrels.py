@@ -40,7 +40,7 @@ def filed(town: Town, shift: int, option: Option = "A", *, by: int) -> int:
 
 def resolved(town: Town, dispute: int, status: Ending = "Settled", **about: Any) -> None:
     with town.conn.transaction():
-        disputes.resolve_dispute(town.desk, town.conn, dispute, status=status, **about)
+        disputes.resolve_dispute(town.desk, town.conn, dispute, status=status, **about, by=town.operator)
 
 
 def at(town: Town, instant: datetime) -> None:

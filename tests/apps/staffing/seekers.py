@@ -58,7 +58,9 @@ class Seekers:
 
     def enlist(self, worker: int) -> bool:
         with self.town.conn.transaction():
-            return listings.list_worker(self.town.desk, self.town.conn, worker)
+            return listings.list_worker(
+                self.town.desk, self.town.conn, worker, by=self.town.admin_of("workers", worker)
+            )
 
     def newcomer(self, **about: Any) -> int:
         """A worker who is listed now."""

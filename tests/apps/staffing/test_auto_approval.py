@@ -330,7 +330,9 @@ def test_without_an_account_of_the_lender_the_money_waits_in_escrow(town: Town) 
     assert town.ledger(booking) == (24000, 24000, 0, 0, 0)
 
     with town.conn.transaction():
-        accounts.connect_account(town.desk, town.conn, booking.lender, account=town.account())
+        accounts.connect_account(
+            town.desk, town.conn, booking.lender, account=town.account(), by=town.admin(booking.lender)
+        )
     assert town.ledger(booking) == (24000, 0, 0, 24000, 0)
 
 

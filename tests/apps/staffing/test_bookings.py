@@ -28,12 +28,13 @@ class Office:
         self.lender = town.company("Lender", stripe_account_id=None)
         self.project = town.insert("projects", company_id=self.borrower, name="Bridge", timezone=NY)
         self.supervisor = town.user(self.borrower, "Supervisor")
+        self.manager = town.user(self.borrower, "Manager")
         self.worker = town.worker(self.lender, state="Listed", listed_at=BEGIN)
 
     def booking(self, **changes: Any) -> dict[str, Any]:
         about: dict[str, Any] = {"project_id": self.project, "worker_id": self.worker, "supervisor_id": self.supervisor}
         about |= {"start_date": date(2026, 6, 8), "end_date": date(2026, 6, 12), "start": time(9), "end": time(17)}
-        return about | {"rate_minor": 3000, "currency": "USD"} | changes
+        return about | {"rate_minor": 3000, "currency": "USD", "by": self.manager} | changes
 
     def confirm(self, conn: psycopg.Connection[Any], **changes: Any) -> int:
         with conn.transaction():
@@ -55,7 +56,7 @@ def shifts(town: Town, booking: int) -> list[tuple[Any, ...]]:
 @pytest.mark.rule("STAFF-3.13")
 @pytest.mark.rule("STAFF-8.02")
 def test_a_booking_plans_every_shift_before_anybody_clocks_in(town: Town, office: Office) -> None:
-    booking = office.confirm(town.conn, by=office.supervisor)
+    booking = office.confirm(town.conn)
     days = [datetime(2026, 6, day, 13, tzinfo=UTC) for day in range(8, 13)]  # Monday to Friday, 09:00 in New York
     assert shifts(town, booking) == [("Scheduled", at, at, at + timedelta(hours=8), 480) for at in days]
     row = town.row("bookings", booking)
@@ -64,7 +65,7 @@ def test_a_booking_plans_every_shift_before_anybody_clocks_in(town: Town, office
         office.borrower,
         office.lender,
     )
-    assert town.audit("booking_confirmed") == [(str(office.supervisor), "booking", booking, None, None)]
+    assert town.audit("booking_confirmed") == [(str(office.manager), "booking", booking, None, None)]
 
     night = office.confirm(
         town.conn, start_date=date(2026, 6, 15), end_date=date(2026, 6, 15), start=time(22), end=time(6)
@@ -168,35 +169,42 @@ def test_what_is_refused_names_its_field_and_writes_nothing(
 
 def test_companies_people_and_projects_join_by_events_that_name_what_is_wrong(town: Town) -> None:
     conn = town.conn
-    borrower = bookings.add_company(town.desk, conn, kind="Borrower", name="Builders")
-    lender = bookings.add_company(town.desk, conn, kind="Lender", name="Lenders")
-    bookings.put_card(town.desk, conn, borrower, customer="cus_1", payment_method="pm_card_visa")
+    operator = bookings.add_operator(town.desk, conn, name="Otto", by="SYSTEM")
+    borrower = bookings.add_company(town.desk, conn, kind="Borrower", name="Builders", by=operator)
+    lender = bookings.add_company(town.desk, conn, kind="Lender", name="Lenders", by=operator)
     admin = bookings.add_user(
-        town.desk, conn, company_id=borrower, role="Admin", name="Ada", email="a@example.com", timezone=NY
+        town.desk, conn, company_id=borrower, role="Admin", name="Ada", email="a@example.com", timezone=NY, by=operator
     )
-    person = bookings.add_user(town.desk, conn, company_id=lender, role="Worker", name="Wim", alert_channels=["sms"])
+    owner = bookings.add_user(town.desk, conn, company_id=lender, role="Admin", name="Olga", by=operator)
+    bookings.put_card(town.desk, conn, borrower, customer="cus_1", payment_method="pm_card_visa", by=admin)
+    worker_user: dict[str, Any] = {"company_id": lender, "role": "Worker", "name": "Wim", "alert_channels": ["sms"]}
+    person = bookings.add_user(town.desk, conn, **worker_user, by=owner)
     project = bookings.add_project(
         town.desk, conn, company_id=borrower, name="Bridge", timezone="Asia/Kathmandu", by=admin
     )
-    worker = bookings.add_worker(town.desk, conn, company_id=lender, user_id=person, trade="welder", zip_code="10001")
-    bookings.add_policy(town.desk, conn, company_id=lender, expiration_date=date(2027, 1, 1))
-    user = search.save_search(town.desk, conn, user_id=admin, criteria={"trade": "welder", "from": "2026-06-08"})
+    about: dict[str, Any] = {"company_id": lender, "trade": "welder", "zip_code": "10001"}
+    worker = bookings.add_worker(town.desk, conn, **about, user_id=person, by=owner)
+    bookings.add_policy(town.desk, conn, company_id=lender, expiration_date=date(2027, 1, 1), by=owner)
+    criteria = {"trade": "welder", "from": "2026-06-08"}
+    user = search.save_search(town.desk, conn, user_id=admin, criteria=criteria, by=admin)
     assert town.row("companies", borrower)["card_on_file"] == "pm_card_visa"
     assert town.row("projects", project)["timezone"] == "Asia/Kathmandu"
     assert town.row("workers", worker)["state"] == "Unlisted"
     assert town.row("saved_searches", user)["criteria"] == {"trade": "welder", "from": "2026-06-08"}
     assert town.audit("project_added") == [(str(admin), "project", project, None, None)]
 
-    def refused(text: str, event: Any, *args: Any, **about: Any) -> None:
+    def refused(text: str, event: Any, *args: Any, by: int = operator, **about: Any) -> None:
         with pytest.raises(Refused, match=f"^{re.escape(text)}"):
-            event(town.desk, conn, *args, **about)
+            event(town.desk, conn, *args, **about, by=by)
 
     refused("kind: is not one of Borrower, Lender", bookings.add_company, kind="Bank", name="B")
     refused("name: is not a text of 1 to 200", bookings.add_company, kind="Lender", name=" ")
-    refused("company_id: is not a Borrower", bookings.put_card, lender, customer="c", payment_method="p")
+    refused("by: a Lending Admin", bookings.add_project, company_id=lender, name="P", timezone=NY, by=owner)
+    ours = town.row("users", operator)["company_id"]
+    refused("company_id: is the platform's", bookings.add_user, company_id=ours, role="Admin", name="X")
     refused("company_id: there is no company 99", bookings.add_policy, company_id=99, expiration_date=date(2027, 1, 1))
     zone = "timezone: is not a time zone (did you mean 'Asia/Kathmandu'?)"
-    refused(zone, bookings.add_project, company_id=borrower, name="P", timezone="asia/kathmandu")
+    refused(zone, bookings.add_project, company_id=borrower, name="P", timezone="asia/kathmandu", by=admin)
     refused(
         "timezone: is not a time zone",
         bookings.add_user,
@@ -205,16 +213,12 @@ def test_companies_people_and_projects_join_by_events_that_name_what_is_wrong(to
         name="X",
         timezone="Mars/Base",
     )
-    fax = {"role": "Admin", "name": "X", "alert_channels": ["fax"]}
+    fax: dict[str, Any] = {"role": "Admin", "name": "X", "alert_channels": ["fax"]}
     refused("alert_channels: is not one of sms, email", bookings.add_user, company_id=borrower, **fax)
-    about = {"company_id": lender, "trade": "welder", "zip_code": "1"}
-    refused("user_id: is somebody of another company", bookings.add_worker, user_id=admin, **about)
-    refused(
-        "criteria: ends before", search.save_search, user_id=admin, criteria={"from": "2026-06-09", "to": "2026-06-08"}
-    )
-    refused(
-        "criteria: Object contains unknown field `colour`", search.save_search, user_id=admin, criteria={"colour": 1}
-    )
+    refused("user_id: is somebody of another company", bookings.add_worker, user_id=admin, **about, by=owner)
+    about = {"user_id": admin, "by": admin}
+    refused("criteria: ends before", search.save_search, criteria={"from": "2026-06-09", "to": "2026-06-08"}, **about)
+    refused("criteria: Object contains unknown field `colour`", search.save_search, criteria={"colour": 1}, **about)
 
 
 #: The preamble of the ledger, by table and column.

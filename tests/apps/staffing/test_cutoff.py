@@ -205,7 +205,7 @@ def test_shifts_up_to_sunday_are_worked_and_paid_after_the_release(town: Town) -
         booking_id = bookings.confirm_booking(
             town.desk, town.conn, project_id=ready.project, worker_id=ready.worker, supervisor_id=ready.supervisor,
             start_date=SATURDAY, end_date=date(2026, 6, 13), start=time(9), end=time(17), weekdays=frozenset({5}),
-            rate_minor=3000, currency="USD",
+            rate_minor=3000, currency="USD", by=ready.borrowing_admin,
         )  # fmt: skip
     rows = "select id, status, clock_in_time from staffing.time_log where booking_id = %s order by id"
     (saturday, *planned), (later, *_) = town.rows(rows, booking_id)

@@ -20,7 +20,7 @@ def reported(town: Town, booking: Booking, option: Option = "A", *, by: int | No
 
 def closed(town: Town, incident: int, **about: Any) -> None:
     with town.conn.transaction():
-        incidents.resolve_incident(town.desk, town.conn, incident, **about)
+        incidents.resolve_incident(town.desk, town.conn, incident, **about, by=town.operator)
 
 
 @pytest.mark.rule("STAFF-1.18", "STAFF-11.02")
@@ -35,7 +35,7 @@ def test_an_incident_pauses_payment_at_the_next_wednesday_until_it_is_closed(tow
     town.mainspring.advance(minutes=1)
     assert (town.status(booking), moved(town, "charge")) == ("Payment_Paused_Dispute", [])
 
-    closed(town, incident, by=booking.borrowing_admin)
+    closed(town, incident)
     assert len(town.waiting("retry_payment")) == 1
     town.mainspring.drain()
     assert (town.status(booking), moved(town, "charge")) == ("Active", [24000])

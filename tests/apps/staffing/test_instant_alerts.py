@@ -48,8 +48,8 @@ def test_a_new_listing_is_news_once_and_no_other_change_is(town: Town, seekers: 
     assert len(seekers.told("instant_alert")) == 2  # by SMS and by mail
     assert seekers.deliveries() == [(one, "instant", "Sent", None)]
 
-    assert listings.unlist_worker(town.desk, town.conn, worker)
-    assert not listings.unlist_worker(town.desk, town.conn, worker)
+    assert listings.unlist_worker(town.desk, town.conn, worker, by=town.admin_of("workers", worker))
+    assert not listings.unlist_worker(town.desk, town.conn, worker, by=town.admin_of("workers", worker))
     assert town.waiting() == []
     town.mainspring.clock.advance(minutes=20)
     assert seekers.enlist(worker)  # a new listing is new
@@ -61,10 +61,10 @@ def test_a_new_listing_is_news_once_and_no_other_change_is(town: Town, seekers: 
 def test_a_listing_that_is_rolled_back_is_no_news(town: Town, seekers: Seekers) -> None:
     worker = seekers.worker()
     with town.conn.transaction(force_rollback=True):
-        assert listings.list_worker(town.desk, town.conn, worker)
+        assert listings.list_worker(town.desk, town.conn, worker, by=town.admin_of("workers", worker))
     assert town.waiting() == []
     with pytest.raises(Refused, match="worker_id: there is no worker 999"):
-        listings.list_worker(town.desk, town.conn, 999)
+        listings.list_worker(town.desk, town.conn, 999, by=town.admin_of("workers", 999))
 
 
 @pytest.mark.rule("STAFF-5.03")
@@ -114,8 +114,8 @@ def test_a_sleeper_is_told_in_the_morning_of_who_is_still_there(town: Town, seek
     town.mainspring.clock.advance(hours=2, minutes=30)  # 02:00
     town.conn.execute("update staffing.saved_searches set instant_enabled = false where id = %s", [off[0]])
     town.conn.execute("update staffing.saved_searches set is_active = false where id = %s", [off[1]])
-    listings.unlist_worker(town.desk, town.conn, taken)
-    listings.unlist_worker(town.desk, town.conn, again)
+    listings.unlist_worker(town.desk, town.conn, taken, by=town.admin_of("workers", taken))
+    listings.unlist_worker(town.desk, town.conn, again, by=town.admin_of("workers", again))
     seekers.enlist(again)  # a listing of its own
     town.mainspring.drain()
     town.mainspring.clock.set(MORNING - timedelta(seconds=1))

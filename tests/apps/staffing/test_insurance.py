@@ -45,13 +45,15 @@ def expiring(town: Town, expires: date = EXPIRES, *, shifts: Any = 0, **values: 
 def stop(town: Town, policy: int) -> None:
     """Somebody withdraws a policy, and the stop follows at once."""
     with town.conn.transaction():
-        insurance.deactivate_insurance(town.desk, town.conn, policy)
+        insurance.deactivate_insurance(town.desk, town.conn, policy, by=town.admin_of("insurance_policies", policy))
     town.mainspring.drain(queue=INSURANCE_HARD_STOP)
 
 
 def renew(town: Town, policy: int, until: date = date(2027, 6, 15), by: int | None = None) -> None:
     with town.conn.transaction():
-        insurance.renew_insurance(town.desk, town.conn, policy, expiration_date=until, by=by)
+        insurance.renew_insurance(
+            town.desk, town.conn, policy, expiration_date=until, by=by or town.admin_of("insurance_policies", policy)
+        )
 
 
 def everybody(booking: Booking) -> set[int | None]:
@@ -210,7 +212,7 @@ def test_another_policy_of_the_type_covers_only_while_it_is_valid(
     town.policy(booking.lender, other, **about)
 
     with town.conn.transaction():
-        insurance.deactivate_insurance(town.desk, town.conn, policy)
+        insurance.deactivate_insurance(town.desk, town.conn, policy, by=town.admin_of("insurance_policies", policy))
     assert [key for _, _, key in town.waiting("stop_booking")] == [f"insurance-stop:{booking.id}"] * stops
     town.mainspring.drain(queue=INSURANCE_HARD_STOP)
 
@@ -221,7 +223,7 @@ def test_another_policy_of_the_type_covers_only_while_it_is_valid(
 def test_a_stop_that_finds_the_policy_renewed_stops_nobody(town: Town) -> None:
     booking, policy = expiring(town)
     with town.conn.transaction():
-        insurance.deactivate_insurance(town.desk, town.conn, policy)
+        insurance.deactivate_insurance(town.desk, town.conn, policy, by=town.admin_of("insurance_policies", policy))
     renew(town, policy)
 
     town.mainspring.drain()
@@ -352,7 +354,9 @@ def test_disputes_that_end_while_suspended_leave_it_so_and_renewal_makes_it_acti
     dispute = _disputed(town, booking, booking.shifts[0])
     stop(town, policy)
     with town.conn.transaction():
-        disputes.resolve_dispute(town.desk, town.conn, dispute, status="Settled", lender_minor=24000, borrower_minor=0)
+        disputes.resolve_dispute(
+            town.desk, town.conn, dispute, status="Settled", lender_minor=24000, borrower_minor=0, by=town.operator
+        )
     town.mainspring.drain()
     assert town.status(booking) == "Suspended_Insurance"
 
@@ -525,7 +529,7 @@ def test_a_company_with_many_bookings_is_stopped_page_by_page(town: Town, monkey
     }
     rest = [town.booking(**same) for _ in range(4)]
     with town.conn.transaction():
-        insurance.deactivate_insurance(town.desk, town.conn, policy)
+        insurance.deactivate_insurance(town.desk, town.conn, policy, by=town.admin_of("insurance_policies", policy))
     keys = [key for _, _, key in town.waiting("stop_booking")]
     assert sorted(keys, key=str) == [f"insurance-stop:{booking.id}" for booking in (first, *rest)]
 

@@ -77,7 +77,7 @@ def test_submit_and_nothing_before_it_starts_the_four_hours(town: Town) -> None:
     booking, shift = begun(town)
     leap(town, at("16:30"))
     with town.conn.transaction():
-        shifts.save_draft(town.conn, shift, end=at("16:25"), by=booking.worker_user)
+        shifts.save_draft(town.desk, town.conn, shift, end=at("16:25"), by=booking.worker_user)
     with pytest.raises(Refused, match="status: the shift is Working"):
         shifts.edit_timesheet(town.desk, town.conn, shift, end=at("16:20"), by=booking.supervisor or 0)
     assert set(timers(town, shift)) == {"reminder-5m", "reminder-30m"}
@@ -118,7 +118,7 @@ def test_the_ladder_is_climbed_in_the_night_at_its_instants(town: Town) -> None:
     two = at("02:00", MONDAY + timedelta(days=1))
     leap(town, two)
     with town.conn.transaction():
-        shifts.force_clock_out(town.desk, town.conn, shift, by=booking.supervisor)
+        shifts.force_clock_out(town.desk, town.conn, shift, by=booking.supervisor or 0)
     assert timers(town, shift) == {
         "ladder-0": two, "ladder-60m": two + HOUR, "ladder-3h": two + 3 * HOUR, "auto-approve": two + 4 * HOUR,
     }  # fmt: skip

@@ -89,6 +89,8 @@ def events(town: Town, booking: Booking) -> list[Act]:
 
         return act
 
+    operator = town.operator
+
     def resolve(conn: Conn) -> None:
         """Somebody settles a dispute that is open, half and half."""
         found = conn.execute(
@@ -101,7 +103,7 @@ def events(town: Town, booking: Booking) -> list[Act]:
         total = sum(hold.amount_minor for hold in escrow.frozen(conn, dispute_id=found[0]))
         half = total // 2
         disputes.resolve_dispute(
-            town.desk, conn, found[0], status="Settled", lender_minor=half, borrower_minor=total - half
+            town.desk, conn, found[0], status="Settled", lender_minor=half, borrower_minor=total - half, by=operator
         )
 
     def time_out(conn: Conn) -> None:

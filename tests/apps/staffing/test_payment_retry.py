@@ -34,7 +34,7 @@ def paused(town: Town, shifts: int = 2, at: datetime = THURSDAY, **values: Any) 
 
 def resolve(town: Town, dispute_id: int, status: Any = "Resolved") -> None:
     with town.conn.transaction():
-        disputes.resolve_dispute(town.desk, town.conn, dispute_id, status=status)
+        disputes.resolve_dispute(town.desk, town.conn, dispute_id, status=status, by=town.operator)
 
 
 def enqueued(town: Town) -> list[tuple[Any, ...]]:
@@ -65,7 +65,7 @@ def test_while_a_dispute_or_an_incident_is_left_nothing_is_enqueued(town: Town) 
     resolve(town, second)
     assert enqueued(town) == []
     with town.conn.transaction():
-        incidents.resolve_incident(town.desk, town.conn, incident)
+        incidents.resolve_incident(town.desk, town.conn, incident, by=town.operator)
     assert len(enqueued(town)) == 1
 
 
@@ -177,14 +177,14 @@ def test_a_booking_that_is_suspended_or_over_is_left_alone(town: Town, status: s
 def test_several_resolutions_at_the_same_time_are_one_job(town: Town) -> None:
     booking, first = paused(town)
     second = dispute(town, booking, town.shift(booking, date(2026, 6, 3)))
-    barrier = threading.Barrier(2)
+    barrier, operator = threading.Barrier(2), town.operator
     wrong: list[BaseException] = []
 
     def end(dispute_id: int) -> None:
         try:
             with psycopg.connect(town.mainspring.dsn) as conn:
                 barrier.wait()
-                disputes.resolve_dispute(town.desk, conn, dispute_id, status="Resolved")
+                disputes.resolve_dispute(town.desk, conn, dispute_id, status="Resolved", by=operator)
         except BaseException as error:
             wrong.append(error)
 
@@ -287,7 +287,7 @@ def test_how_retries_end_and_how_long_they_took_is_measured(town: Town) -> None:
     resolve(town, filed)
     resolve(town, other)
     with town.conn.transaction():
-        incidents.resolve_incident(town.desk, town.conn, incident)
+        incidents.resolve_incident(town.desk, town.conn, incident, by=town.operator)
     assert waited(town) == (dict.fromkeys(("60.0", "300.0", "3600.0", "21600.0", "86400.0", "+Inf"), 0), 0)
 
     town.mainspring.clock.set(THURSDAY + timedelta(seconds=70))

@@ -126,7 +126,7 @@ def test_every_act_is_kept_with_who_did_it_and_nobody_can_change_it(town: Town) 
     town.only()
     booking, shift = begun(town)
     with town.conn.transaction():
-        shifts.force_clock_out(town.desk, town.conn, shift, by=booking.supervisor)
+        shifts.force_clock_out(town.desk, town.conn, shift, by=booking.supervisor or 0)
     town.mainspring.advance(hours=4)
 
     acts = [(actor, entity, entity_id) for actor, entity, entity_id, *_ in town.audit("clock_in")]

@@ -129,7 +129,7 @@ def test_force_clock_out_cancels_too_and_cancelling_again_is_no_error(town: Town
     live(town, at("17:05"))
     leap(town, at("17:10"))
     with town.conn.transaction():
-        shifts.force_clock_out(town.desk, town.conn, shift, by=booking.supervisor)
+        shifts.force_clock_out(town.desk, town.conn, shift, by=booking.supervisor or 0)
         keys.cancel(town.desk, town.conn, shift, *keys.REMINDER_TIMERS, reason="again")
     assert timers(town, shift).keys() == {"ladder-0", "ladder-60m", "ladder-3h", "auto-approve"}
     assert town.row("time_log", shift)["reminders_cancelled_at"] == at("17:10")
@@ -161,9 +161,9 @@ def test_timers_of_every_open_shift_follow_the_last_change_of_the_end(town: Town
     booking, shift = begun(town, days=[MONDAY, tuesday])
     other = town.shift(booking, MONDAY, time(11), time(17))
     with town.conn.transaction():
-        shifts.clock_in(town.desk, town.conn, other)
-        shifts.change_scheduled_end(town.desk, town.conn, booking.id, time(18), by=booking.supervisor)
-        shifts.change_scheduled_end(town.desk, town.conn, booking.id, time(19), by=booking.supervisor)
+        shifts.clock_in(town.desk, town.conn, other, by=booking.worker_user)
+        shifts.change_scheduled_end(town.desk, town.conn, booking.id, time(18), by=booking.supervisor or 0)
+        shifts.change_scheduled_end(town.desk, town.conn, booking.id, time(19), by=booking.supervisor or 0)
 
     for one in (shift, other):
         assert timers(town, one) == {"reminder-5m": at("19:05"), "reminder-30m": at("19:30")}
@@ -190,18 +190,18 @@ def test_a_timer_of_an_end_that_has_moved_says_nothing(town: Town) -> None:
 @pytest.mark.rule("STAFF-8.21")
 @pytest.mark.parametrize(("end", "left"), [("15:58", 0), ("16:00", 2)])
 def test_a_new_end_that_is_past_leaves_no_timers(town: Town, end: str, left: int) -> None:
-    _, shift = begun(town)
+    booking, shift = begun(town)
     leap(town, at("16:00"))
     with town.conn.transaction():
-        shifts.change_shift_end(town.desk, town.conn, shift, at(end))
+        shifts.change_shift_end(town.desk, town.conn, shift, at(end), by=booking.borrowing_admin)
     assert len(timers(town, shift)) == left
     assert (town.row("time_log", shift)["reminders_cancelled_at"] is None) == bool(left)
     with town.conn.transaction():
-        shifts.change_shift_end(town.desk, town.conn, shift, at("19:00"))
+        shifts.change_shift_end(town.desk, town.conn, shift, at("19:00"), by=booking.borrowing_admin)
     assert timers(town, shift) == {"reminder-5m": at("19:05"), "reminder-30m": at("19:30")}
     assert town.row("time_log", shift)["reminders_cancelled_at"] is None
     with pytest.raises(Refused, match="end: is not after the start"):
-        shifts.change_shift_end(town.desk, town.conn, shift, at("09:00"))
+        shifts.change_shift_end(town.desk, town.conn, shift, at("09:00"), by=booking.borrowing_admin)
 
 
 @pytest.mark.rule("STAFF-8.24", "STAFF-8.25")
@@ -209,7 +209,7 @@ def test_a_draft_leaves_the_reminders_alone(town: Town) -> None:
     booking, shift = begun(town)
     leap(town, at("16:55"))
     with town.conn.transaction():
-        shifts.save_draft(town.conn, shift, end=at("16:50"), by=booking.worker_user)
+        shifts.save_draft(town.desk, town.conn, shift, end=at("16:50"), by=booking.worker_user)
 
     row = town.row("time_log", shift)
     assert (row["status"], row["clock_out_time"], row["draft_end_time"]) == ("Working", None, at("16:50"))
@@ -253,5 +253,5 @@ def test_timers_that_cannot_be_set_do_not_keep_anybody_from_work(town: Town, cap
 def test_an_overnight_end_that_changes_stays_on_the_next_day(town: Town) -> None:
     booking, shift = begun(town, start=time(22), end=time(6))
     with town.conn.transaction():
-        shifts.change_scheduled_end(town.desk, town.conn, booking.id, time(7))
+        shifts.change_scheduled_end(town.desk, town.conn, booking.id, time(7), by=booking.borrowing_admin)
     assert town.row("time_log", shift)["scheduled_end_time"] == at("07:00", date(2026, 6, 2))

@@ -94,6 +94,7 @@ def test_another_card_between_two_attempts_charges_nobody_twice_and_loses_no_cha
             booking.borrower,
             customer=town.bank.v1.customers.create().id,
             payment_method="pm_card_mastercard",
+            by=booking.borrowing_admin,
         )
 
     town.mainspring.advance(minutes=40, raise_errors=False)
@@ -150,7 +151,7 @@ def test_an_account_that_is_opened_while_the_money_comes_is_paid(town: Town) -> 
 
     def connect() -> None:
         with elsewhere(town) as conn:
-            accounts.connect_account(town.desk, conn, booking.lender, account=account)
+            accounts.connect_account(town.desk, conn, booking.lender, account=account, by=town.admin(booking.lender))
 
     opens = threading.Thread(target=connect)
     with elsewhere(town) as conn:
@@ -246,11 +247,17 @@ def test_who_is_stopped_twice_in_a_quarter_of_an_hour_hears_of_it_twice(town: To
     policy = town.value("select min(id) from staffing.insurance_policies where company_id = %s", booking.lender)
     for _ in range(2):
         with town.conn.transaction():
-            insurance.deactivate_insurance(town.desk, town.conn, policy)
+            insurance.deactivate_insurance(town.desk, town.conn, policy, by=town.admin_of("insurance_policies", policy))
         town.mainspring.drain()
         assert town.status(booking) == "Suspended_Insurance"
         with town.conn.transaction():
-            insurance.renew_insurance(town.desk, town.conn, policy, expiration_date=date(2027, 1, 1))
+            insurance.renew_insurance(
+                town.desk,
+                town.conn,
+                policy,
+                expiration_date=date(2027, 1, 1),
+                by=town.admin_of("insurance_policies", policy),
+            )
         town.mainspring.clock.set(town.now + MINUTE)
     assert len(town.messages("insurance_stop")) == 24
 
@@ -260,10 +267,15 @@ def test_a_stop_that_waits_for_a_new_policy_finds_it(town: Town) -> None:
     booking = town.booking(shifts=[MONDAY])
     policy = town.value("select min(id) from staffing.insurance_policies where company_id = %s", booking.lender)
     with town.conn.transaction():
-        insurance.deactivate_insurance(town.desk, town.conn, policy)
+        insurance.deactivate_insurance(town.desk, town.conn, policy, by=town.admin_of("insurance_policies", policy))
     stops = threading.Thread(target=town.mainspring.drain)
     with elsewhere(town) as conn:
-        bookings.add_policy(town.desk, conn, company_id=booking.lender, expiration_date=date(2027, 1, 1))
+        about: dict[str, Any] = {
+            "company_id": booking.lender,
+            "expiration_date": date(2027, 1, 1),
+            "by": booking.lending_admin,
+        }
+        bookings.add_policy(town.desk, conn, **about)
         stops.start()
         stops.join(0.5)
     stops.join()
@@ -280,7 +292,13 @@ def test_two_policies_of_a_company_are_renewed_at_once_without_a_deadlock(town: 
     def renew() -> None:
         try:
             with elsewhere(town) as conn:
-                insurance.renew_insurance(town.desk, conn, second, expiration_date=date(2027, 1, 1))
+                insurance.renew_insurance(
+                    town.desk,
+                    conn,
+                    second,
+                    expiration_date=date(2027, 1, 1),
+                    by=town.admin_of("insurance_policies", second),
+                )
             ended.append("renewed")
         except psycopg.Error as error:
             ended.append(error)
@@ -290,7 +308,9 @@ def test_two_policies_of_a_company_are_renewed_at_once_without_a_deadlock(town: 
         conn.execute("select from staffing.insurance_policies where id = %s for update", [first])
         renews.start()
         renews.join(0.5)
-        insurance.renew_insurance(town.desk, conn, first, expiration_date=date(2027, 1, 1))
+        insurance.renew_insurance(
+            town.desk, conn, first, expiration_date=date(2027, 1, 1), by=town.admin_of("insurance_policies", first)
+        )
     renews.join()
     assert ended == ["renewed"]
 
@@ -318,13 +338,13 @@ def test_a_worker_who_is_listed_again_within_a_quarter_of_an_hour_is_told_again(
     user = town.user(town.company("Borrower"), "Admin", quiet_hours_start="00:00", quiet_hours_end="00:00")
     worker = town.worker(town.company("Lender"))
     with town.conn.transaction():
-        search.save_search(town.desk, town.conn, user_id=user, criteria={"trade": "welder"})
+        search.save_search(town.desk, town.conn, user_id=user, criteria={"trade": "welder"}, by=user)
     for _ in range(2):
         with town.conn.transaction():
-            listings.list_worker(town.desk, town.conn, worker)
+            listings.list_worker(town.desk, town.conn, worker, by=town.admin_of("workers", worker))
         town.mainspring.drain()
         with town.conn.transaction():
-            listings.unlist_worker(town.desk, town.conn, worker)
+            listings.unlist_worker(town.desk, town.conn, worker, by=town.admin_of("workers", worker))
         town.mainspring.clock.set(town.now + MINUTE)
     assert len(town.messages("instant_alert")) == 4
 
@@ -362,7 +382,9 @@ def test_no_part_of_a_settlement_is_negative(town: Town) -> None:
     booking, shift = submitted(town)
     dispute = filed(town, shift, by=booking.borrowing_admin)
     with pytest.raises(Refused) as refused, town.conn.transaction():
-        disputes.resolve_dispute(town.desk, town.conn, dispute, status="Settled", lender_minor=24001, borrower_minor=-1)
+        disputes.resolve_dispute(
+            town.desk, town.conn, dispute, status="Settled", lender_minor=24001, borrower_minor=-1, by=town.operator
+        )
     assert refused.value.field == "settlement"
     assert town.row("disputes", dispute)["status"] == "Open"
 
@@ -376,7 +398,9 @@ def test_another_account_between_two_attempts_pays_no_lender_twice(town: Town) -
     town.sandbox.faults.set(Fault(provider="stripe", kind="drop", times=1, path="transfers", method="POST"))
     town.mainspring.drain(raise_errors=False)
     with town.conn.transaction():
-        accounts.connect_account(town.desk, town.conn, booking.lender, account=town.account())
+        accounts.connect_account(
+            town.desk, town.conn, booking.lender, account=town.account(), by=town.admin(booking.lender)
+        )
 
     town.mainspring.clock.set(town.now + 2 * MINUTE)
     town.mainspring.drain(raise_errors=False)
@@ -393,7 +417,7 @@ def test_what_an_account_does_not_take_goes_to_the_next_one(town: Town) -> None:
     assert town.row("transfers", transfer)["status"] == "Failed"
     account = town.account()
     with town.conn.transaction():
-        accounts.connect_account(town.desk, town.conn, booking.lender, account=account)
+        accounts.connect_account(town.desk, town.conn, booking.lender, account=account, by=town.admin(booking.lender))
         movements.again(town.desk, town.conn, "transfers", transfer)
     town.mainspring.drain()
 
@@ -416,10 +440,12 @@ def test_what_is_no_name_at_the_provider_is_refused_at_once(town: Town) -> None:
     borrower, lender = town.company("Borrower"), town.company("Lender", stripe_account_id=None)
     for customer, card, field in (("not an id", "pm_1", "customer"), ("cus_1", "pm/1", "payment_method")):
         with pytest.raises(Refused) as refused, town.conn.transaction():
-            bookings.put_card(town.desk, town.conn, borrower, customer=customer, payment_method=card)
+            bookings.put_card(
+                town.desk, town.conn, borrower, customer=customer, payment_method=card, by=town.admin(borrower)
+            )
         assert refused.value.field == field
     with pytest.raises(Refused) as refused, town.conn.transaction():
-        accounts.connect_account(town.desk, town.conn, lender, account="acct 1")
+        accounts.connect_account(town.desk, town.conn, lender, account="acct 1", by=town.admin(lender))
     assert refused.value.field == "account"
 
 

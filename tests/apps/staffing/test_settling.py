@@ -191,7 +191,8 @@ def test_without_a_card_the_payment_fails_and_a_person_is_needed(
 
     customer = town.bank.v1.customers.create().id
     with town.conn.transaction():
-        bookings.put_card(town.desk, town.conn, booking.borrower, customer=customer, payment_method="pm_card_visa")
+        about: dict[str, Any] = {"customer": customer, "payment_method": "pm_card_visa", "by": booking.borrowing_admin}
+        bookings.put_card(town.desk, town.conn, booking.borrower, **about)
         weekly.pay_by_hand(town.desk, town.conn, booking.id, by=booking.borrowing_admin)
     town.mainspring.advance(seconds=5)
     assert payments(town, booking)[1:] == [(2, "Succeeded", 24000, None)]
@@ -272,7 +273,7 @@ def test_without_an_account_the_money_stays_held_and_is_paid_when_one_appears(
         (24000, account)
     ]
     with pytest.raises(Refused, match="company_id"):
-        accounts.connect_account(town.desk, town.conn, lender, account=account)
+        accounts.connect_account(town.desk, town.conn, lender, account=account, by=town.admin(lender))
 
 
 # -- any order, any number

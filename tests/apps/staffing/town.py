@@ -102,6 +102,20 @@ class Town:
         about = {"name": f"Person {number}", "email": f"p{number}@example.com", "phone": f"+1555{number:07}"}
         return self.insert("users", **{"company_id": company, "role": role, "timezone": NY} | about | values)
 
+    @property
+    def operator(self) -> int:
+        """Somebody of the platform, who may come now."""
+        known = self.value("select min(id) from staffing.users where role = 'Operator'")
+        return known or self.user(self.insert("companies", kind="Platform", name="Platform"), "Operator")
+
+    def admin(self, company: int) -> int:
+        """The admin of a company, who may come now."""
+        return self._somebody(company, "Admin")
+
+    def admin_of(self, table: str, id_: int) -> int:
+        """The admin of the company that a row belongs to."""
+        return self.admin(self.row(table, id_)["company_id"])
+
     def worker(self, lender: int, **values: Any) -> int:
         about = {"trade": "welder", "zip_code": "10001", "user_id": values.pop("user_id", None)}
         about["user_id"] = about["user_id"] or self.user(lender, "Worker")

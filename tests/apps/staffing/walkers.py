@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from typing import Any, Final, Literal, NamedTuple
 
 from tests.apps.staffing.town import Town
@@ -70,7 +70,7 @@ class People:
         for _ in range(3):
             user = town.user(lender, "Worker", timezone=zone)
             self.workers.append(town.worker(lender, user_id=user))
-        searches.save_search(town.desk, town.conn, user_id=admin, criteria={"trade": "welder"})
+        searches.save_search(town.desk, town.conn, user_id=admin, criteria={"trade": "welder"}, by=admin)
 
     def acts(self) -> Sequence[tuple[int, Act]]:
         """Everything that may be done, and how often it is."""
@@ -106,6 +106,7 @@ class People:
         about |= {"supervisor_id": supervisor[0] if supervisor and self.chance.random() < 0.9 else None}
         about |= {"start_date": first, "end_date": first + self.chance.randrange(1, 25) * DAY}
         about |= {"weekdays": frozenset(range(self.chance.choice((5, 7)))), "currency": CURRENCIES[company % 3]}
+        about |= {"by": self.town.admin(company)}
         about |= {"payment_type": "Upfront" if self.chance.random() < 0.05 else "Weekly_Progress"}
         return self._try("book", bookings.confirm_booking, rate_minor=self.chance.randrange(1000, 4000), **about)
 
@@ -148,13 +149,15 @@ class People:
         return self._try("verify", sheets.verify_timesheet, found.id, by=found.supervisor or found.admin)
 
     def change_end(self) -> str | None:
-        booking = self._maybe("select id from staffing.bookings where status in ('Active', 'Completed')")
+        booking = self._maybe(f"select id, {ADMIN} from staffing.bookings b where status in ('Active', 'Completed')")
         shift = self._shift("Working")
         if shift and self.chance.random() < 0.5:
             end = self.town.now + timedelta(minutes=self.chance.randrange(-30, 240))
-            return self._try("change end of shift", sheets.change_shift_end, shift.id, end)
+            return self._try("change end of shift", sheets.change_shift_end, shift.id, end, by=shift.admin)
         until = self.chance.choice((time(15), time(17, 30), time(4), None))
-        return self._try("change end", sheets.change_scheduled_end, booking[0], until) if booking else None
+        if not booking:
+            return None
+        return self._try("change end", sheets.change_scheduled_end, booking[0], until, by=booking[1])
 
     # -- disputes and incidents
 
@@ -177,7 +180,20 @@ class People:
         endings = ("Settled", "Resolved") if found[1] == "Legal_Hold" else ("Settled", "Resolved", "Legal_Hold")
         status = self.chance.choice(endings)
         split = self._split(escrow.frozen(self.town.conn, dispute_id=found[0])) if status != "Legal_Hold" else {}
-        return self._try(f"resolve as {status}", disputes.resolve_dispute, found[0], status=status, **split)
+        if status == "Settled" and self.chance.random() < 0.5:
+            return self._agree(found[0], split)
+        about = {"status": status, **split, "by": self.town.operator}
+        return self._try(f"resolve as {status}", disputes.resolve_dispute, found[0], **about)
+
+    def _agree(self, dispute: int, split: dict[str, int]) -> str:
+        """The admins of both sides propose the same."""
+        sides = "select borrower_company_id, lender_company_id from staffing.bookings b join staffing.disputes d"
+        companies = self._one(f"{sides} on d.booking_id = b.id where d.id = %s", dispute)
+        told = [
+            self._try("propose", disputes.propose_settlement, dispute, **split, by=self.town.admin(company))
+            for company in companies
+        ]
+        return "; ".join(told)
 
     def incident(self) -> str | None:
         query = "select id, supervisor_id from staffing.bookings where status <> 'Cancelled' and supervisor_id > 0"
@@ -191,7 +207,7 @@ class People:
         if not found:
             return None
         split = self._split(escrow.frozen(self.town.conn, incident_id=found[0]))
-        return self._try("close incident", incidents.resolve_incident, found[0], **split)
+        return self._try("close incident", incidents.resolve_incident, found[0], **split, by=self.town.operator)
 
     # -- insurance, money, listings
 
@@ -199,22 +215,32 @@ class People:
         today = self.town.now.date()
         query = "select id from staffing.insurance_policies where expiration_date < %s or not is_active"
         found, until = self._maybe(query, today + 3 * DAY), today + self.chance.choice((2, 9, 60)) * DAY
-        return self._try("renew", insurance.renew_insurance, found[0], expiration_date=until) if found else None
+        return self._renew(found[0], until) if found else None
+
+    def _renew(self, policy: int, until: date) -> str:
+        by = self.town.admin_of("insurance_policies", policy)
+        return self._try("renew", insurance.renew_insurance, policy, expiration_date=until, by=by)
 
     def deactivate(self) -> str | None:
         found = self._maybe("select id from staffing.insurance_policies where is_active")
-        return self._try("deactivate", insurance.deactivate_insurance, found[0]) if found else None
+        if not found:
+            return None
+        by = self.chance.choice((self.town.operator, self.town.admin_of("insurance_policies", found[0])))
+        return self._try("deactivate", insurance.deactivate_insurance, found[0], by=by)
 
     def insure(self) -> str | None:
-        company, until = self._one("select id from staffing.companies")[0], self.chance.choice((1, 30)) * DAY
-        return self._try(
-            "insure", bookings.add_policy, company_id=company, expiration_date=self.town.now.date() + until
+        company, until = (
+            self._one("select id from staffing.companies where kind <> 'Platform'")[0],
+            self.chance.choice((1, 30)) * DAY,
         )
+        about = {"company_id": company, "expiration_date": self.town.now.date() + until}
+        return self._try("insure", bookings.add_policy, **about, by=self.town.admin(company))
 
     def card(self) -> str | None:
         company, customer = self._one("select id, stripe_customer_id from staffing.companies where kind = 'Borrower'")
         card = self.chance.choice((*GOOD, *GOOD, *BAD, SLOW))
-        return self._try(f"card {card}", bookings.put_card, company, customer=customer, payment_method=card)
+        about = {"customer": customer, "payment_method": card, "by": self.town.admin(company)}
+        return self._try(f"card {card}", bookings.put_card, company, **about)
 
     def pay(self) -> str | None:
         found = self._maybe(f"select b.id, {ADMIN} from staffing.bookings b where status = 'Active'")
@@ -223,7 +249,7 @@ class People:
     def account(self) -> str | None:
         company = self._one("select id from staffing.companies where kind = 'Lender'")[0]
         if self.town.row("companies", company)["stripe_account_id"] is None:
-            return self._try("connect account", accounts.connect_account, company, account=self.town.account())
+            return self._connect(company)
         if self.chance.random() < 0.3:
             self.town.conn.execute("update staffing.companies set stripe_account_id = null where id = %s", [company])
             return f"account of {company} is gone"
@@ -231,7 +257,12 @@ class People:
 
     def show(self) -> str | None:
         verb = self.chance.choice((listings.list_worker, listings.unlist_worker))
-        return self._try(verb.__name__, verb, self.chance.choice(self.workers))
+        worker = self.chance.choice(self.workers)
+        return self._try(verb.__name__, verb, worker, by=self.town.admin_of("workers", worker))
+
+    def _connect(self, company: int) -> str:
+        about = {"account": self.town.account(), "by": self.town.admin(company)}
+        return self._try("connect account", accounts.connect_account, company, **about)
 
     def bank_decides(self) -> str | None:
         """What is processing ends."""
@@ -257,10 +288,9 @@ class People:
         """Whoever lacks an account or insurance gets it."""
         poor = "select id from staffing.companies where kind = 'Lender' and stripe_account_id is null order by id"
         for (company,) in self.town.rows(poor):
-            yield self._try("connect", accounts.connect_account, company, account=self.town.account())
+            yield self._connect(company)
         for (policy,) in self.town.rows("select id from staffing.insurance_policies order by id"):
-            until = self.town.now.date() + 365 * DAY
-            yield self._try("renew", insurance.renew_insurance, policy, expiration_date=until)
+            yield self._renew(policy, self.town.now.date() + 365 * DAY)
 
     def conclude(self) -> Iterator[str]:
         """Whoever works goes home, what is open is closed, and every booking ends."""
@@ -297,8 +327,8 @@ class People:
         rows = sorted(self.town.rows(query, *params))
         return self.chance.choice(rows) if rows else None
 
-    def _one(self, query: str) -> tuple[Any, ...]:
-        found = self._maybe(query)
+    def _one(self, query: str, *params: Any) -> tuple[Any, ...]:
+        found = self._maybe(query, *params)
         assert found is not None, query
         return found
 

@@ -19,13 +19,13 @@ from mainspring.db import access
 from mainspring.db.jobs import Who
 from mainspring.db.wire.run import psycopg_door, run
 from mainspring.db.wire.sql import Sql
+from mainspring.declare.principal import Principal
 from mainspring.web import create
 from mainspring.web.api import http_api
 from mainspring.web.api.asking import Asking
 from mainspring.web.api.http_api import API_PREFIX
 from mainspring.web.api.queues import QueueAct, QueueView, show_queue
 from mainspring.web.api.resources import OPERATIONS
-from mainspring.web.principal import Principal
 
 pytestmark = pytest.mark.anyio
 

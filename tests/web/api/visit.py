@@ -13,11 +13,11 @@ from tests.web.api.contract import check_answer
 from tests.web.visit import visiting
 
 import mainspring as ms
+from mainspring.declare.principal import ACCESS_ROLES, Principal
 from mainspring.web import create
 from mainspring.web.api.http_api import API_PREFIX
 from mainspring.web.api.operation import Operation
 from mainspring.web.guarded_route import bearer
-from mainspring.web.principal import ACCESS_ROLES, Principal
 
 #: `ana` is an operator of all organisations; a name with a dot belongs to that organisation only.
 PEOPLE: Mapping[str, Principal] = {

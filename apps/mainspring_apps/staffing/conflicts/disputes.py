@@ -1,4 +1,4 @@
-"""Disputes: filed, resolved, or timed out after three hours.
+"""Disputes: filed, and ended by a platform operator or by both sides that agree; see `timeouts` for who does neither.
 
 Events of a web application, each in its caller's transaction.
 """
@@ -12,15 +12,17 @@ import msgspec
 
 from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.conflicts import ending, timeouts
-from mainspring_apps.staffing.desk import Desk, acting
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.locking import lock_booking, lock_shift
 from mainspring_apps.staffing.payments import escrow, retries
+from mainspring_apps.staffing.people import By, parts_of
 from mainspring_apps.staffing.rules import dispute as rules
 from mainspring_apps.staffing.rules.dispute import Ending, Option
 from mainspring_apps.staffing.states import Refused, check
 from mainspring_apps.staffing.store import Conn
 
-__all__ = ["Dispute", "Ending", "Option", "file_dispute", "resolve_dispute"]
+__all__ = ["Dispute", "Ending", "Option", "file_dispute", "propose_settlement", "resolve_dispute"]
 
 
 class Dispute(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +43,11 @@ class _Disputable(msgspec.Struct, frozen=True, kw_only=True):
     disputed: bool
 
 
-def file_dispute(desk: Desk, conn: Conn, time_log_id: int, *, option: Option, by: int) -> int:
+@event
+def file_dispute(desk: Desk, conn: Conn, time_log_id: int, *, option: Option, by: By) -> int:
     """Somebody disputes a timesheet; option B ends the booking at once. Answers the dispute's id."""
     now = desk.now(conn)  # when it came, however long the row was held by others (G-36)
     booking, shift = lock_shift(conn, time_log_id)
-    check_filer(conn, booking.id, option, by)
     known = store.needed(conn, _Disputable, "disputable", time_log_id=time_log_id)
     why = rules.refusal(
         status=shift.status, verified_by=known.verified_by, deadline=shift.auto_approval_time, now=now, paid=known.paid,
@@ -59,50 +61,84 @@ def file_dispute(desk: Desk, conn: Conn, time_log_id: int, *, option: Option, by
     timers.cancel(desk, conn, shift.id, *timers.LADDER_TIMERS, timers.AUTO_APPROVAL_TIMER, reason="disputed")
     escrow.freeze(conn, shift.id, dispute_id)
     timeouts.watch_over(desk, conn, dispute_id, booking.id, now)
-    with acting(by):
-        desk.record(
-            conn, "file_dispute", "dispute", dispute_id, booking_id=booking.id, dispute_id=dispute_id,
-            before=shift.status, after="Disputed", reason=f"option {option}",
-        )  # fmt: skip
-        if option == "B":
-            ending.end_booking(desk, conn, booking, now, reason=rules.OPTION_B, dispute_id=dispute_id)
+    desk.record(
+        conn, "file_dispute", "dispute", dispute_id, booking_id=booking.id, dispute_id=dispute_id,
+        before=shift.status, after="Disputed", reason=f"option {option}",
+    )  # fmt: skip
+    if option == "B":
+        ending.end_booking(desk, conn, booking, now, reason=rules.OPTION_B, dispute_id=dispute_id)
     return dispute_id
 
 
+@event
 def resolve_dispute(
     desk: Desk, conn: Conn, dispute_id: int, *, status: Ending, lender_minor: int | None = None,
-    borrower_minor: int | None = None, by: int | None = None,
+    borrower_minor: int | None = None, by: By,
 ) -> None:  # fmt: skip
-    """A dispute ends: its timer is cancelled, frozen money goes where the settlement says, payment may go on.
+    """A platform operator decides: the timer is cancelled, frozen money goes where they say, payment may go on.
 
     `Settled` and `Resolved` say how much of what is frozen goes to the lender and how much back; together all of it.
     `Legal_Hold` says neither: the money stays frozen until one of the others.
     """
-    booking_id = store.needed(conn, Dispute, "dispute", dispute_id=dispute_id).booking_id
-    lock_booking(conn, booking_id)
-    dispute = store.needed(conn, Dispute, "dispute", dispute_id=dispute_id)
-    lock_shift(conn, dispute.time_log_id)
-    now = desk.now(conn)
     if status not in get_args(Ending):
         raise Refused(f"status: a dispute ends as {', '.join(get_args(Ending))}", field="status")
+    _end(desk, conn, _hold(conn, dispute_id), status, lender_minor, borrower_minor, by)
+
+
+@event
+def propose_settlement(
+    desk: Desk, conn: Conn, dispute_id: int, *, lender_minor: int, borrower_minor: int, by: By
+) -> bool:  # fmt: skip
+    """A side says how what is frozen should be divided; once the other says the same, it is. Answers whether it was.
+
+    Whatever a side has proposed before is replaced, so that nobody is held to a number that they have taken back.
+    """
+    dispute = _hold(conn, dispute_id)
+    check("disputes", dispute.status, "Settled")
+    escrow.check_division(escrow.frozen(conn, dispute_id=dispute_id), lender_minor, borrower_minor)
+    side = "Borrower" if "Borrowing Admin" in parts_of(conn, by, "dispute_id", dispute_id) else "Lender"
+    division = {"lender": lender_minor, "borrower": borrower_minor}
+    about = {"dispute_id": dispute_id, "side": side, **division, "by": by, "at": desk.now(conn)}
+    agreed = bool(store.value(conn, "propose_settlement", **about))
+    desk.record(
+        conn, "propose_settlement", "dispute", dispute_id, booking_id=dispute.booking_id, dispute_id=dispute_id,
+        reason=f"{lender_minor} to the lender, {borrower_minor} back", after=division,
+    )  # fmt: skip
+    if agreed:
+        _end(desk, conn, dispute, "Settled", lender_minor, borrower_minor, by)
+    return agreed
+
+
+def _hold(conn: Conn, dispute_id: int) -> Dispute:
+    """A dispute, held together with its booking and its shift, in the one order."""
+    lock_booking(conn, store.needed(conn, Dispute, "dispute", dispute_id=dispute_id).booking_id)
+    dispute = store.needed(conn, Dispute, "dispute", dispute_id=dispute_id)
+    lock_shift(conn, dispute.time_log_id)
+    return dispute
+
+
+def _end(
+    desk: Desk, conn: Conn, dispute: Dispute, status: Ending, lender_minor: int | None, borrower_minor: int | None,
+    by: By,
+) -> None:  # fmt: skip
+    now = desk.now(conn)
     check("disputes", dispute.status, status)
     if min(lender_minor or 0, borrower_minor or 0) < 0:
         raise Refused("settlement: a part of it is negative", field="settlement")
     ends = {"status": status, "at": now, "lender": lender_minor, "borrower": borrower_minor}
-    store.do(conn, "end_dispute", dispute_id=dispute_id, **ends)
-    timers.cancel(desk, conn, dispute_id, timers.DISPUTE_TIMEOUT_TIMER, reason=status)
-    with acting(by):
-        if status in rules.PAYING:
-            store.do(conn, "settle_shift", time_log_id=dispute.time_log_id, by=str(by or "SYSTEM"))
-            settle(desk, conn, escrow.frozen(conn, dispute_id=dispute_id), lender_minor, borrower_minor)
-        elif lender_minor is not None or borrower_minor is not None:
-            raise Refused("settlement: a legal hold pays nothing", field="settlement")
-        desk.record(
-            conn, "resolve_dispute", "dispute", dispute_id, booking_id=booking_id, dispute_id=dispute_id,
-            before=dispute.status, after=status,
-        )  # fmt: skip
+    store.do(conn, "end_dispute", dispute_id=dispute.id, **ends)
+    timers.cancel(desk, conn, dispute.id, timers.DISPUTE_TIMEOUT_TIMER, reason=status)
+    if status in rules.PAYING:
+        store.do(conn, "settle_shift", time_log_id=dispute.time_log_id, by=str(by))
+        settle(desk, conn, escrow.frozen(conn, dispute_id=dispute.id), lender_minor, borrower_minor)
+    elif lender_minor is not None or borrower_minor is not None:
+        raise Refused("settlement: a legal hold pays nothing", field="settlement")
+    desk.record(
+        conn, "resolve_dispute", "dispute", dispute.id, booking_id=dispute.booking_id, dispute_id=dispute.id,
+        before=dispute.status, after=status,
+    )  # fmt: skip
     if dispute.dispute_option == "A":
-        retries.after_resolution(desk, conn, booking_id, resolved_at=now)
+        retries.after_resolution(desk, conn, dispute.booking_id, resolved_at=now)
 
 
 def settle(
@@ -112,12 +148,3 @@ def settle(
     if frozen and (lender_minor is None or borrower_minor is None):
         raise Refused("settlement: say how much goes to the lender and how much back", field="settlement")
     escrow.settle(desk, conn, frozen, lender_minor=lender_minor or 0, borrower_minor=borrower_minor or 0)
-
-
-def check_filer(conn: Conn, booking_id: int, option: Option, by: int) -> None:
-    """Refuse an option that does not exist, or who may not take it (STAFF-10.38)."""
-    if option not in get_args(Option):
-        raise Refused("option: is A or B", field="option")
-    part = store.value(conn, "part_in_booking", booking_id=booking_id, user_id=by)
-    if not rules.may_file(option, part):
-        raise Refused(f"by: {part or 'nobody of this booking'} may not file with option {option}", field="by")

@@ -6,10 +6,12 @@ import msgspec
 
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.conflicts import ending
-from mainspring_apps.staffing.conflicts.disputes import check_filer, settle
-from mainspring_apps.staffing.desk import Desk, acting
+from mainspring_apps.staffing.conflicts.disputes import settle
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.locking import lock_booking
 from mainspring_apps.staffing.payments import escrow, retries
+from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.rules.dispute import INCIDENT_B, Option
 from mainspring_apps.staffing.states import check
 from mainspring_apps.staffing.store import Conn
@@ -24,34 +26,33 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     status: str
 
 
-def file_incident(desk: Desk, conn: Conn, booking_id: int, *, option: Option, by: int) -> int:
+@event
+def file_incident(desk: Desk, conn: Conn, booking_id: int, *, option: Option, by: By) -> int:
     """Somebody reports an incident: payment pauses at the next Wednesday, option B ends the booking. Answers its id."""
     booking = lock_booking(conn, booking_id)
-    check_filer(conn, booking_id, option, by)
     now = desk.now(conn)
     incident_id = int(store.value(conn, "file_incident", booking_id=booking_id, option=option, at=now))
-    with acting(by):
-        desk.record(conn, "file_incident", "incident", incident_id, booking_id=booking_id, reason=f"option {option}")
-        if option == "B":
-            ending.end_booking(desk, conn, booking, now, reason=INCIDENT_B, incident_id=incident_id)
+    desk.record(conn, "file_incident", "incident", incident_id, booking_id=booking_id, reason=f"option {option}")
+    if option == "B":
+        ending.end_booking(desk, conn, booking, now, reason=INCIDENT_B, incident_id=incident_id)
     return incident_id
 
 
+@event
 def resolve_incident(
     desk: Desk, conn: Conn, incident_id: int, *, lender_minor: int | None = None, borrower_minor: int | None = None,
-    by: int | None = None,
+    by: By,
 ) -> None:  # fmt: skip
-    """An incident is closed: penalties that it froze are divided, and payment may go on."""
+    """A platform operator closes an incident: penalties that it froze are divided, and payment may go on."""
     booking_id = store.needed(conn, Incident, "incident", incident_id=incident_id).booking_id
     lock_booking(conn, booking_id)
     incident = store.needed(conn, Incident, "incident", incident_id=incident_id)
     check("incident_reports", incident.status, "Closed")
     now = desk.now(conn)
     store.do(conn, "close_incident", incident_id=incident_id, at=now)
-    with acting(by):
-        settle(desk, conn, escrow.frozen(conn, incident_id=incident_id), lender_minor, borrower_minor)
-        desk.record(
-            conn, "resolve_incident", "incident", incident_id, booking_id=booking_id, before="Pending", after="Closed"
-        )
+    settle(desk, conn, escrow.frozen(conn, incident_id=incident_id), lender_minor, borrower_minor)
+    desk.record(
+        conn, "resolve_incident", "incident", incident_id, booking_id=booking_id, before="Pending", after="Closed"
+    )
     if incident.dispute_option == "A":
         retries.after_resolution(desk, conn, booking_id, resolved_at=now)

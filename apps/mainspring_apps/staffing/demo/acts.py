@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 import mainspring as ms
-from mainspring_apps.staffing.desk import Desk, acting, log
+from mainspring_apps.staffing.desk import Desk, log
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.tasks import Tasks
@@ -46,10 +46,10 @@ def part_of(whole: int) -> int:
     return whole * random.choice((0, 1, 2, 3, 4)) // 4  # noqa: S311 (people, no secrets)
 
 
-def act(conn: Conn, who: int | None, event: Callable[[], object]) -> bool:
+def act(conn: Conn, event: Callable[[], object]) -> bool:
     """Somebody does something; where the rules refuse it, they shrug. What was written by then is not."""
     try:
-        with conn.transaction(), acting(who):
+        with conn.transaction():
             event()
     except Refused as refused:
         log.info("refused: %s", refused)

@@ -74,7 +74,7 @@ def clock_in(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: i
     """A worker begins, and leaves when the shift is over, or later."""
     with ctx.complete() as conn:
         shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
-        if act(conn, shift.worker, lambda: shifts.clock_in(desk, conn, time_log_id, by=shift.worker)):
+        if act(conn, lambda: shifts.clock_in(desk, conn, time_log_id, by=shift.worker)):
             late = minutes(20, 50) if one_in(6) else minutes(-10, 4)
             if one_in(8):
                 later(desk, conn, draft.job(**of(shift)), shift.scheduled_end_time - minutes(10, 120))
@@ -87,7 +87,7 @@ def draft(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int)
     with ctx.complete() as conn:
         shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         end = desk.now(conn)
-        act(conn, shift.worker, lambda: shifts.save_draft(conn, time_log_id, end=end, by=shift.worker))
+        act(conn, lambda: shifts.save_draft(desk, conn, time_log_id, end=end, by=shift.worker))
 
 
 @people.task(queue=QUEUE)
@@ -97,7 +97,7 @@ def submit(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int
         shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         who = shift.supervisor if forced else shift.worker
         event = shifts.force_clock_out if forced else shifts.submit_timesheet
-        if not act(conn, who, lambda: event(desk, conn, time_log_id, by=who)):
+        if not act(conn, lambda: event(desk, conn, time_log_id, by=who)):
             return
         now = desk.now(conn)
         if one_in(12):
@@ -113,7 +113,7 @@ def verify(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int
     """A supervisor verifies a timesheet."""
     with ctx.complete() as conn:
         shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
-        act(conn, shift.supervisor, lambda: shifts.verify_timesheet(desk, conn, time_log_id, by=shift.supervisor))
+        act(conn, lambda: shifts.verify_timesheet(desk, conn, time_log_id, by=shift.supervisor))
 
 
 @people.task(queue=QUEUE)
@@ -122,9 +122,7 @@ def edit(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int) 
     with ctx.complete() as conn:
         shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         end = shift.scheduled_end_time
-        act(
-            conn, shift.supervisor, lambda: shifts.edit_timesheet(desk, conn, time_log_id, end=end, by=shift.supervisor)
-        )
+        act(conn, lambda: shifts.edit_timesheet(desk, conn, time_log_id, end=end, by=shift.supervisor))
 
 
 @people.task(queue=QUEUE)
@@ -132,7 +130,8 @@ def renew(desk: Desk, ctx: ms.SyncContext, *, policy_id: int) -> None:
     """A company renews its insurance for a year."""
     with ctx.complete() as conn:
         until = (desk.now(conn) + _YEAR).date()
-        act(conn, None, lambda: insurance.renew_insurance(desk, conn, policy_id, expiration_date=until))
+        admin = store.value(conn, "demo_admin_of_policy", policy_id=policy_id)
+        act(conn, lambda: insurance.renew_insurance(desk, conn, policy_id, expiration_date=until, by=admin))
 
 
 @people.task(queue=QUEUE)
@@ -141,7 +140,7 @@ def pay(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> None:
     with ctx.complete() as conn:
         store.do(conn, "demo_good_card", booking_id=booking_id, card=GOOD)
         admin = team.people(conn, booking_id, "Borrowing Admin")[0]
-        act(conn, admin, lambda: weekly.pay_by_hand(desk, conn, booking_id, by=admin))
+        act(conn, lambda: weekly.pay_by_hand(desk, conn, booking_id, by=admin))
 
 
 @people.task(queue=QUEUE)
@@ -149,7 +148,8 @@ def show(desk: Desk, ctx: ms.SyncContext, *, worker_id: int, listed: bool) -> No
     """A lender lists a worker who is free, or takes them from the list."""
     event = listings.list_worker if listed else listings.unlist_worker
     with ctx.complete() as conn:
-        act(conn, None, lambda: event(desk, conn, worker_id))
+        manager = store.value(conn, "demo_manager_of_worker", worker_id=worker_id)
+        act(conn, lambda: event(desk, conn, worker_id, by=manager))
 
 
 @people.task(queue=QUEUE)
@@ -158,7 +158,8 @@ def work_longer(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> None:
     with ctx.complete() as conn:
         end = store.value(conn, "demo_end", booking_id=booking_id)
         until = time((end.hour + (1 if end.hour in (6, 16) else -1)) % 24, end.minute)
-        act(conn, None, lambda: shifts.change_scheduled_end(desk, conn, booking_id, until))
+        manager = team.people(conn, booking_id, "Borrowing Manager")[0]
+        act(conn, lambda: shifts.change_scheduled_end(desk, conn, booking_id, until, by=manager))
 
 
 class Booked(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +168,7 @@ class Booked(msgspec.Struct, frozen=True, kw_only=True):
     project_id: int
     worker_id: int
     supervisor_id: int | None
+    by: int
     start: time
     end: time
     rate_minor: int
@@ -178,7 +180,7 @@ def book_again(desk: Desk, ctx: ms.SyncContext, *, worker_id: int) -> None:
     """A worker who was released, or whose booking is over, is booked anew from tomorrow on."""
     with ctx.complete() as conn:
         old = store.needed(conn, Booked, "demo_booking_before", worker_id=worker_id)
-        act(conn, None, lambda: _book(desk, conn, old))
+        act(conn, lambda: _book(desk, conn, old))
 
 
 def _book(desk: Desk, conn: Conn, old: Booked) -> None:

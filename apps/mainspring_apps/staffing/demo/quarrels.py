@@ -1,9 +1,10 @@
-"""Disputes and incidents of the demo: filed by one side, settled by both, sooner or later."""
+"""Disputes and incidents of the demo: filed by one side, settled by both or by an operator, sooner or later."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 import mainspring as ms
 from mainspring_apps.staffing import people as team
@@ -22,7 +23,7 @@ def dispute(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: in
     with ctx.complete() as conn:
         shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         who = shift.worker if option == "A" and one_in(4) else shift.supervisor
-        act(conn, who, lambda: filed.append(disputes.file_dispute(desk, conn, time_log_id, option=option, by=who)))
+        act(conn, lambda: filed.append(disputes.file_dispute(desk, conn, time_log_id, option=option, by=who)))
         for id_ in filed:
             at = desk.now(conn) + minutes(30, 20 * 60)
             later(desk, conn, court.job(dispute_id=id_) if one_in(6) else resolve.job(dispute_id=id_), at)
@@ -32,7 +33,8 @@ def dispute(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: in
 def court(desk: Desk, ctx: ms.SyncContext, *, dispute_id: int) -> None:
     """Lawyers take over; days later it is settled all the same."""
     with ctx.complete() as conn:
-        act(conn, None, lambda: disputes.resolve_dispute(desk, conn, dispute_id, status="Legal_Hold"))
+        operator = store.value(conn, "demo_operator")
+        act(conn, lambda: disputes.resolve_dispute(desk, conn, dispute_id, status="Legal_Hold", by=operator))
         later(desk, conn, resolve.job(dispute_id=dispute_id), desk.now(conn) + timedelta(days=2) + minutes(0, 3000))
 
 
@@ -40,9 +42,10 @@ def court(desk: Desk, ctx: ms.SyncContext, *, dispute_id: int) -> None:
 def resolve(desk: Desk, ctx: ms.SyncContext, *, dispute_id: int) -> None:
     """Both sides agree on who gets how much of what is frozen."""
     with ctx.complete() as conn:
-        lender, borrower = _divided(escrow.frozen(conn, dispute_id=dispute_id))
-        about = {"lender_minor": lender, "borrower_minor": borrower}
-        act(conn, None, lambda: disputes.resolve_dispute(desk, conn, dispute_id, status="Settled", **about))
+        booking = store.needed(conn, disputes.Dispute, "dispute", dispute_id=dispute_id).booking_id
+        division = _divided(escrow.frozen(conn, dispute_id=dispute_id))
+        for by in team.people(conn, booking, "Borrowing Admin", "Lending Admin"):
+            act(conn, partial(disputes.propose_settlement, desk, conn, dispute_id, **division, by=by))
 
 
 @people.task(queue=QUEUE)
@@ -51,7 +54,7 @@ def report(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, option: Option) 
     filed: list[int] = []
     with ctx.complete() as conn:
         admin = team.people(conn, booking_id, "Borrowing Admin")[0]
-        act(conn, admin, lambda: filed.append(incidents.file_incident(desk, conn, booking_id, option=option, by=admin)))
+        act(conn, lambda: filed.append(incidents.file_incident(desk, conn, booking_id, option=option, by=admin)))
         for id_ in filed:
             later(desk, conn, close.job(incident_id=id_), desk.now(conn) + minutes(6 * 60, 48 * 60))
 
@@ -60,12 +63,12 @@ def report(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, option: Option) 
 def close(desk: Desk, ctx: ms.SyncContext, *, incident_id: int) -> None:
     """An incident is closed, and what it froze divided."""
     with ctx.complete() as conn:
-        lender, borrower = _divided(escrow.frozen(conn, incident_id=incident_id))
-        about = {"lender_minor": lender, "borrower_minor": borrower}
-        act(conn, None, lambda: incidents.resolve_incident(desk, conn, incident_id, **about))
+        division = _divided(escrow.frozen(conn, incident_id=incident_id))
+        operator = store.value(conn, "demo_operator")
+        act(conn, lambda: incidents.resolve_incident(desk, conn, incident_id, **division, by=operator))
 
 
-def _divided(holds: Sequence[escrow.Hold]) -> tuple[int, int]:
+def _divided(holds: Sequence[escrow.Hold]) -> dict[str, int]:
     frozen = sum(hold.amount_minor for hold in holds)
     lender = part_of(frozen)
-    return lender, frozen - lender
+    return {"lender_minor": lender, "borrower_minor": frozen - lender}

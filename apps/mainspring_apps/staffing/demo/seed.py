@@ -13,6 +13,7 @@ from mainspring_apps.staffing import bookings, store
 from mainspring_apps.staffing.demo.people import plan_day
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import accounts, weekly
+from mainspring_apps.staffing.people import SYSTEM
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.searches import search
 from mainspring_apps.staffing.store import Conn
@@ -37,29 +38,33 @@ def seed(desk: Desk, conn: Conn, zones: Sequence[str] = ODD_ZONES) -> None:
         return
     bank = desk.stripe
     now = desk.now(conn)
+    operator = bookings.add_operator(desk, conn, name="Otto 1", email="user1@example.com", by=SYSTEM)
     for number, zone in enumerate(zones):
-        _settle(desk, conn, bank, now, number, zone)
+        _settle(desk, conn, bank, now, number, zone, operator)
 
 
-def _settle(desk: Desk, conn: Conn, bank: Any, now: datetime, number: int, zone: str) -> None:
+def _settle(desk: Desk, conn: Conn, bank: Any, now: datetime, number: int, zone: str, operator: int) -> None:
     city = zone.rpartition("/")[2].replace("_", " ")
-    borrower = bookings.add_company(desk, conn, kind="Borrower", name=f"{city} Builders")
-    lender = bookings.add_company(desk, conn, kind="Lender", name=f"{city} Staff")
+    borrower = bookings.add_company(desk, conn, kind="Borrower", name=f"{city} Builders", by=operator)
+    lender = bookings.add_company(desk, conn, kind="Lender", name=f"{city} Staff", by=operator)
+    payer = _user(desk, conn, borrower, "Admin", zone, operator)
+    supervisor = _user(desk, conn, borrower, "Supervisor", zone, payer)
+    _user(desk, conn, borrower, "Manager", zone, payer)
+    owner = _user(desk, conn, lender, "Admin", zone, operator)
+    _user(desk, conn, lender, "Manager", zone, owner)
     card = DECLINED if number % 5 == 3 else "pm_card_visa"
     customer = bank.sync.customer(key=f"demo:customer:{borrower}", name=f"{city} Builders")
-    bookings.put_card(desk, conn, borrower, customer=customer, payment_method=card)
-    accounts.connect_account(desk, conn, lender, account=_account(lender))
-    admin, *_ = [
-        _user(desk, conn, company, role, zone) for company in (borrower, lender) for role in ("Admin", "Manager")
-    ]
-    supervisor = _user(desk, conn, borrower, "Supervisor", zone)
-    project = bookings.add_project(desk, conn, company_id=borrower, name=f"{city} Tower", timezone=zone)
+    bookings.put_card(desk, conn, borrower, customer=customer, payment_method=card, by=payer)
+    accounts.connect_account(desk, conn, lender, account=_account(lender), by=owner)
+    project = bookings.add_project(
+        desk, conn, company_id=borrower, name=f"{city} Tower", timezone=zone, by=payer
+    )  # fmt: skip
     today = weeks.local_date(now, zone)
-    bookings.add_policy(desk, conn, company_id=borrower, expiration_date=today + timedelta(days=365))
-    bookings.add_policy(desk, conn, company_id=lender, expiration_date=today + timedelta(days=2 + 3 * number))
+    bookings.add_policy(desk, conn, company_id=borrower, expiration_date=today + timedelta(days=365), by=payer)
+    bookings.add_policy(desk, conn, company_id=lender, expiration_date=today + timedelta(days=2 + 3 * number), by=owner)
     for place, (start, end, weekdays) in enumerate(SHIFTS):
         first = today if weeks.shift(today, start, end, zone)[0] > now else today + weeks.DAY
-        worker = _worker(desk, conn, lender, zone, TRADES[(number + place) % 4])
+        worker = _worker(desk, conn, lender, zone, TRADES[(number + place) % 4], owner)
         booking = bookings.confirm_booking(
             desk,
             conn,
@@ -73,25 +78,28 @@ def _settle(desk: Desk, conn: Conn, bank: Any, now: datetime, number: int, zone:
             weekdays=weekdays,
             rate_minor=2500 + 100 * number + 33 * place,
             currency="USD" if number % 3 else "JPY" if number % 2 else "EUR",
+            by=payer,
         )
-        weekly.pay_by_hand(desk, conn, booking, by=admin)  # the week has begun, and Wednesday may be over
-    _worker(desk, conn, lender, zone, TRADES[number % 4])
+        weekly.pay_by_hand(desk, conn, booking, by=payer)  # the week has begun, and Wednesday may be over
+    _worker(desk, conn, lender, zone, TRADES[number % 4], owner)
     desk.enqueue(conn, plan_day.job(zone=zone, instant=now))  # the rest of today
-    search.save_search(desk, conn, user_id=admin, name="Anybody near", criteria={"trade": TRADES[number % 4]})
+    wanted = {"trade": TRADES[number % 4]}
+    search.save_search(desk, conn, user_id=payer, name="Anybody near", criteria=wanted, by=payer)
 
 
-def _user(desk: Desk, conn: Conn, company: int, role: Any, zone: str) -> int:
+def _user(desk: Desk, conn: Conn, company: int, role: Any, zone: str, by: int) -> int:
     number = store.value(conn, "how_many_users")
     name = f"{FIRST[number % len(FIRST)]} {number}"
     address, phone = f"user{number}@example.com", f"+1555{number:07}"
     return bookings.add_user(
-        desk, conn, company_id=company, role=role, name=name, email=address, phone=phone, timezone=zone
+        desk, conn, company_id=company, role=role, name=name, email=address, phone=phone, timezone=zone, by=by
     )
 
 
-def _worker(desk: Desk, conn: Conn, lender: int, zone: str, trade: str) -> int:
-    user = _user(desk, conn, lender, "Worker", zone)
-    return bookings.add_worker(desk, conn, company_id=lender, user_id=user, trade=trade, zip_code=f"{10000 + lender}")
+def _worker(desk: Desk, conn: Conn, lender: int, zone: str, trade: str, by: int) -> int:
+    user = _user(desk, conn, lender, "Worker", zone, by)
+    about: dict[str, Any] = {"company_id": lender, "user_id": user, "trade": trade, "zip_code": f"{10000 + lender}"}
+    return bookings.add_worker(desk, conn, **about, by=by)
 
 
 def _account(lender: int) -> str:

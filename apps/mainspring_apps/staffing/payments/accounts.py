@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from mainspring_apps.staffing import store
-from mainspring_apps.staffing.desk import Desk, acting
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.payments import escrow
 from mainspring_apps.staffing.payments.movements import NO_ACCOUNT
+from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.rules import names
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
@@ -50,14 +52,14 @@ def pay_out(desk: Desk, conn: Conn, booking_id: int, payment_id: int) -> None:
         escrow.release(desk, conn, shift)
 
 
-def connect_account(desk: Desk, conn: Conn, company_id: int, *, account: str, by: int | None = None) -> None:
+@event
+def connect_account(desk: Desk, conn: Conn, company_id: int, *, account: str, by: By) -> None:
     """A lender has opened an account: what waited for it is paid now (STAFF-1.41)."""
     names.check("account", account)
     store.do(conn, "lock_bookings_of_lender", company_id=company_id)
     if not store.do(conn, "connect_account", company_id=company_id, account=account):
         raise Refused("company_id: is no lender, or has this account already", field="company_id")
-    with acting(by):
-        desk.record(conn, "account_connected", "company", company_id)
-        desk.calm(conn, NO_ACCOUNT, f"company {company_id}")
-        for waiting in store.many(conn, _Waiting, "held_payments_of_lender", company_id=company_id):
-            pay_out(desk, conn, waiting.booking_id, waiting.id)
+    desk.record(conn, "account_connected", "company", company_id)
+    desk.calm(conn, NO_ACCOUNT, f"company {company_id}")
+    for waiting in store.many(conn, _Waiting, "held_payments_of_lender", company_id=company_id):
+        pay_out(desk, conn, waiting.booking_id, waiting.id)

@@ -140,12 +140,7 @@ def frozen(conn: Conn, *, dispute_id: int | None = None, incident_id: int | None
 
 def settle(desk: Desk, conn: Conn, holds: Sequence[Hold], *, lender_minor: int, borrower_minor: int) -> None:
     """Divide frozen money: so much to the lender, so much back; together exactly all of it (STAFF-10.33)."""
-    total = _sum(holds)
-    if lender_minor < 0 or borrower_minor < 0 or lender_minor + borrower_minor != total:
-        raise Refused(
-            f"settlement: {lender_minor} to the lender and {borrower_minor} back are not the {total} that are frozen",
-            field="settlement",
-        )
+    check_division(holds, lender_minor, borrower_minor)
     for hold in holds:
         to_lender = min(hold.amount_minor, lender_minor)
         lender_minor -= to_lender
@@ -159,6 +154,16 @@ def settle(desk: Desk, conn: Conn, holds: Sequence[Hold], *, lender_minor: int, 
             _send(desk, conn, "transfers", [hold])
         if rest is not None:
             refund(desk, conn, [rest.id])
+
+
+def check_division(holds: Sequence[Hold], lender_minor: int, borrower_minor: int) -> None:
+    """Refuse to divide more or less than what is frozen."""
+    total = _sum(holds)
+    if lender_minor < 0 or borrower_minor < 0 or lender_minor + borrower_minor != total:
+        raise Refused(
+            f"settlement: {lender_minor} to the lender and {borrower_minor} back are not the {total} that are frozen",
+            field="settlement",
+        )
 
 
 def refund_whole(desk: Desk, conn: Conn, payment_id: int) -> int:

@@ -11,10 +11,12 @@ from typing import Any, Final
 
 import mainspring as ms
 from mainspring_apps.staffing import settings, store, unresolved
-from mainspring_apps.staffing.desk import Desk, acting
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.payments import reserve, send
+from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.registry import WEEKLY_PAYMENTS, tasks
-from mainspring_apps.staffing.rules import charge, gate, weeks
+from mainspring_apps.staffing.rules import charge, weeks
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
@@ -88,10 +90,10 @@ def enqueue_due(desk: Desk, conn: Conn, booking_id: int, *, source: charge.Sourc
     return True
 
 
-def pay_by_hand(desk: Desk, conn: Conn, booking_id: int, *, by: int) -> None:
+@event
+def pay_by_hand(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
     """The borrower pays the due week now: after a failure until the cutoff (STAFF-1.36), or before its Wednesday."""
     booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
-    gate.check_hand("pay_by_hand", store.value(conn, "part_in_booking", booking_id=booking_id, user_id=by))
     if booking.status != charge.STATUS or booking.payment_type != charge.PAYMENT_TYPE:
         words = f"booking: is {booking.status} and {booking.payment_type}, and no week of it can be paid"
         raise Refused(words, field="booking")
@@ -104,9 +106,8 @@ def pay_by_hand(desk: Desk, conn: Conn, booking_id: int, *, by: int) -> None:
         raise Refused("payment: the week is paid, or being paid", field="payment")
     if failed_at is not None and now >= _cutoff(booking, failed_at):
         raise Refused("payment: the time to pay is over", field="payment")
-    with acting(by):
-        desk.record(conn, "payment_by_hand", "booking", booking_id)
-        enqueue_due(desk, conn, booking_id, source="manual")
+    desk.record(conn, "payment_by_hand", "booking", booking_id)
+    enqueue_due(desk, conn, booking_id, source="manual")
 
 
 def _cutoff(booking: reserve.ChargedBooking, failed_at: datetime) -> datetime:

@@ -12,7 +12,7 @@ from mainspring_apps.staffing.rules.weeks import Period
 from mainspring_apps.staffing.settings import ASK_TIMES, LATE_GRACE, LATE_WARNING
 
 if TYPE_CHECKING:
-    from mainspring_apps.staffing.people import Part
+    from mainspring_apps.staffing.rules.parts import Part
 
 #: Who is warned, and who is told of the release.
 CUTOFF_WARNED: Final[tuple[Part, ...]] = ("Borrowing Admin",)

@@ -1,24 +1,18 @@
-"""Disputes: who may file which, until when, what a timeout does, and who is told."""
+"""Disputes: until when one can be filed, what a timeout does, and who is told."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
 
 from mainspring_apps.staffing.settings import DISPUTE_TIMEOUT
 
 if TYPE_CHECKING:
-    from mainspring_apps.staffing.people import Part
+    from mainspring_apps.staffing.rules.parts import Part
 
 Option = Literal["A", "B"]  # "Dispute Shift Only", "End Booking & Dispute"
 Ending = Literal["Settled", "Resolved", "Legal_Hold"]
 
-#: Who may file, and report an incident, with which option (G-61).
-FILERS: Final[Mapping[Option, frozenset[Part]]] = {
-    "A": frozenset({"Supervisor", "Borrowing Admin", "Worker"}),
-    "B": frozenset({"Supervisor", "Borrowing Admin"}),
-}
 #: Who hears of a timeout (STAFF-10.19).
 TIMEOUT_TOLD: Final[tuple[Part, ...]] = ("Borrowing Admin", "Lending Admin", "Worker")
 #: These endings divide the frozen money; a legal hold keeps it (G-46).
@@ -27,15 +21,6 @@ PAYING: Final[frozenset[Ending]] = frozenset({"Settled", "Resolved"})
 TIMEOUT_REASON: Final = "Dispute_Timeout"
 OPTION_B: Final = "Dispute_Option_B"
 INCIDENT_B: Final = "Incident_Option_B"
-
-
-def may_file(option: Option, part: str | None) -> bool:
-    """Whether somebody who plays this part in the booking may file with this option.
-
-    >>> may_file("A", "Worker"), may_file("B", "Worker")
-    (True, False)
-    """
-    return part in FILERS[option]
 
 
 def refusal(

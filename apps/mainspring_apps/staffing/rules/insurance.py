@@ -12,7 +12,7 @@ from mainspring_apps.staffing.settings import INSURANCE_THRESHOLDS
 from mainspring_apps.staffing.states import BookingStatus
 
 if TYPE_CHECKING:
-    from mainspring_apps.staffing.people import Part
+    from mainspring_apps.staffing.rules.parts import Part
 
 #: The event that ends work on a booking.
 HARD_STOP: Final = "Insurance_Hard_Stop"

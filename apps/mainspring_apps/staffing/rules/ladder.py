@@ -12,7 +12,7 @@ from mainspring_apps.staffing.settings import AUTO_APPROVAL, LADDER, LATE_EDIT, 
 from mainspring_apps.staffing.states import Refused
 
 if TYPE_CHECKING:
-    from mainspring_apps.staffing.people import Part
+    from mainspring_apps.staffing.rules.parts import Part
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mainspring_apps.staffing.settings import REMINDER_A, REMINDER_B
 
 if TYPE_CHECKING:
-    from mainspring_apps.staffing.people import Part
+    from mainspring_apps.staffing.rules.parts import Part
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from mainspring_apps.staffing import store
-from mainspring_apps.staffing.desk import Desk, acting
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.events import event
+from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.searches.instant import announce
 from mainspring_apps.staffing.store import Conn
 
 
-def list_worker(desk: Desk, conn: Conn, worker_id: int, *, by: int | None = None) -> bool:
+@event
+def list_worker(desk: Desk, conn: Conn, worker_id: int, *, by: By) -> bool:
     """The worker can be found from now on; who has a saved search learns it by a job. False: was listed already."""
-    with acting(by):
-        listed_at = store.value(conn, "list_worker", worker_id=worker_id)
-        if listed_at is None:
-            store.needed(conn, dict, "worker_profile", worker_id=worker_id)
-            return False
-        desk.enqueue(conn, announce.job(worker_id=worker_id, listed_at=listed_at))
-        desk.record(conn, "worker_listed", "worker", worker_id)
-        return True
+    listed_at = store.value(conn, "list_worker", worker_id=worker_id)
+    if listed_at is None:
+        store.needed(conn, dict, "worker_profile", worker_id=worker_id)
+        return False
+    desk.enqueue(conn, announce.job(worker_id=worker_id, listed_at=listed_at))
+    desk.record(conn, "worker_listed", "worker", worker_id)
+    return True
 
 
-def unlist_worker(desk: Desk, conn: Conn, worker_id: int, *, by: int | None = None) -> bool:
+@event
+def unlist_worker(desk: Desk, conn: Conn, worker_id: int, *, by: By) -> bool:
     """The worker is found no more, and alerts that still wait find nobody. False: was not listed."""
-    with acting(by):
-        if store.value(conn, "unlist_worker", worker_id=worker_id) is None:
-            store.needed(conn, dict, "worker_profile", worker_id=worker_id)
-            return False
-        desk.record(conn, "worker_unlisted", "worker", worker_id)
-        return True
+    if store.value(conn, "unlist_worker", worker_id=worker_id) is None:
+        store.needed(conn, dict, "worker_profile", worker_id=worker_id)
+        return False
+    desk.record(conn, "worker_unlisted", "worker", worker_id)
+    return True

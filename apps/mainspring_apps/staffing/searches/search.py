@@ -13,6 +13,8 @@ from psycopg.types.json import Jsonb
 import mainspring as ms
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.events import event
+from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.rules.matching import Asked, Criteria
 from mainspring_apps.staffing.rules.weeks import Period
 from mainspring_apps.staffing.states import Refused
@@ -72,6 +74,7 @@ def find(conn: Conn, *wanted: Asked, listed: Period | None = None, worker_id: in
     return found
 
 
+@event
 def save_search(
     desk: Desk,
     conn: Conn,
@@ -81,7 +84,7 @@ def save_search(
     name: str = "Saved search",
     instant: bool = True,
     digest: bool = True,
-    by: int | None = None,
+    by: By,
 ) -> int:
     """Keep a search: whom it finds later, its user is told.
 

@@ -18,6 +18,15 @@ values (%(company_id)s, %(role)s, %(name)s, %(email)s, %(phone)s, %(timezone)s, 
         %(alert_channels)s)
 returning id
 
+-- name: add_operator
+with ours as (
+  insert into staffing.companies (kind, name) values ('Platform', 'Platform')
+  on conflict (kind) where kind = 'Platform' do update set name = excluded.name
+  returning id
+)
+insert into staffing.users (company_id, role, name, email, phone) select id, 'Operator', %(name)s, %(email)s, %(phone)s from ours
+returning id
+
 -- name: user_of_company
 select id, company_id, timezone from staffing.users where id = %(user_id)s
 

@@ -26,6 +26,17 @@ where i.expiration_date <= ({schema}.now() at time zone 'UTC')::date
   and exists (select from staffing.users u where u.timezone = %(zone)s and u.company_id = i.company_id)
 order by i.id
 
+-- name: demo_admin_of_policy
+select min(u.id) from staffing.users u join staffing.insurance_policies i on i.company_id = u.company_id
+where i.id = %(policy_id)s and u.role = 'Admin'
+
+-- name: demo_manager_of_worker
+select min(u.id) from staffing.users u join staffing.workers w on w.company_id = u.company_id
+where w.id = %(worker_id)s and u.role = 'Manager'
+
+-- name: demo_operator
+select min(id) from staffing.users where role = 'Operator'
+
 -- name: demo_bookings_to_pay
 -- Those whose last try failed.
 select b.id from staffing.bookings b join staffing.projects p on p.id = b.project_id
@@ -53,7 +64,8 @@ where exists (select from staffing.bookings b where b.worker_id = w.id)
 order by w.id
 
 -- name: demo_booking_before
-select project_id, worker_id, supervisor_id, scheduled_start_time as start, scheduled_end_time as "end", rate_minor, currency
+select project_id, worker_id, supervisor_id, scheduled_start_time as start, scheduled_end_time as "end", rate_minor, currency,
+       (select min(u.id) from staffing.users u where u.company_id = borrower_company_id and u.role = 'Manager') as by
 from staffing.bookings where worker_id = %(worker_id)s order by id desc limit 1
 
 -- name: demo_zone

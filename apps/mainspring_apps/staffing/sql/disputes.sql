@@ -47,6 +47,22 @@ set status = %(status)s, dispute_resolved_at = %(at)s, settlement_lender_minor =
     settlement_borrower_minor = %(borrower)s
 where id = %(dispute_id)s and (status = 'Open' or status = 'Legal_Hold' and %(status)s <> 'Legal_Hold')
 
+-- name: propose_settlement
+-- Whether the other side has said the same, besides; the booking is locked, so neither takes it back meanwhile.
+with mine as (
+  insert into staffing.settlement_proposals (dispute_id, side, lender_minor, borrower_minor, proposed_by, proposed_at)
+  values (%(dispute_id)s, %(side)s, %(lender)s, %(borrower)s, %(by)s, %(at)s)
+  on conflict (dispute_id, side) do update set
+    lender_minor = excluded.lender_minor, borrower_minor = excluded.borrower_minor,
+    proposed_by = excluded.proposed_by, proposed_at = excluded.proposed_at
+  returning dispute_id, side, lender_minor, borrower_minor
+)
+select exists (
+  select from staffing.settlement_proposals theirs
+  where theirs.dispute_id = mine.dispute_id and theirs.side <> mine.side
+    and theirs.lender_minor = mine.lender_minor and theirs.borrower_minor = mine.borrower_minor)
+from mine
+
 -- name: time_out_dispute
 update staffing.disputes set timed_out_at = %(at)s
 where id = %(dispute_id)s and status = 'Open' and timed_out_at is null

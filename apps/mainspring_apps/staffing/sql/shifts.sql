@@ -24,17 +24,6 @@ where t.booking_id = %(booking_id)s and t.status in ('Scheduled', 'Working')
 order by t.id
 for update of t
 
--- name: part_in_booking
--- Which part a user plays; whoever supervises for the borrower may stand in for the one who is named.
-select case
-  when w.user_id = u.id then 'Worker'
-  when b.supervisor_id = u.id or (u.role = 'Supervisor' and u.company_id = b.borrower_company_id) then 'Supervisor'
-  when u.company_id = b.borrower_company_id and u.role in ('Admin', 'Manager') then 'Borrowing ' || u.role
-  when u.company_id = b.lender_company_id and u.role in ('Admin', 'Manager') then 'Lending ' || u.role
-end
-from staffing.bookings b join staffing.workers w on w.id = b.worker_id cross join staffing.users u
-where b.id = %(booking_id)s and u.id = %(user_id)s
-
 -- name: clock_in_shift
 update staffing.time_log set status = 'Working', clock_in_time = %(at)s
 where id = %(time_log_id)s and status = 'Scheduled'

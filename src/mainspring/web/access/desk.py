@@ -20,12 +20,12 @@ from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue
 from mainspring.db.wire.translate import unavailable
 from mainspring.declare.credential import AccessToken, csrf_fits
+from mainspring.declare.principal import Principal
 from mainspring.job import ActorType
 from mainspring.web.access.cookie import secret_in
 from mainspring.web.access.vouched import Vouching
 from mainspring.web.guarded_route import bearer
 from mainspring.web.origin import SAFE_METHODS
-from mainspring.web.principal import Principal
 
 T = TypeVar("T")
 

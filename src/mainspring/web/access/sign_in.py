@@ -27,7 +27,7 @@ from mainspring.web.access.cookie import OIDC_SUFFIX, cookie_name, give_cookie, 
 from mainspring.web.access.desk import AccessDesk
 from mainspring.web.access.oidc import Oidc, OidcRefused
 from mainspring.web.access.oidc_config import CALLBACK_PATH
-from mainspring.web.answers import Json, refusal
+from mainspring.web.answers import Json, nobody, refusal
 from mainspring.web.proxies import address_of
 
 log = logging.getLogger("mainspring.web")
@@ -169,7 +169,7 @@ class SignIn:
         """Who asks, and what a page needs to act for them."""
         principal = await self._access.principal(request)
         if principal is None:
-            return _nobody()
+            return nobody()
         secret, found = await self._session(request)
         about = {"name": principal.name, "role": principal.role, "org": principal.org, "reveals": principal.reveals}
         return Json(
@@ -179,7 +179,7 @@ class SignIn:
     async def sessions(self, request: Request) -> Response:
         """Where somebody is signed in."""
         if await self._access.principal(request) is None:
-            return _nobody()
+            return nobody()
         secret, _ = await self._session(request)
         found = [] if secret is None else await self._access.ask(verbs.sessions(self._access.sql, secret))
         return Json({"sessions": found})
@@ -195,7 +195,7 @@ class SignIn:
     async def end_all(self, request: Request) -> Response:
         """End all sessions of who asks, this one as well."""
         if await self._access.principal(request) is None:
-            return _nobody()
+            return nobody()
         secret, _ = await self._session(request)
         if secret is not None:
             await self._access.ask(verbs.end_sessions(self._access.sql, secret))
@@ -204,7 +204,7 @@ class SignIn:
     async def end_one(self, request: Request) -> Response:
         """End one session of who asks."""
         if await self._access.principal(request) is None:
-            return _nobody()
+            return nobody()
         try:
             id = UUID(request.path_params["id"])
         except ValueError:
@@ -279,10 +279,6 @@ class SignIn:
         if (name := cookie_name(request)) is not None and name in request.cookies:
             take_cookie(answer, name)
         return answer
-
-
-def _nobody() -> Response:
-    return refusal(401, "UNAUTHORIZED", "This needs a token or a session.", {"www-authenticate": "Bearer"})
 
 
 def _address(request: HTTPConnection) -> str:

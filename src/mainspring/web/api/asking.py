@@ -12,12 +12,12 @@ from mainspring.db.wire.connect import AsyncConnection
 from mainspring.db.wire.run import async_psycopg_door, run_async
 from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue
+from mainspring.declare.principal import Principal
 from mainspring.declare.registry import Registry
 from mainspring.events import Event
 from mainspring.text.sanitize import MASK, names_secret, sanitize
 from mainspring.web.api.refused import ApiRefused
 from mainspring.web.api.version import ANY_VERSION, Versioned
-from mainspring.web.principal import Principal
 
 T = TypeVar("T")
 

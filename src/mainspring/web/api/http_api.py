@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -12,28 +12,19 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from mainspring.app import App
+from mainspring.declare.principal import PRINCIPAL
 from mainspring.errors import MainspringError
-from mainspring.web.answers import refusal
+from mainspring.web.answers import nobody, refusal
 from mainspring.web.api.connections import Connections
 from mainspring.web.api.openapi import document
 from mainspring.web.api.perform import Performer
 from mainspring.web.api.refused import refused_answer, refused_http
 from mainspring.web.api.resources import OPERATIONS
+from mainspring.web.authenticator import Authenticator
 from mainspring.web.origin import deny
-from mainspring.web.principal import Principal
 
 API_PREFIX: Final = "/api/v1"
 API_DOCUMENT: Final = "/openapi.json"
-
-
-class Authenticator(Protocol):
-    """Who knows the people and programs that may ask: by a token, or by a session."""
-
-    async def principal(self, request: HTTPConnection, /) -> Principal | None:
-        """Who asks, by the head of the request alone; None: nobody that we know.
-
-        A `MainspringError` or an `HTTPException` that it raises is the answer.
-        """
 
 
 class HttpApi:
@@ -56,11 +47,8 @@ class HttpApi:
         try:
             principal = await self._access.principal(HTTPConnection(scope))
             if principal is None:
-                answer = refusal(
-                    401, "UNAUTHORIZED", "This needs a token or a session.", {"www-authenticate": "Bearer"}
-                )
-                return await answer(scope, receive, send)
-            scope["principal"] = principal
+                return await nobody()(scope, receive, send)
+            scope[PRINCIPAL] = principal
             return await self._router(scope, receive, send)
         except (HTTPException, MainspringError) as error:
             refused = refused_http(error) if isinstance(error, HTTPException) else refused_answer(error)

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, get_type_hints
 
 from mainspring.db.schema.rights import Role
+from mainspring.declare.principal import AccessRole
 from mainspring.errors import DeclarationError
 from mainspring.web.api.inputs import Inputs
 from mainspring.web.api.version import Versioned
 from mainspring.web.origin import SAFE_METHODS
-from mainspring.web.principal import AccessRole
 
 H = TypeVar("H", bound=Callable[..., Awaitable[Any]])
 #: What an Idempotency-Key may be: 1 to 200 characters of printable ASCII without spaces.

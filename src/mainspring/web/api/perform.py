@@ -14,6 +14,7 @@ from starlette.responses import Response
 from mainspring.db.requests import KeptAnswer, begin, end
 from mainspring.db.wire.run import async_psycopg_door, run_async
 from mainspring.declare.caller import calling, current
+from mainspring.declare.principal import Principal, who_asks
 from mainspring.errors import MainspringError, ValidationError
 from mainspring.job import DEFAULT_ORG
 from mainspring.web.api.asking import Asking
@@ -23,7 +24,6 @@ from mainspring.web.api.paging import PageOf, Paging
 from mainspring.web.api.refused import ApiRefused, not_found, refused_answer
 from mainspring.web.api.version import Versioned, read_if_match
 from mainspring.web.guarded_route import takes
-from mainspring.web.principal import Principal
 
 ACCEPTED: Final = ("application/json",)
 _KEY: Final = re.compile(IDEMPOTENCY_KEY)
@@ -38,7 +38,7 @@ class Performer:
     async def answer(self, request: Request) -> Response:
         """Answer, or say what is wrong."""
         try:
-            return await self._answer(request, request.scope["principal"])
+            return await self._answer(request, who_asks(request))
         except MainspringError as error:
             refused = refused_answer(error)
             if refused is None:

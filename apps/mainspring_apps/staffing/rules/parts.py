@@ -1,0 +1,87 @@
+"""Who may cause what: one line for each business event, with the parts that may cause it.
+
+A part is played towards what the event is about, never at large: a Lending Admin is one of the company that lends the
+worker of this booking, or of the company whose account, policy or worker it is. Who plays none of the parts of a line
+is refused before anything is read or written. An event without a line cannot be declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final, Literal
+
+from mainspring_apps.staffing.states import NotAllowed
+
+Part = Literal[
+    "Worker", "Supervisor", "Borrowing Manager", "Borrowing Admin", "Lending Manager", "Lending Admin",
+    "Platform Operator", "SYSTEM",
+]  # fmt: skip
+
+_PAYERS: Final[frozenset[Part]] = frozenset({"Borrowing Admin", "Borrowing Manager"})
+_ON_SITE: Final[frozenset[Part]] = _PAYERS | {"Supervisor"}
+_LENDERS: Final[frozenset[Part]] = frozenset({"Lending Admin", "Lending Manager"})
+_ADMINS: Final[frozenset[Part]] = frozenset({"Borrowing Admin", "Lending Admin"})
+_WORKER: Final[frozenset[Part]] = frozenset({"Worker"})
+_OPERATOR: Final[frozenset[Part]] = frozenset({"Platform Operator"})
+#: Who may dispute a shift or report an incident; a worker cannot end the booking by it (G-61).
+_FILERS: Final[frozenset[Part]] = frozenset({"Supervisor", "Borrowing Admin"})
+
+#: Where an event has an option, each has a line of its own.
+MAY: Final[Mapping[str, frozenset[Part]]] = {
+    # the marketplace, and whom it lets in
+    "add_operator": _OPERATOR | {"SYSTEM"},
+    "add_company": _OPERATOR,
+    "add_user": _ADMINS | _OPERATOR,
+    # a company's own: where its money comes from and goes to is for its admin alone
+    "put_card": frozenset({"Borrowing Admin"}),
+    "connect_account": frozenset({"Lending Admin"}),
+    "add_policy": _ADMINS,
+    "renew_insurance": _ADMINS,
+    "deactivate_insurance": _ADMINS | _OPERATOR,
+    "add_project": _PAYERS,
+    "add_worker": _LENDERS,
+    "list_worker": _LENDERS,
+    "unlist_worker": _LENDERS,
+    "save_search": _ON_SITE,
+    # a booking and its shifts: nobody clocks in, submits or verifies for somebody else, as money follows from it
+    "confirm_booking": _PAYERS,
+    "pay_by_hand": _PAYERS,
+    "change_scheduled_end": _ON_SITE,
+    "change_shift_end": _ON_SITE,
+    "clock_in": _WORKER,
+    "save_draft": _WORKER,
+    "submit_timesheet": _WORKER,
+    "force_clock_out": _ON_SITE,
+    "edit_timesheet": _ON_SITE | _WORKER,
+    "verify_timesheet": _ON_SITE,
+    # quarrels: who has a share in the money does not divide it alone
+    "file_dispute A": _FILERS | _WORKER,
+    "file_dispute B": _FILERS,
+    "propose_settlement": _ADMINS,
+    "resolve_dispute": _OPERATOR,
+    "file_incident A": _FILERS | _WORKER,
+    "file_incident B": _FILERS,
+    "resolve_incident": _OPERATOR,
+}
+
+
+def lines(event: str) -> list[str]:
+    """The lines of an event: one, or one for each of its options.
+
+    >>> lines("clock_in"), lines("file_dispute")
+    (['clock_in'], ['file_dispute A', 'file_dispute B'])
+    """
+    return [line for line in MAY if line.partition(" ")[0] == event]
+
+
+def check(line: str, parts: Collection[str], about: str) -> None:
+    """Refuse whoever plays none of the parts that may cause this.
+
+    >>> check("verify_timesheet", ["Supervisor"], "booking")
+    >>> check("verify_timesheet", ["Worker"], "booking")
+    Traceback (most recent call last):
+    mainspring_apps.staffing.states.NotAllowed: by: a Worker may not verify_timesheet
+    """
+    if MAY[line].isdisjoint(parts):
+        who = f"a {' and '.join(parts)}" if parts else f"who has no part in this {about}"
+        raise NotAllowed(f"by: {who} may not {line}", field="by")
