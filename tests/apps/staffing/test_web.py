@@ -33,8 +33,8 @@ TABLES = (
 #: Who asks where a body does not say: the beginning of a path, and a user. 1 is the borrower's admin, 3 the lender's.
 ACTS = {
     "/companies/1/card": 1, "/companies/2/account": 3, "/companies/": 7, "/companies": 7, "/users": 7, "/operators": 7,
-    "/workers": 3, "/incidents": 7, "/disputes/1/propose": 1, "/disputes": 7, "/shifts/1/draft": 6, "/shifts/1/submit": 6,
-    "/shifts/2/submit": 6, "/shifts": 5,
+    "/workers": 3, "/incidents": 7, "/disputes/1/propose": 1, "/disputes": 7, "/shifts/1/draft": 6,
+    "/shifts/1/submit": 6, "/shifts/2/submit": 6, "/shifts": 5,
 }  # fmt: skip
 #: path, body, status, field. Company 1 borrows and 2 lends; booking 1 has shift 1, where somebody works, and shift 2.
 WRONG: list[tuple[str, Any, int, str | None]] = [
