@@ -64,7 +64,7 @@ def test_a_listing_that_is_rolled_back_is_no_news(town: Town, seekers: Seekers) 
         assert listings.list_worker(town.desk, town.conn, worker, by=town.admin_of("workers", worker))
     assert town.waiting() == []
     with pytest.raises(Refused, match="worker_id: there is no worker 999"):
-        listings.list_worker(town.desk, town.conn, 999, by=town.admin_of("workers", 999))
+        listings.list_worker(town.desk, town.conn, 999, by=town.admin_of("workers", worker))
 
 
 @pytest.mark.rule("STAFF-5.03")

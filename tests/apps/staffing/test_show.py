@@ -45,7 +45,7 @@ def happened(town: Town, booking: Booking) -> list[tuple[str, str]]:
 
 def test_the_story_of_a_week_in_yen_from_before_its_charge_to_its_end(town: Town) -> None:
     booking = town.booking(shifts=1, currency="JPY", end_date=date(2026, 6, 9))
-    shift, worker, admin = booking.shifts[0], booking.worker_user, booking.borrowing_admin
+    shift, worker = booking.shifts[0], booking.worker_user
     town.only("weekly-payments", at=W10 - HOUR)
     week = "for the week of 2026-06-08"
     ahead = [
@@ -88,7 +88,7 @@ def test_the_story_of_a_week_in_yen_from_before_its_charge_to_its_end(town: Town
     dispute = disputes.file_dispute(town.desk, town.conn, shift, option="A", by=booking.supervisor or 0)
     assert next_of(town, booking) == [(out + 3 * HOUR + SECOND, "the dispute times out", f"dispute {dispute}")]
     disputes.resolve_dispute(
-        town.desk, town.conn, dispute, status="Settled", lender_minor=20000, borrower_minor=4000, by=admin
+        town.desk, town.conn, dispute, status="Settled", lender_minor=20000, borrower_minor=4000, by=town.operator
     )
     town.mainspring.drain()
     town.mainspring.advance(5 * SECOND)
@@ -98,7 +98,7 @@ def test_the_story_of_a_week_in_yen_from_before_its_charge_to_its_end(town: Town
         ("timesheet submitted", f"shift {shift}, by user {worker} (Worker)"),
         ("message: Timesheet to verify", f"sms to user {booking.supervisor} (Supervisor): sent"),
         ("dispute filed", f"dispute {dispute}, by user {booking.supervisor} (Supervisor), option A"),
-        ("dispute ended", f"dispute {dispute}, by user {admin} (Admin)"),
+        ("dispute ended", f"dispute {dispute}, by user {town.operator} (Operator)"),
         ("transfer succeeded", f"transfer 1, 20000 JPY, by SYSTEM, shift {shift}"),
         ("refund succeeded", f"refund 1, 4000 JPY, by SYSTEM, shift {shift}"),
     ]

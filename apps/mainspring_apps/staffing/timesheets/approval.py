@@ -7,21 +7,19 @@ The release is a job of its own, a moment later, which looks again: a dispute th
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 import mainspring as ms
 from mainspring_apps.staffing import registry, settings, store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.locking import LockedShift, lock_shift
 from mainspring_apps.staffing.payments import accounts, escrow
-from mainspring_apps.staffing.people import people
+from mainspring_apps.staffing.people import SYSTEM, people
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import ladder as rules
 from mainspring_apps.staffing.rules.ladder import Sheet
 from mainspring_apps.staffing.rules.release import release as decide
 from mainspring_apps.staffing.store import Conn
-
-SYSTEM: Final = "SYSTEM"
 
 
 @tasks.task(
