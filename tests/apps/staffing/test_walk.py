@@ -47,7 +47,7 @@ def test_the_lines_of_the_walk_work_as_they_are_written(url: str, mainspring: Ha
     script = "set -euo pipefail\n" + lines.replace(ADDRESS, f"S={url}/staffing")
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr + done.stdout
-    assert '"message":"by: Worker may not file with option B"' in done.stdout
+    assert '"message":"by: a Worker may not file_dispute B"' in done.stdout
     ledger = json.loads(done.stdout.splitlines()[-1].removeprefix('"ledger":'))
     assert (ledger["charged"], ledger["released"], ledger["refunded"]) == (71950, 50000, 21950)
     assert (ledger["held"], ledger["frozen"]) == (0, 0)
