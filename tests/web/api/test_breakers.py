@@ -96,7 +96,7 @@ async def test_workers_are_shown_with_what_they_hold_of_ones_own(api: ApiVisitor
     for org in ("acme", "acme", "globex"):
         await greeted(stage.client, org)
     async with stage.work(tasks) as worker:
-        await stage.until(lambda: stage.rows("select from mainspring.worker"))  # it registers by its first beat
+        await stage.until(lambda: stage.rows("select id from mainspring.worker"))  # it registers by its first beat
         stage.claim(worker.id, "greet")
         (one,) = (await api.get("viewer.acme", "/workers")).json()["items"]
         assert (one["id"], one["gone"], one["leases"]) == (worker.id, False, 3)
