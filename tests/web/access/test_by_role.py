@@ -136,7 +136,10 @@ async def test_nobody_is_asked_for_a_body_before_they_are_known_and_a_websocket_
     assert sent[-1] == {"type": "websocket.close", "code": 1008}
 
 
-async def test_a_database_that_is_away_is_a_503_and_a_token_of_a_program_that_is_not_set_opens_nothing() -> None:
+async def test_a_database_that_is_away_is_a_503_and_a_token_of_a_program_that_is_not_set_opens_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mainspring.web.access.desk.ACCESS_PATIENCE_S", 0.2)
     declared = by_role(Route("/orders", order), "viewer", token="SHOP_TOKEN")
     app = ms.App(tasks, dsn="postgresql://127.0.0.1:1/shop", maintenance=False, routes=[declared])
     async with open_to(app) as visitor:
