@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from weakref import WeakMethod
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 
 RUN_BUDGET = timedelta(seconds=25)  # below the limits of the usual serverless platforms
+NOBODY_ELSE: Mapping[str, str] = {}
 
 
 class RunDueOptions(TypedDict, total=False):
@@ -101,6 +102,8 @@ class App:
     `setting_aliases` are your own names of settings: `{"SHOP_LEASE_SECONDS": "MAINSPRING_LEASE_SECONDS"}`.
     `about` is what `mainspring up` says at its start: what to look at, and where, `{url}` being its address
     and `{curl}` the command that knows the token of your routes.
+    `demo_people` are who else comes in there, by name, and the organisation that exists for each: `{"ana": "acme"}` has
+    an access token of a viewer called `demo ana`, and `{curl.ana}` knows it.
     """
 
     def __init__(
@@ -124,6 +127,7 @@ class App:
         blocks: Sequence[Block] = (),
         routes: Sequence[Any] = (),
         about: str = "",
+        demo_people: Mapping[str, str] = NOBODY_ELSE,
         watches: Sequence[Watch] = (),
         watch_retry: Retry | None = None,
         measures: Sequence[Measure] = (),
@@ -139,7 +143,7 @@ class App:
         self.registry = Registry("app")
         self.blocks, self.routes = tuple(blocks), tuple(routes)
         self.registry.include(*registries, *(block.registry for block in blocks))
-        self.schema, self.about = schema, about
+        self.schema, self.about, self.demo_people = schema, about, dict(demo_people)
         self.caller = caller
         self.config, self.setting_aliases = config, setting_aliases
         self.authorize = authorize

@@ -11,7 +11,7 @@ import pytest
 import mainspring as ms
 from mainspring.cli.banner import banner
 from mainspring.cli.demo_token import DemoToken
-from mainspring.declare.route import by_token, public
+from mainspring.declare.route import by_role, by_token, public
 from mainspring.embedded import Cluster
 
 
@@ -57,13 +57,18 @@ def test_a_token_of_yours_stays_and_an_application_without_doors_has_none(
     assert "mine, and long enough" in (tmp_path / "curl").read_text()
 
 
+def test_a_route_that_has_other_ways_in_needs_no_token_of_a_program(tmp_path: Path) -> None:
+    assert DemoToken(tmp_path).give(shop(by_role("/a", "viewer", token="ONE_TOKEN"))) == {}
+
+
 def test_the_banner_says_how_to_use_it_and_not_what_it_is(tmp_path: Path) -> None:
+    curls = {name: f"curl -K .data/{name}" for name in ("curl", "curl.viewer", "curl.ana")}
     text = banner(
         cluster=Cluster(tmp_path / "postgres"), log=tmp_path / "log", pid=1, url="http://127.0.0.1:8080", sandbox="",
-        about="{curl} {url}/staffing", curl="curl -K .data/curl", time="",
-        link="http://127.0.0.1:8080/sign-in#once", viewer="curl -K .data/curl.viewer",
+        about="{curl} {url}/staffing\n{curl.ana}", time="",
+        link="http://127.0.0.1:8080/sign-in#once", curls=curls,
     )  # fmt: skip
 
     assert "  sign in         http://127.0.0.1:8080/sign-in#once    once, within 15 minutes" in text
     assert "  and as somebody curl -K .data/curl.viewer http://127.0.0.1:8080/api/v1/me" in text
-    assert "\ncurl -K .data/curl http://127.0.0.1:8080/staffing\n" in text
+    assert "\ncurl -K .data/curl http://127.0.0.1:8080/staffing\ncurl -K .data/curl.ana\n" in text

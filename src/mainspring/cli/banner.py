@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,9 +40,8 @@ def banner(
     url: str,
     sandbox: str,
     about: str | None,
-    curl: str,
     link: str,
-    viewer: str,
+    curls: Mapping[str, str],
     time: str,
 ) -> str:
     """The text, with the commands that work from this directory."""
@@ -56,12 +56,13 @@ def banner(
     told = ""
     if about:
         told = f"\n{about.strip()}\n"
-        words = {"url": url, "mainspring": mainspring, "elsewhere": elsewhere, "curl": curl}
+        words = {"url": url, "mainspring": mainspring, "elsewhere": elsewhere, **curls}
         for name, value in words.items():  # its own braces stay
             told = told.replace(f"{{{name}}}", value)
     return BANNER.format(
         data=data, dsn=dsn, log=os.path.relpath(log), pid=pid, url=url, time=time, psql=psql, mainspring=mainspring,
-        elsewhere=elsewhere, sandbox="" if here else f" --sandbox {sandbox}", about=told, link=link, viewer=viewer,
+        elsewhere=elsewhere, sandbox="" if here else f" --sandbox {sandbox}", about=told, link=link,
+        viewer=curls["curl.viewer"],
     )  # fmt: skip
 
 

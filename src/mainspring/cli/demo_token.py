@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DemoToken:
-    """One token for every route that asks for one, in a file that curl reads and nobody else.
+    """One token for every route that cannot do without, in a file that curl reads and nobody else.
 
     So it stands neither on the screen nor in a list of processes: `curl -K .data/curl http://127.0.0.1:8080/orders`.
     """
@@ -26,7 +26,8 @@ class DemoToken:
     def give(self, app: App) -> dict[str, str]:
         """The tokens of an application by their variables: yours where you have set one, else one that is made now."""
         routes = [*app.routes, *(route for block in app.blocks for route in block.routes())]
-        settings = sorted({route.setting for route in routes if isinstance(route, DeclaredRoute) and route.setting})
+        asking = (route for route in routes if isinstance(route, DeclaredRoute) and route.access == "token")
+        settings = sorted({route.setting for route in asking if route.setting})
         if not settings:
             return {}
         yours = [os.environ[setting] for setting in settings if setting in os.environ]

@@ -215,7 +215,7 @@ class Up:
             server = Server(app, port=0, tokens=tokens)
             self._url = server.listen()
         self._providers.tell(self._url)
-        self._link = self._database.let_in(self._access, self._url)
+        self._link = self._database.let_in(self._access, app, self._url)
         return server
 
     # -- what happens, and what is said of it
@@ -249,7 +249,7 @@ class Up:
         fast = self._database.course is not None
         text = banner(
             cluster=self._cluster, log=self._log, pid=pid, url=self._url, sandbox=self._providers.sandbox.url,
-            about=app.about, curl=self._token.curl, link=self._link, viewer=self._access.curl,
+            about=app.about, link=self._link, curls={"curl": self._token.curl, **self._access.curls},
             time=clock_line(self._database.now(), self._wish.speed) if fast else "",
         )  # fmt: skip
         return self._say(text)

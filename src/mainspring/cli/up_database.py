@@ -69,12 +69,12 @@ class UpDatabase:
             self._secure(top)
             _prepare(conn, app)
 
-    def let_in(self, access: DemoAccess, url: str) -> str:
+    def let_in(self, access: DemoAccess, app: App, url: str) -> str:
         """Let whoever runs this come in over HTTP; gives a link that signs in once."""
         import psycopg
 
         with psycopg.connect(self._cluster.dsn(), autocommit=True) as conn:
-            return access.give(conn, self._schema, url)
+            return access.give(conn, self._schema, url, app.demo_people)
 
     def _set_clock(self, conn: psycopg.Connection[Any], *, again: bool) -> None:
         """Let virtual time go on where there is some, or begin where it is wished for."""

@@ -27,6 +27,7 @@ class Principal:
     org: str | None = None  # the only organisation that exists for them; None: all
     reveals: bool = False  # whether payloads may be shown unmasked, which is an audit event of its own
     actor_type: ActorType = "user"  # api_key: a token asks
+    program: str | None = None  # the setting whose value they showed: who knows it says itself for whom it acts
 
     def may(self, role: AccessRole) -> bool:
         """Whether their role includes another."""

@@ -79,7 +79,8 @@ class GuardedRoute(BaseRoute):
 
     async def _principal(self, scope: Scope, headers: Headers) -> Principal | None:
         if self._token is not None and self._token.matches(bearer(headers)):
-            return Principal(self._declared.setting or "", "admin", self._declared.org, actor_type="api_key")
+            setting = self._declared.setting
+            return Principal(setting or "", "admin", self._declared.org, actor_type="api_key", program=setting)
         if self._access is None or self._declared.access != "role":
             return None
         return await self._access.principal(HTTPConnection(scope))

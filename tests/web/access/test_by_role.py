@@ -35,7 +35,7 @@ async def order(request: Request) -> Response:
     who, number = who_asks(request), request.path_params.get("number", 0)
     async with request.app.state.client() as client:
         job = await client.enqueue(send_order.job(number=number))
-    return JSONResponse([who.name, who.role, who.org, who.actor_type, str(job.id)])
+    return JSONResponse([who.name, who.role, who.org, who.actor_type, who.program, str(job.id)])
 
 
 @pytest.fixture
@@ -108,13 +108,13 @@ async def test_a_session_and_a_token_are_asked_alike_and_what_they_enqueue_is_th
         shop.do(access.change_user(SQL, "ana", {"disabled": True}, ME))
         assert (await visitor.get("/orders/1")).status_code == 401
 
-    assert [about[:4] for about in found] == [
-        ["deploys", "admin", None, "api_key"],
-        ["SHOP_TOKEN", "admin", "acme", "api_key"],
-        ["ana", "operator", "acme", "user"],
+    assert [about[:5] for about in found] == [
+        ["deploys", "admin", None, "api_key", None],
+        ["SHOP_TOKEN", "admin", "acme", "api_key", "SHOP_TOKEN"],
+        ["ana", "operator", "acme", "user", None],
     ]
     of_job = "select org_id, actor_type, actor_id from mainspring.job where id = %s"
-    rows = [shop.conn.execute(of_job, [about[4]]).fetchone() for about in found]
+    rows = [shop.conn.execute(of_job, [about[5]]).fetchone() for about in found]
     assert rows == [("acme", "api_key", "deploys"), ("acme", "api_key", "SHOP_TOKEN"), ("acme", "user", "ana")]
 
 
