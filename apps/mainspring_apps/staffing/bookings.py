@@ -14,7 +14,7 @@ import msgspec
 
 from mainspring.contrib.notify import Undeliverable
 from mainspring.contrib.notify.address import mail_address, phone_number
-from mainspring_apps.staffing import insurance, store
+from mainspring_apps.staffing import insurance, people, store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.people import By
@@ -83,6 +83,17 @@ def add_operator(
     user = int(store.value(conn, "add_operator", name=name, email=email, phone=phone))
     desk.record(conn, "operator_added", "user", user)
     return user
+
+
+@event
+def let_in(desk: Desk, conn: Conn, user_id: int, *, principal: str | None, by: By) -> None:
+    """Whoever comes in over HTTP by this name, that of a session or of an access token, is this user; null: nobody."""
+    if principal is not None:
+        _text("principal", principal)
+        if people.known_as(conn, principal) not in (None, user_id):
+            raise Refused("principal: is another user already", field="principal")
+    store.do(conn, "let_in", user_id=user_id, principal=principal)
+    desk.record(conn, "user_let_in" if principal else "user_shut_out", "user", user_id)
 
 
 @event

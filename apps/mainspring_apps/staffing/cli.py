@@ -1,4 +1,4 @@
-"""`mainspring staffing`: the story of a booking, in a terminal."""
+"""`mainspring staffing`: the story of a booking, and who comes in over HTTP, in a terminal."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ from cyclopts import App, Parameter
 import mainspring as ms
 from mainspring.contrib.money import Money
 from mainspring.errors import ConfigurationError, DatabaseUnavailable
-from mainspring_apps.staffing import show
+from mainspring_apps.staffing import bookings, show
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.payments.escrow import Ledger
+from mainspring_apps.staffing.people import SYSTEM
 from mainspring_apps.staffing.store import Conn
 
 app = App(name="staffing", help="Look into the staffing marketplace.", help_format="plaintext")
 booking = App(name="booking", help="See bookings, and the story of one.", help_format="plaintext")
 app.command(booking)
+operator = App(name="operator", help="Say who runs the marketplace.", help_format="plaintext")
+app.command(operator)
+user = App(name="user", help="Say as whom people come in over HTTP.", help_format="plaintext")
+app.command(user)
 
 FLAG = Parameter(negative="", show_default=False)
 AHEAD = ("Scheduled", "Cancelled")
@@ -78,6 +83,52 @@ def list_bookings(
         for b in found
     ]
     print("\n".join(table(("ID", "STATUS", "ZONE", "DATES", "FUNDED UNTIL"), rows)))
+
+
+@operator.command(name="add")
+def add_operator(
+    name: str, /, *, email: str | None = None, phone: str | None = None, dsn: str | None = None
+) -> None:  # fmt: skip
+    """Add somebody who runs the marketplace, such as the first one, who lets the others in. Prints their number.
+
+    Args:
+        name: What they are called.
+        email: Where mail reaches them.
+        phone: Where SMS reach them, such as +15550000001.
+        dsn: The database; else MAINSPRING_DSN, DATABASE_URL, or the one of `mainspring up` here.
+    """
+    with _connected(dsn) as (desk, conn):
+        print(bookings.add_operator(desk, conn, name=name, email=email, phone=phone, by=SYSTEM))
+
+
+@user.command(name="let-in")
+def let_in(user_id: int, principal: str, /, *, dsn: str | None = None) -> None:
+    """Let a user of the marketplace in as somebody whom the engine's access knows.
+
+    The name is that of a user who signs in, or of an access token. Make one that sees nothing but the marketplace:
+
+        mainspring staffing user let-in 9 welder-9
+        mainspring token create welder-9 --org staffing
+
+    Args:
+        user_id: Their number.
+        principal: The name of the user of the engine, or of the token.
+        dsn: The database; else MAINSPRING_DSN, DATABASE_URL, or the one of `mainspring up` here.
+    """
+    with _connected(dsn) as (desk, conn):
+        bookings.let_in(desk, conn, user_id, principal=principal, by=SYSTEM)
+
+
+@user.command(name="shut-out")
+def shut_out(user_id: int, /, *, dsn: str | None = None) -> None:
+    """Let nobody in any more as a user of the marketplace.
+
+    Args:
+        user_id: Their number.
+        dsn: The database; else MAINSPRING_DSN, DATABASE_URL, or the one of `mainspring up` here.
+    """
+    with _connected(dsn) as (desk, conn):
+        bookings.let_in(desk, conn, user_id, principal=None, by=SYSTEM)
 
 
 @contextmanager

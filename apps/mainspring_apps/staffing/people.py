@@ -41,6 +41,12 @@ def parts_of(conn: Conn, by: By, name: str, value: object) -> Sequence[Part]:
     return store.needed(conn, _Played, f"parts_in_{subject}", **{name: value}, **others, by=by).parts
 
 
+def known_as(conn: Conn, principal: str) -> int | None:
+    """The user as whom somebody comes in over HTTP; None: nobody of this marketplace."""
+    found: int | None = store.value(conn, "known_as", principal=principal)
+    return found
+
+
 class _Played(msgspec.Struct, frozen=True):
     parts: list[Part]
 

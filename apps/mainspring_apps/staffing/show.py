@@ -10,10 +10,11 @@ import msgspec
 
 import mainspring as ms
 from mainspring.contrib.money import Money
-from mainspring_apps.staffing import store, timers
+from mainspring_apps.staffing import people, store, timers
 from mainspring_apps.staffing.desk import Desk, booking_subject
 from mainspring_apps.staffing.payments import escrow
 from mainspring_apps.staffing.rules import weeks
+from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.texts import TEMPLATES
 
@@ -128,9 +129,9 @@ class BookingLine(msgspec.Struct, frozen=True, kw_only=True):
     funded_period_end: datetime | None
 
 
-def bookings(conn: Conn, *, after: int = 0, limit: int = BOOKINGS_PAGE) -> list[BookingLine]:
-    """Bookings by id, those after one."""
-    return store.many(conn, BookingLine, "list_bookings", after=after, limit=limit)
+def bookings(conn: Conn, *, after: int = 0, limit: int = BOOKINGS_PAGE, by: int | None = None) -> list[BookingLine]:
+    """Bookings by id, those after one; for a user only those in which they play a part."""
+    return store.many(conn, BookingLine, "list_bookings", after=after, limit=limit, by=by)
 
 
 def clocks(desk: Desk, conn: Conn) -> dict[str, datetime]:
@@ -140,8 +141,10 @@ def clocks(desk: Desk, conn: Conn) -> dict[str, datetime]:
     return {zone: now.astimezone(ZoneInfo(zone)) for zone in [*zones, "UTC"]}
 
 
-def story(desk: Desk, conn: Conn, booking_id: int) -> Story:
-    """What has happened to a booking, and what comes next."""
+def story(desk: Desk, conn: Conn, booking_id: int, *, by: int | None = None) -> Story:
+    """What has happened to a booking, and what comes next; for a user without a part in it there is no such booking."""
+    if by is not None and not people.parts_of(conn, by, "booking_id", booking_id):
+        raise Refused(f"booking_id: there is no booking {booking_id}", field="booking_id")
     booking = store.needed(conn, BookingView, "shown_booking", booking_id=booking_id)
     now = desk.now(conn)
     happened = store.many(conn, _Happened, "what_happened", subject=booking_subject(booking_id), limit=_MOST_MOMENTS)

@@ -1,8 +1,9 @@
 """The marketplace over HTTP: every business event as a JSON endpoint, and the story of a booking.
 
 An event's function is its contract: its parameters are the fields of the body, checked by their types; what it
-refuses is answered with the field's name, and nothing is written. Whoever knows the token may act for anybody: it
-believes who acts, so put your own login before it.
+refuses is answered with the field's name, and nothing is written. Who acts is who asks, as a session or an access
+token says, and sees what they have a part in. A program that knows `STAFFING_TOKEN`, where that is set, sees all and
+says itself who acts: it has a login of its own.
 """
 
 from __future__ import annotations
@@ -25,23 +26,28 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import mainspring as ms
-from mainspring.declare.route import DeclaredRoute, by_token
-from mainspring_apps.staffing import bookings, insurance, shifts, show
+from mainspring.declare.route import DeclaredRoute, by_role, who_asks
+from mainspring_apps.staffing import bookings, insurance, people, shifts, show
 from mainspring_apps.staffing.conflicts import disputes, incidents
-from mainspring_apps.staffing.desk import Desk, acting
+from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import accounts, weekly
 from mainspring_apps.staffing.searches import listings, search
 from mainspring_apps.staffing.states import NotAllowed
+from mainspring_apps.staffing.store import Conn
 
 BASE: Final = "/staffing"
 TOKEN: Final = "STAFFING_TOKEN"  # noqa: S105 (the name of a variable)
+#: The organisation of people who come in. Jobs are of `default`: nothing of the engine's own API is there for them.
+PEOPLE: Final = "staffing"
 ABOUT: Final = """A staffing marketplace lives here; its people are jobs. Look at one of its bookings:
 
   in words        {mainspring} staffing booking show 1{elsewhere}
-  as JSON         {curl} {url}/staffing/bookings/1
-  what is there   {curl} {url}/staffing
+  as JSON         {curl.platform} {url}/staffing/bookings/1
+  what is there   {curl.platform} {url}/staffing
+  as another      curl.borrower, curl.supervisor, curl.worker and curl.lender lie beside it
 """
 Handler: TypeAlias = "Callable[[Request], Awaitable[Response]]"
+Asker: TypeAlias = int | None  # the user who asks; None: a program, which says itself who acts
 CODES: Final = {400: "INVALID_INPUT", 403: "FORBIDDEN", 404: "NOT_FOUND", 409: "REFUSED", 503: "UNAVAILABLE"}
 KINDS: Final = {
     int: "a number", str: "a text", bool: "true | false", type(None): "null", date: "a date such as 2026-06-03",
@@ -73,11 +79,12 @@ class Endpoint:
                 fields.append((name, hints[name], field_of(parameter.default)) if known else (name, hints[name]))
         return msgspec.defstruct(self.event.__name__, fields, kw_only=True, forbid_unknown_fields=True)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self, by: Asker) -> dict[str, Any]:
         """What a newcomer needs to know of it."""
         path = BASE + self.path.replace(":int}", "}")
         about = {"method": self.method, "path": path, "does": (self.event.__doc__ or "").split("\n")[0]}
-        return about | {"body": {f.encode_name: _words(f) for f in msgspec.structs.fields(self.body)}}
+        said = [field for field in msgspec.structs.fields(self.body) if by is None or field.name != "by"]
+        return about | {"body": {field.encode_name: _words(field) for field in said}}
 
 
 def field_of(default: Any) -> Any:
@@ -91,6 +98,7 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     Endpoint("/companies/{company_id:int}/card", bookings.put_card),
     Endpoint("/companies/{company_id:int}/account", accounts.connect_account),
     Endpoint("/users", bookings.add_user),
+    Endpoint("/users/{user_id:int}/principal", bookings.let_in),
     Endpoint("/projects", bookings.add_project),
     Endpoint("/workers", bookings.add_worker),
     Endpoint("/workers/{worker_id:int}/list", listings.list_worker),
@@ -104,6 +112,7 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     Endpoint("/bookings/{booking_id:int}/end", shifts.change_scheduled_end),
     Endpoint("/bookings/{booking_id:int}/incidents", incidents.file_incident),
     Endpoint("/incidents/{incident_id:int}/resolve", incidents.resolve_incident),
+    Endpoint("/shifts/{time_log_id:int}/end", shifts.change_shift_end),
     Endpoint("/shifts/{time_log_id:int}/clock-in", shifts.clock_in),
     Endpoint("/shifts/{time_log_id:int}/draft", shifts.save_draft),
     Endpoint("/shifts/{time_log_id:int}/submit", shifts.submit_timesheet),
@@ -120,7 +129,7 @@ LOOKS: Final = tuple(
     {"method": "GET", "path": BASE + path, "does": does}
     for path, does in (
         ("/clock", "What the clocks of the projects show now, and UTC."),
-        ("/bookings", "Bookings by number; ?after=100 for those that follow."),
+        ("/bookings", "Your bookings by number; ?after=100 for those that follow."),
         ("/bookings/{booking_id}", "What has happened to a booking, what comes next, its shifts and its money."),
     )
 )
@@ -133,50 +142,45 @@ class Web:
     desk: Desk
 
     def routes(self) -> list[DeclaredRoute]:
-        """What `mainspring serve` serves beside its own, for those who know the token."""
-        found = [Route(BASE + endpoint.path, self._happen(endpoint), methods=["POST"]) for endpoint in ENDPOINTS]
-        looks = [
-            Route(
-                BASE, self._guarded(lambda request: [*LOOKS, *(one.describe() for one in ENDPOINTS)]), methods=["GET"]
-            ),
-            Route(f"{BASE}/clock", self._guarded(self._clock), methods=["GET"]),
-            Route(f"{BASE}/bookings", self._guarded(self._bookings), methods=["GET"]),
-            Route(f"{BASE}/bookings/{{booking_id:int}}", self._guarded(self._booking), methods=["GET"]),
-        ]
-        return [by_token(route, TOKEN) for route in (*looks, *found)]
+        """What `mainspring serve` serves beside its own."""
+        looks = {"": self._endpoints, "/clock": self._clock, "/bookings": self._bookings}
+        looks["/bookings/{booking_id:int}"] = self._booking
+        found = [Route(BASE + path, self._answering(look), methods=["GET"]) for path, look in looks.items()]
+        found += [Route(BASE + one.path, self._answering(self._event(one)), methods=["POST"]) for one in ENDPOINTS]
+        return [by_role(route, "viewer", org=PEOPLE, token=TOKEN) for route in found]
 
-    def _clock(self, request: Request) -> Any:
+    def _endpoints(self, visit: Visit) -> Any:
+        return [*LOOKS, *(one.describe(visit.by) for one in ENDPOINTS)]
+
+    def _clock(self, visit: Visit) -> Any:
         """The time that counts, in UTC and where the projects are."""
-        with self.desk.connection() as conn:
-            return show.clocks(self.desk, conn)
+        return show.clocks(self.desk, visit.conn)
 
-    def _bookings(self, request: Request) -> Any:
-        with self.desk.connection() as conn:
-            return show.bookings(conn, after=_number("after", request.query_params.get("after", "0")))
+    def _bookings(self, visit: Visit) -> Any:
+        after = _number("after", visit.request.query_params.get("after", "0"))
+        return show.bookings(visit.conn, after=after, by=visit.by)
 
-    def _booking(self, request: Request) -> Any:
-        with self.desk.connection() as conn:
-            return show.story(self.desk, conn, request.path_params["booking_id"])
+    def _booking(self, visit: Visit) -> Any:
+        return show.story(self.desk, visit.conn, visit.request.path_params["booking_id"], by=visit.by)
 
-    def _happen(self, endpoint: Endpoint) -> Handler:
-        async def happen(request: Request) -> Response:
-            body = await request.body()
-            return await self._guarded(lambda _: self._act(endpoint, request, body))(request)
+    def _event(self, endpoint: Endpoint) -> Callable[[Visit], Any]:
+        def happen(visit: Visit) -> Any:
+            fields = _fields(visit.body, endpoint.body, visit.by)
+            found = endpoint.event(self.desk, visit.conn, **visit.request.path_params, **fields)
+            return {"done": found is not False} if found is None or isinstance(found, bool) else {"id": found}
 
         return happen
 
-    def _act(self, endpoint: Endpoint, request: Request, body: bytes) -> dict[str, Any]:
-        fields = _fields(body, endpoint.body)
-        with self.desk.connection() as conn, conn.transaction(), acting(fields.get("by")):
-            found = endpoint.event(self.desk, conn, **request.path_params, **fields)
-        return {"done": found is not False} if found is None or isinstance(found, bool) else {"id": found}
-
-    def _guarded(self, answer: Callable[[Request], Any]) -> Handler:
+    def _answering(self, answer: Callable[[Visit], Any]) -> Handler:
         from starlette.concurrency import run_in_threadpool
 
-        async def guarded(request: Request) -> Response:
+        def asked(request: Request, body: bytes) -> Any:
+            with self.desk.connection() as conn, ms.calling(ms.Caller()):  # jobs are of `default`, whoever asks
+                return answer(Visit(request, body, conn, _asks(conn, request)))
+
+        async def answering(request: Request) -> Response:
             try:
-                return _answer(await run_in_threadpool(answer, request), 200)
+                return _answer(await run_in_threadpool(asked, request, await request.body()), 200)
             except Malformed as error:
                 return _refusal(error.field, str(error), 400)
             except NotAllowed as error:
@@ -188,21 +192,46 @@ class Web:
             except psycopg.OperationalError:
                 return _refusal(None, "the database is away; nothing was written", 503)
 
-        return guarded
+        return answering
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A request, the transaction in which it is answered, and who asks."""
+
+    request: Request
+    body: bytes
+    conn: Conn
+    by: Asker
+
+
+def _asks(conn: Conn, request: Request) -> Asker:
+    """Who asks; where they are nobody of this marketplace, nothing of it is there for them."""
+    who = who_asks(request)
+    if who.program == TOKEN:
+        return None
+    user = people.known_as(conn, who.name)
+    if user is None:
+        raise NotAllowed(f"by: {who.name} is no user of this marketplace: see `let_in`", field="by")
+    return user
 
 
 class Malformed(ms.ValidationError):
     """A request that says nothing that could be done or refused."""
 
 
-def _fields(body: bytes, type_: type[msgspec.Struct]) -> dict[str, Any]:
-    """What a body says, by the names of the event's parameters."""
+def _fields(body: bytes, type_: type[msgspec.Struct], by: Asker) -> dict[str, Any]:
+    """What a body says, by the names of the event's parameters; who acts it says for a program alone."""
     try:
         known = msgspec.json.decode(body or b"{}")
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Malformed(f"body: is not JSON: {error}", field="body") from None
     if not isinstance(known, dict):
         raise Malformed("body: is not a JSON object", field="body")
+    if by is not None and "by" in known:
+        raise Malformed("by: is said by who asks, and not by the body", field="by")
+    if by is not None:
+        known["by"] = by
     try:
         said = msgspec.convert({name: _timed(value) for name, value in known.items()}, type_)
     except msgspec.ValidationError as error:

@@ -66,6 +66,9 @@ WRONG: list[tuple[str, Any, int, str | None]] = [
     ("/users", USER | {"quiet_hours_start": "25:00"}, 400, "quiet_hours_start"),
     ("/users", USER | {"quiet_hours_start": "22:00:00+02:00"}, 400, "quiet_hours_start"),
     ("/users", USER | {"alert_channels": ["pigeon"]}, 400, "alert_channels"),
+    ("/users/999/principal", {"principal": "ada"}, 404, "user_id"),
+    ("/users/1/principal", {"principal": " ", "by": 7}, 409, "principal"),
+    ("/users/1/principal", {"principal": "ada", "by": 1}, 403, "by"),
     ("/projects", {"company_id": 1, "name": "x", "timezone": "Mars/Base"}, 409, "timezone"),
     ("/projects", {"company_id": HUGE, "name": "x", "timezone": "UTC"}, 400, "company_id"),
     ("/workers", {"company_id": 2, "user_id": 1, "trade": "x", "zip_code": "1"}, 409, "user_id"),
@@ -97,6 +100,7 @@ WRONG: list[tuple[str, Any, int, str | None]] = [
     ("/bookings/1/incidents", {"option": "C", "by": 1}, 400, "option"),
     ("/bookings/1/incidents", {"option": "A", "by": 999}, 403, "by"),
     ("/incidents/999/resolve", {}, 404, "incident_id"),
+    ("/shifts/2/end", {"end": "2026-06-04T10:00:00Z"}, 409, "end"),
     ("/shifts/999/clock-in", {}, 404, "time_log_id"),
     ("/shifts/1/clock-in", {"by": "six"}, 400, "by"),
     ("/shifts/1/draft", {"end": "2026-06-03T10:00:00"}, 400, "end"),
@@ -202,14 +206,12 @@ def test_the_token_is_asked_for_before_anything_else(url: str) -> None:
     assert ask(url, "/companies", {}, Authorization=f"Bearer {TOKEN}")[1]["error"]["field"] == "kind"
 
 
-@pytest.mark.parametrize("tokens", [{}, {"STAFFING_TOKEN": ""}, {"STAFFING_TOKEN": "fifteen letters"}])
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_without_a_token_the_marketplace_is_served_to_nobody(
-    town: Town, mainspring_app: ms.App, monkeypatch: pytest.MonkeyPatch, host: str, tokens: dict[str, str]
+@pytest.mark.parametrize("token", ["", "fifteen letters"])
+def test_a_token_of_a_program_that_can_be_guessed_stops_the_start(
+    town: Town, mainspring_app: ms.App, token: str
 ) -> None:
-    monkeypatch.delenv("STAFFING_TOKEN", raising=False)
-    with pytest.raises(ConfigurationError, match=r"^STAFFING_TOKEN: (is not set|must have at least 16 characters)"):
-        Server(mainspring_app, host=host, port=0, secret=SECRET, tokens=tokens)
+    with pytest.raises(ConfigurationError, match=r"^STAFFING_TOKEN: must have at least 16 characters"):
+        Server(mainspring_app, port=0, secret=SECRET, tokens={"STAFFING_TOKEN": token})
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])

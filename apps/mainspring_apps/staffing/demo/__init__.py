@@ -12,14 +12,15 @@ from typing import Any
 
 from mainspring_apps.staffing.demo import people as _tasks  # noqa: F401 (their tasks)
 from mainspring_apps.staffing.demo.acts import people
-from mainspring_apps.staffing.demo.seed import ODD_ZONES, seed
+from mainspring_apps.staffing.demo.seed import ODD_ZONES, PEOPLE_HERE, seed
 from mainspring_apps.staffing.market import Market
-from mainspring_apps.staffing.web import ABOUT
+from mainspring_apps.staffing.web import ABOUT, PEOPLE
 
 
 def demo(zones: Sequence[str] = ODD_ZONES, **options: Any) -> Market:
     """The marketplace with people in these zones, as the environment says where its providers are."""
-    return Market(extra=[people], seed=partial(seed, zones=zones), about=ABOUT, **options)
+    here = dict.fromkeys(PEOPLE_HERE, PEOPLE)
+    return Market(extra=[people], seed=partial(seed, zones=zones), about=ABOUT, demo_people=here, **options)
 
 
 def __getattr__(name: str) -> Any:

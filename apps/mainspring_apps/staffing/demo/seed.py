@@ -28,6 +28,8 @@ TRADES: Final = ("welder", "electrician", "carpenter", "plumber")
 FIRST: Final = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gita", "Hugo", "Ines", "Jon", "Kim", "Lea", "Max", "Nora")
 DECLINED: Final = "pm_card_chargeDeclinedInsufficientFunds"
 _BOOKING_WEEKS: Final = 8  # that bookings last
+#: Who come in over HTTP where the demo is shown: of New York, and the operator.
+PEOPLE_HERE: Final = ("platform", "borrower", "supervisor", "worker", "lender")
 #: By day, and over midnight on every day of the week.
 SHIFTS: Final = ((time(8), time(16, 30), bookings.WORK_WEEK), (time(22), time(6), frozenset(range(7))))
 
@@ -81,7 +83,12 @@ def _settle(desk: Desk, conn: Conn, bank: Any, now: datetime, number: int, zone:
             by=payer,
         )
         weekly.pay_by_hand(desk, conn, booking, by=payer)  # the week has begun, and Wednesday may be over
-    _worker(desk, conn, lender, zone, TRADES[number % 4], owner)
+    free = _worker(desk, conn, lender, zone, TRADES[number % 4], owner)
+    if number == 0:
+        people = {"platform": operator, "borrower": payer, "supervisor": supervisor, "lender": owner}
+        people["worker"] = store.value(conn, "demo_user_of_worker", worker_id=free)
+        for name in PEOPLE_HERE:
+            bookings.let_in(desk, conn, people[name], principal=f"demo {name}", by=operator)
     desk.enqueue(conn, plan_day.job(zone=zone, instant=now))  # the rest of today
     wanted = {"trade": TRADES[number % 4]}
     search.save_search(desk, conn, user_id=payer, name="Anybody near", criteria=wanted, by=payer)

@@ -31,6 +31,7 @@ MAY: Final[Mapping[str, frozenset[Part]]] = {
     # the marketplace, and whom it lets in
     "add_operator": _OPERATOR | {"SYSTEM"},
     "add_company": _OPERATOR,
+    "let_in": _OPERATOR | {"SYSTEM"},
     "add_user": _ADMINS | _OPERATOR,
     # a company's own: where its money comes from and goes to is for its admin alone
     "put_card": frozenset({"Borrowing Admin"}),

@@ -27,6 +27,9 @@ with ours as (
 insert into staffing.users (company_id, role, name, email, phone) select id, 'Operator', %(name)s, %(email)s, %(phone)s from ours
 returning id
 
+-- name: let_in
+update staffing.users set principal = %(principal)s where id = %(user_id)s
+
 -- name: user_of_company
 select id, company_id, timezone from staffing.users where id = %(user_id)s
 

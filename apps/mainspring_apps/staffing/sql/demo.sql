@@ -87,3 +87,6 @@ select exists (select from staffing.companies)
 
 -- name: how_many_users
 select count(*)::int + 1 from staffing.users
+
+-- name: demo_user_of_worker
+select user_id from staffing.workers where id = %(worker_id)s

@@ -1,9 +1,12 @@
 -- What people look at: bookings, and the story of one.
 
 -- name: list_bookings
+-- Of a user those in which they play a part, by the indexes of the parts; without one all.
 select b.id, b.status, p.timezone as zone, b.worker_id, b.start_date, b.end_date, b.funded_period_end
 from staffing.bookings b join staffing.projects p on p.id = b.project_id
-where b.id > %(after)s order by b.id limit %(limit)s
+where b.id > %(after)s
+  and (%(by)s::bigint is null or b.id in (select booking_id from staffing.parts where user_id = %(by)s))
+order by b.id limit %(limit)s
 
 -- name: shown_booking
 select b.id, b.status, b.payment_type, p.timezone as zone, p.name as project, b.project_id, b.worker_id, b.supervisor_id,

@@ -19,6 +19,7 @@ create table staffing.users (
   company_id        bigint not null references staffing.companies,
   role              text not null check (role in ('Admin', 'Manager', 'Supervisor', 'Worker', 'Operator')),
   name              text not null check (length(name) between 1 and 200),
+  principal         text unique check (length(principal) between 1 and 200),  -- as whom the engine's access knows them
   email             text,
   phone             text,
   timezone          text not null default 'UTC',
@@ -45,6 +46,7 @@ create table staffing.workers (
   trade      text not null check (length(trade) between 1 and 100),     -- never empty: criteria without sense ask for ''
   zip_code   text not null check (length(zip_code) between 1 and 20)
 );
+create index workers_user on staffing.workers (user_id);
 create index workers_listed on staffing.workers (trade, zip_code) where state = 'Listed';
 create index workers_listed_at on staffing.workers (listed_at) where state = 'Listed';
 
@@ -73,6 +75,7 @@ create table staffing.bookings (
 );
 create index bookings_project on staffing.bookings (project_id, id) where status = 'Active' and payment_type = 'Weekly_Progress';
 create index bookings_worker on staffing.bookings (worker_id);
+create index bookings_supervisor on staffing.bookings (supervisor_id);
 create index bookings_borrower on staffing.bookings (borrower_company_id, status);
 create index bookings_lender on staffing.bookings (lender_company_id, status);
 

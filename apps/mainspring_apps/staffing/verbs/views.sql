@@ -1,4 +1,4 @@
--- What people look at: the escrow ledger, and the engine's trail, notifications and webhooks in the source's words.
+-- What people look at: the escrow ledger, who plays which part, and the engine's trail, notifications and webhooks in the source's words.
 
 -- The money of each booking, by currency: charged = held + frozen + released + refunded, at every instant.
 create or replace view staffing.escrow with (security_invoker = true) as
@@ -19,6 +19,25 @@ left join (
          sum(amount_minor) filter (where status = 'Refunded') as refunded
   from staffing.escrow_holds group by booking_id, currency
 ) h on h.booking_id = b.id and h.currency = b.currency;
+
+-- Who plays which part in which booking. Whoever supervises for the borrower may stand in for the one who is named.
+create or replace view staffing.parts with (security_invoker = true) as
+select b.id as booking_id, w.user_id, 'Worker' as part, false as stands_in
+from staffing.bookings b join staffing.workers w on w.id = b.worker_id
+union all
+select b.id, b.supervisor_id, 'Supervisor', false from staffing.bookings b where b.supervisor_id is not null
+union all
+select b.id, u.id, 'Supervisor', true from staffing.bookings b
+join staffing.users u on u.company_id = b.borrower_company_id and u.role = 'Supervisor'
+where u.id is distinct from b.supervisor_id
+union all
+select b.id, u.id, 'Borrowing ' || u.role, false from staffing.bookings b
+join staffing.users u on u.company_id = b.borrower_company_id and u.role in ('Admin', 'Manager')
+union all
+select b.id, u.id, 'Lending ' || u.role, false from staffing.bookings b
+join staffing.users u on u.company_id = b.lender_company_id and u.role in ('Admin', 'Manager')
+union all
+select b.id, u.id, 'Platform Operator', true from staffing.bookings b cross join staffing.users u where u.role = 'Operator';
 
 -- Every act on a business row, by whom and why; the engine keeps it append-only and sealed (STAFF-19.11).
 create or replace view staffing.audit_log with (security_invoker = true) as
