@@ -16,9 +16,11 @@ from tests.worker.stage import Stage
 from tests.worker.test_crew import Begun, Moment, crew, held
 
 import mainspring as ms
+from mainspring.worker import handlers
 from mainspring.worker.attempt import LiveAttempt
 from mainspring.worker.crew import Crew
 from mainspring.worker.rates import Rates
+from mainspring.worker.thread_context import ThreadContext
 
 
 def rated(size: int, n: int) -> tuple[Crew, Begun, Rates, Moment]:
@@ -313,3 +315,28 @@ async def test_a_worker_that_stops_lets_go_of_its_shares(stage: Stage) -> None:
     async with stage.work(tasks, poll_interval=timedelta(seconds=1)):
         await entered.wait()
     assert stage.rows("select n, count from mainspring.share") == [(0, [1])]
+
+
+@pytest.mark.anyio
+@pytest.mark.rule("ENG-25.02")
+async def test_threads_that_are_held_up_on_their_way_to_their_handlers_exceed_no_rate(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks, entered, chance = ms.Registry("rates"), list[float](), random.Random(7)
+
+    class HeldUp(ThreadContext):
+        def __init__(self, *given: Any) -> None:
+            time.sleep(chance.choice((0.0, 0.25)))
+            super().__init__(*given)
+
+    monkeypatch.setattr(handlers, "ThreadContext", HeldUp)
+
+    @tasks.task
+    def brisk(ctx: ms.SyncContext) -> None:
+        entered.append(time.monotonic())
+
+    await stage.client.limits.set(ms.rate(task="brisk", most=4, per="300ms"))
+    await stage.enqueue_many([brisk.job()] * 24)
+    async with stage.work(tasks):
+        await stage.until(lambda: len(entered) == 24)
+    assert largest(entered, 0.3) <= 4

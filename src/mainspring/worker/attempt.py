@@ -50,6 +50,7 @@ class LiveAttempt:
         "deadline",
         "ended",
         "entered",
+        "entered_by",
         "failed",
         "handle",
         "passes",
@@ -79,6 +80,7 @@ class LiveAttempt:
         self.passing = False  # they let it through, and it is on its way there
         self.start_by = NO_DEADLINE  # after that they do not any more
         self.entered = False  # its handler is, as far as rates are concerned
+        self.entered_by: int | None = None  # the thread that calls it
         self.alone = False  # nothing else is here while it runs
         self.cleared = False  # it may have crashed a worker before, and no longer counts as one that may
         self.handle: asyncio.Task[None] | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
+import threading
 from collections.abc import Awaitable
 from concurrent.futures import Executor as Threads
 from typing import Any, Final
@@ -17,8 +19,9 @@ from mainspring.worker.resources import Resources
 from mainspring.worker.service import log
 from mainspring.worker.thread_context import ThreadContext
 
-#: So long a thread may be held up between two lines, and at most this part of a window.
+#: So long a thread or a process may be held up between two lines, and at most this part of a window.
 _SWITCH_S: Final = 0.05
+_LOOK_S: Final = 0.005  # between two looks at a thread that is on its way to its handler
 _ENDING_S: Final = 30.0  # a transaction that its thread does not end, beyond the task's time
 
 
@@ -85,20 +88,23 @@ class Handlers:
             except StopIteration as error:  # a future cannot carry it, and would never end
                 raise RuntimeError("the handler raised StopIteration") from error
 
-        return self._loop.run_in_executor(self.threads, contextvars.copy_context().run, call)
+        running = self._loop.run_in_executor(self.threads, contextvars.copy_context().run, call)
+        if attempt.passing:
+            self._look_soon(attempt, None)
+        return running
 
     def _work(self, attempt: LiveAttempt) -> Any:
         """In a thread."""
         arguments = attempt.task.codec.decode(attempt.claim.payload)
         if attempt.start_by < self._loop.time():  # while it waited for a thread
             raise Late
-        if attempt.passing:
-            self._loop.call_soon_threadsafe(self._entered, attempt)
         if not attempt.task.wants_ctx:
+            attempt.entered_by = threading.get_ident()
             return attempt.task.fn(**arguments)
         context = ThreadContext(attempt, self.resources)
         try:
             try:
+                attempt.entered_by = threading.get_ident()
                 result = attempt.task.fn(context, **arguments)
             finally:
                 context.write_last_report()
@@ -113,17 +119,48 @@ class Handlers:
             raise
         return context.result if result is None else result
 
-    def _entered(self, attempt: LiveAttempt) -> None:
-        """It is entered by a thread or a process that may be held up on its way to the first line.
+    def _look_soon(self, attempt: LiveAttempt, seen: tuple[float, int] | None) -> None:
+        self._loop.call_later(min(_LOOK_S, self._switch(attempt)), self._look, attempt, seen)
 
-        So it is counted a moment later, or when it ends: whatever holds up the whole process holds up this timer, too.
+    def _look(self, attempt: LiveAttempt, seen: tuple[float, int] | None) -> None:
+        """Count an entry once its thread is seen to have got on in its handler; when it ends, it counts anyway.
+
+        Between any two of its lines a thread may wait long for the interpreter. It does not tell by itself that it is
+        there: to wake the loop is to give the interpreter away, a line before its handler.
+        """
+        if not attempt.passing:
+            return
+        now, place = self._loop.time(), _place_in_handler(attempt.entered_by)
+        if seen is not None and (place != seen[1] or now >= seen[0] + self._switch(attempt)):
+            self._rates.entered(attempt)
+        else:
+            self._look_soon(attempt, seen if place is None or seen is not None else (now, place))
+
+    def _entered(self, attempt: LiveAttempt) -> None:
+        """It is entered by a process that may be held up on its way to the first line.
+
+        So it is counted a moment later, or when it ends: whatever holds up the whole machine holds up this timer, too.
         """
         if attempt.passing:
-            after = _SWITCH_S * min(1.0, *(share.per for share in attempt.shares))
-            self._loop.call_later(after, self._rates.entered, attempt)
+            self._loop.call_later(self._switch(attempt), self._rates.entered, attempt)
+
+    def _switch(self, attempt: LiveAttempt) -> float:
+        window: float = min(1.0, *(share.per for share in attempt.shares))
+        return _SWITCH_S * window
 
     def close(self) -> None:
         """Let go of threads, processes and keys."""
         self.resources.close()
         self._children.close()
         self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _place_in_handler(thread: int | None) -> int | None:
+    """Which instruction of its handler, or of what that calls, a thread is at; None: it has not come there."""
+    top = frame = None if thread is None else sys._current_frames().get(thread)
+    while frame is not None and frame.f_back is not None and frame.f_back.f_code is not _WORK:
+        frame = frame.f_back
+    return None if top is None or frame is None or frame.f_back is None else hash((id(top), top.f_lasti))
+
+
+_WORK: Final = Handlers._work.__code__
