@@ -92,6 +92,16 @@ def verify_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> Non
 
 
 @event
+def confirm_extra_time(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> None:
+    """The borrower agrees to pay what was worked after the planned end: it is charged with the next week."""
+    _, shift = lock_shift(conn, time_log_id)
+    _check_status(shift, "Verified")
+    if not store.do(conn, "confirm_extra_time", time_log_id=shift.id, at=desk.now(conn)):
+        raise Refused("time_log_id: has no extra time that is yet to be confirmed", field="time_log_id")
+    _record(desk, conn, "confirm_extra_time", shift)
+
+
+@event
 def change_scheduled_end(desk: Desk, conn: Conn, booking_id: int, end: time | None, *, by: By) -> None:
     """Shifts of a booking end at another local time of day; the reminders of who works follow (STAFF-8.22)."""
     booking = lock_booking(conn, booking_id)
