@@ -163,7 +163,7 @@ def lines(story: show.Story, *, whole: bool = False) -> Iterator[str]:
     yield from ("", "SHIFTS")
     begun = sum(s.status not in AHEAD or s.scheduled_start_time < story.now for s in story.shifts)
     shown = story.shifts if whole else story.shifts[: begun + SHOWN_SHIFTS]
-    yield from table(("ID", "STATUS", "STARTS", "MONEY", "WHY"), [shift(s, b) for s in shown])
+    yield from table(("ID", "STATUS", "STARTS", "HOURS", "MONEY", "WHY"), [shift(s, b) for s in shown])
     if len(shown) < len(story.shifts):
         last = both(story.shifts[-1].scheduled_start_time, b.zone)
         yield f"and {len(story.shifts) - len(shown)} more, up to {last}: --all"
@@ -191,7 +191,17 @@ def together(moments: Iterable[show.Moment]) -> Iterator[show.Moment]:
 def shift(s: show.ShiftView, b: show.BookingView) -> tuple[str, ...]:
     """A shift as a row of a table."""
     parts = ", ".join(f"{Money(part.amount_minor, b.currency)} {part.status}" for part in s.money)
-    return str(s.id), s.status, both(s.scheduled_start_time, b.zone), parts, s.cancel_reason or ""
+    return str(s.id), s.status, both(s.scheduled_start_time, b.zone), hours(s), parts, s.cancel_reason or ""
+
+
+def hours(s: show.ShiftView) -> str:
+    """What was worked of a shift, as it is paid: `7:30`, and what came on top."""
+    if s.paid_minutes is None:
+        return ""
+    paid, extra = (f"{minutes // 60}:{minutes % 60:02}" for minutes in (s.paid_minutes, s.extra_minutes or 0))
+    if not s.extra_minutes:
+        return paid
+    return f"{paid}, {extra} more {'confirmed' if s.extra_confirmed_at else 'to be confirmed'}"
 
 
 def money(ledger: Ledger) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from datetime import date, datetime, time
 import msgspec
 
 from mainspring_apps.staffing import store
+from mainspring_apps.staffing.rules import pay
 from mainspring_apps.staffing.store import Conn
 
 
@@ -33,9 +34,22 @@ class LockedShift(msgspec.Struct, frozen=True, kw_only=True):
     clock_out_time: datetime | None
     scheduled_start_time: datetime
     scheduled_end_time: datetime | None
+    planned_minutes: int
+    paid_minutes: int | None
+    work_end_time: datetime | None
     auto_approval_time: datetime | None
     edit_extensions: int
     dispute_id: int | None
+
+    @property
+    def hours(self) -> pay.Hours:
+        """What was worked, as it is submitted (STAFF-20.01)."""
+        stopped = self.work_end_time or self.clock_out_time
+        assert stopped is not None, "who has submitted a timesheet has stopped"
+        return pay.hours(
+            start=self.scheduled_start_time, end=self.scheduled_end_time, planned_minutes=self.planned_minutes,
+            clocked_in=self.clock_in_time, stopped=stopped,
+        )  # fmt: skip
 
 
 def lock_booking(conn: Conn, booking_id: int) -> LockedBooking:

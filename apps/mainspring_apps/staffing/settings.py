@@ -86,3 +86,5 @@ class Settings:
     transfer_timing: TransferTiming = "on_verification"  # G-13
     deactivate_empty_searches: bool = False  # STAFF-7.14: built, off by default
     app_url: str = "https://app.example.com"  # where links in messages lead
+    clock_in_early: timedelta = timedelta(minutes=60)  # before its planned start a shift can be begun (STAFF-20.05)
+    clock_in_open: timedelta = timedelta(hours=24)  # after the start, where nobody knows the end (STAFF-20.05)

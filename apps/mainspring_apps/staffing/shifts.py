@@ -25,7 +25,7 @@ def clock_in(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> None:
     """The worker begins: checked by the gate, with reminders for the planned end."""
     booking, shift = lock_shift(conn, time_log_id)
     now = desk.now(conn)
-    _check_gate(conn, booking, shift, now)
+    _check_gate(desk, conn, booking, shift, now)
     store.do(conn, "clock_in_shift", time_log_id=shift.id, at=now)
     _record(desk, conn, "clock_in", shift, after="Working")
     reminders.follow(desk, conn, booking, shift, shift.scheduled_end_time, now=now)
@@ -92,6 +92,16 @@ def verify_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> Non
 
 
 @event
+def confirm_extra_time(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> None:
+    """The borrower agrees to pay what was worked after the planned end: it is charged with the next week."""
+    _, shift = lock_shift(conn, time_log_id)
+    _check_status(shift, "Verified")
+    if not store.do(conn, "confirm_extra_time", time_log_id=shift.id, at=desk.now(conn)):
+        raise Refused("time_log_id: has no extra time that is yet to be confirmed", field="time_log_id")
+    _record(desk, conn, "confirm_extra_time", shift)
+
+
+@event
 def change_scheduled_end(desk: Desk, conn: Conn, booking_id: int, end: time | None, *, by: By) -> None:
     """Shifts of a booking end at another local time of day; the reminders of who works follow (STAFF-8.22)."""
     booking = lock_booking(conn, booking_id)
@@ -121,14 +131,17 @@ def _move_end(desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShift
         reminders.follow(desk, conn, booking, shift, end, now=desk.now(conn))
 
 
-def _check_gate(conn: Conn, booking: LockedBooking, shift: LockedShift, now: datetime) -> None:
+def _check_gate(desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShift, now: datetime) -> None:
     why = gate.closed(
         booking=booking.status,
         shift=shift.status,
         starts_on=weeks.local_date(shift.scheduled_start_time, booking.zone),
         end_date=booking.end_date,
         uncovered=insurance.uncovered(conn, booking.id, weeks.local_date(now, booking.zone)),
-    )
+    ) or gate.outside(
+        now, start=shift.scheduled_start_time, end=shift.scheduled_end_time, early=desk.settings.clock_in_early,
+        open_for=desk.settings.clock_in_open,
+    )  # fmt: skip
     if why is not None:
         raise Refused(why, field=why.partition(":")[0])
 

@@ -7,11 +7,13 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import msgspec
+from msgspec.structs import replace
 
 import mainspring as ms
 from mainspring.contrib.money import Money
 from mainspring_apps.staffing import people, store, timers
 from mainspring_apps.staffing.desk import Desk, booking_subject
+from mainspring_apps.staffing.locking import LockedShift
 from mainspring_apps.staffing.payments import escrow
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.states import Refused
@@ -44,6 +46,7 @@ SAID: Final = {
     "force_clock_out": "clocked out by the supervisor",
     "edit_timesheet": "timesheet corrected",
     "verify_timesheet": "timesheet verified",
+    "confirm_extra_time": "extra time confirmed",
     "auto_approve": "timesheet approved by itself",
     "cancel_shift": "shift cancelled",
     "cancel_booking": "booking cancelled",
@@ -101,6 +104,10 @@ class ShiftView(msgspec.Struct, frozen=True, kw_only=True):
     scheduled_start_time: datetime
     scheduled_end_time: datetime | None
     clock_out_time: datetime | None
+    work_end_time: datetime | None
+    paid_minutes: int | None  # of a submitted timesheet: as it stands
+    extra_minutes: int | None  # beyond the planned end: paid once the borrower has confirmed them
+    extra_confirmed_at: datetime | None
     auto_approval_time: datetime | None
     cancel_reason: str | None
     money: list[MoneyPart]
@@ -152,10 +159,19 @@ def story(desk: Desk, conn: Conn, booking_id: int, *, by: int | None = None) -> 
         now=now,
         booking=booking,
         ledger=escrow.ledger(conn, booking_id),
-        shifts=store.many(conn, ShiftView, "shown_shifts", booking_id=booking_id),
+        shifts=_shifts(conn, booking_id),
         happened=[_moment(one.at, booking.zone, one.words, one.about) for one in happened],
         next=sorted(_coming(desk, conn, booking, now), key=lambda moment: (moment.utc, moment.what)),
     )
+
+
+def _shifts(conn: Conn, booking_id: int) -> list[ShiftView]:
+    """The shifts of a booking; where a timesheet waits for somebody, with the hours that they would verify."""
+    found = {shift.id: shift for shift in store.many(conn, ShiftView, "shown_shifts", booking_id=booking_id)}
+    for sheet in store.many(conn, LockedShift, "submitted_shifts", booking_id=booking_id):
+        hours = sheet.hours
+        found[sheet.id] = replace(found[sheet.id], paid_minutes=hours.paid, extra_minutes=hours.extra)
+    return list(found.values())
 
 
 class _Happened(msgspec.Struct, frozen=True, kw_only=True):

@@ -119,6 +119,7 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     Endpoint("/shifts/{time_log_id:int}/force-clock-out", shifts.force_clock_out),
     Endpoint("/shifts/{time_log_id:int}/edit", shifts.edit_timesheet),
     Endpoint("/shifts/{time_log_id:int}/verify", shifts.verify_timesheet),
+    Endpoint("/shifts/{time_log_id:int}/confirm-extra-time", shifts.confirm_extra_time),
     Endpoint("/shifts/{time_log_id:int}/dispute", disputes.file_dispute),
     Endpoint("/disputes/{dispute_id:int}/propose", disputes.propose_settlement),
     Endpoint("/disputes/{dispute_id:int}/resolve", disputes.resolve_dispute),

@@ -53,11 +53,22 @@ MONEY: Final = {
         select p.booking_id, p.period_start, array_agg(p.id) from staffing.pending_payments p
         where p.received_at is not null and not exists (select from staffing.refunds r where r.payment_id = p.id)
         group by 1, 2 having count(*) > 1""",
-    "no shift is charged twice": """
-        select s.time_log_id, array_agg(p.id) from staffing.payment_shifts s
+    "no part of a shift is charged twice": """
+        select s.time_log_id, s.kind, array_agg(p.id) from staffing.payment_shifts s
         join staffing.pending_payments p on p.id = s.payment_id
         where p.received_at is not null and not exists (select from staffing.refunds r where r.payment_id = p.id)
-        group by 1 having count(*) > 1""",
+        group by 1, 2 having count(*) > 1""",
+    "nobody is paid for time that was not worked, or not agreed to": """
+        select t.id, t.paid_minutes, sum(h.amount_minor) from staffing.time_log t
+        join staffing.bookings b on b.id = t.booking_id join staffing.escrow_holds h on h.time_log_id = t.id
+        where h.kind <> 'Penalty' and h.status in ('Held', 'Released') and t.paid_minutes is not null
+        group by t.id, b.id having sum(h.amount_minor) > (
+          2 * b.rate_minor * (t.paid_minutes + case when t.extra_confirmed_at is null then 0 else t.extra_minutes end)
+          + 60) / 120""",
+    "a shift is begun within its window": """
+        select t.id, t.clock_in_time from staffing.time_log t
+        where t.status in ('Working', 'Pending_Verification') and t.clock_in_time not between
+          t.scheduled_start_time - interval '1 hour' and t.scheduled_start_time + interval '24 hours'""",
     "what was released or refunded has its row, of the same amount": """
         select h.id, h.status, h.amount_minor from staffing.escrow_holds h
         left join staffing.transfers t on t.escrow_hold_id = h.id

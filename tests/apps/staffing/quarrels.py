@@ -26,9 +26,9 @@ def submitted(town: Town, *, funded: bool = True, **values: Any) -> tuple[Bookin
 
 
 def submit(town: Town, booking: Booking, shift: int) -> int:
-    """The worker clocks in and submits."""
+    """The worker, who has worked since the planned start, submits."""
+    town.conn.execute("update staffing.time_log set status = 'Working' where id = %s", [shift])
     with town.conn.transaction():
-        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
         shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
     return shift
 

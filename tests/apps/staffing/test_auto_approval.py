@@ -71,6 +71,7 @@ def test_only_an_undisputed_timesheet_approves_itself_and_not_before_its_deadlin
         ("Verified", False, ["Held", "Released"], "release"),  # a second payment for the same shift
         ("Verified", False, ["Frozen"], "nothing"),
         ("Verified", False, [], "unfunded"),
+        ("Verified", False, ["Refunded"], "nothing"),  # nothing was worked of it
         ("Verified", True, ["Held"], "nothing"),
         ("Disputed", True, ["Held"], "nothing"),
         ("Disputed", True, [], "nothing"),

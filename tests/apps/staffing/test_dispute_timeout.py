@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import time, timedelta
 from typing import Any
 
 import pytest
@@ -85,7 +85,7 @@ def test_a_shift_that_has_begun_is_kept_and_one_that_begins_in_a_minute_is_cance
     booking, shift = submitted(town)
     filed(town, shift, by=booking.borrowing_admin)
     begun, now, soon = (
-        town.shift(booking, MONDAY, scheduled_start_time=T + 3 * HOUR + offset, clock_in_time=T)
+        town.shift(booking, MONDAY, time(20), time(22), scheduled_start_time=T + 3 * HOUR + offset)
         for offset in (-MINUTE, timedelta(0), MINUTE)
     )
     at(town, T + 3 * HOUR)

@@ -358,6 +358,7 @@ def test_a_disputed_booking_accepts_clock_in(town: Town) -> None:
     filed(town, shift, by=booking.borrowing_admin)
     tomorrow = town.shift(booking, TUESDAY)
     town.conn.execute("update staffing.bookings set status = 'Payment_Paused_Dispute'")
+    town.mainspring.clock.set(town.row("time_log", tomorrow)["scheduled_start_time"])
     with town.conn.transaction():
         shifts.clock_in(town.desk, town.conn, tomorrow, by=booking.worker_user)
     assert town.shift_status(tomorrow) == "Working"

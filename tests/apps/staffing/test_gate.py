@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
 
 import pytest
 from tests.apps.staffing.sheets import at, begun, booked, leap, live, timers
@@ -190,3 +191,71 @@ def test_only_shifts_that_have_not_begun_are_cancelled_with_their_timers(town: T
     assert timers(town, planned) == {}
     assert len(timers(town, working)) == 2
     assert [entry[1:] for entry in town.audit("cancel_shift")] == [("time_log", planned, "Dispute_Timeout", None)]
+
+
+@pytest.mark.rule("STAFF-20.05", "STAFF-8.29")
+@pytest.mark.parametrize(
+    ("end", "clock", "why"),
+    [
+        (time(17), "07:59", "can be begun from 2026-06-01T12:00:00+00:00 on"),
+        (time(17), "08:00", None),
+        (time(17), "17:00", None),
+        (time(17), "17:01", "could be begun until 2026-06-01T21:00:00+00:00"),
+        (None, "07:59", "can be begun from 2026-06-01T12:00:00+00:00 on"),
+        (None, "08:00", None),
+        (None, "23:59", None),
+    ],
+)
+def test_the_gate_opens_an_hour_before_the_planned_start_and_closes_at_the_planned_end(
+    town: Town, end: time | None, clock: str, why: str | None
+) -> None:
+    booking, shift = booked(town, end=end)  # nobody has paid for it
+    leap(town, at(clock))
+    assert refused(town, shift, by=booking.worker_user) == (why and f"now: the shift {why}")
+    assert town.shift_status(shift) == ("Scheduled" if why else "Working")
+    assert town.row("time_log", shift)["clock_in_time"] == at("09:00" if why else clock)
+    assert bool(timers(town, shift)) is (why is None and end is not None)
+
+
+@pytest.mark.rule("STAFF-20.05")
+def test_a_shift_of_another_day_of_another_worker_or_that_is_over_is_refused_with_the_reason(town: Town) -> None:
+    friday, tuesday = MONDAY + timedelta(days=4), MONDAY + timedelta(days=1)
+    booking, shift = booked(town, days=[MONDAY, friday])
+    other = town.booking(shifts=[MONDAY], end=None)
+    gone = town.shift(booking, MONDAY, status="Cancelled", cancelled_at=town.now)
+    over = town.shift(booking, MONDAY, status="Verified")
+    leap(town, at("09:00"))
+    for one, by, why in (
+        (booking.shifts[1], booking.worker_user, "now: the shift can be begun from 2026-06-05T12:00:00+00:00 on"),
+        (shift, other.worker_user, "by: who has no part in this booking may not clock_in"),
+        (gone, booking.worker_user, "status: the shift is Cancelled"),
+        (over, booking.worker_user, "status: the shift is Verified"),
+    ):
+        assert refused(town, one, by=by) == why
+    leap(town, at("09:00", tuesday))  # a day after the start of a shift whose end nobody knows
+    assert refused(town, other.shifts[0], by=other.worker_user) is None
+    later = town.booking(shifts=[MONDAY], end=None)
+    leap(town, at("09:01", tuesday))
+    assert refused(town, later.shifts[0], by=later.worker_user) == (
+        "now: the shift could be begun until 2026-06-02T13:00:00+00:00"
+    )
+
+
+@pytest.mark.rule("STAFF-20.05")
+def test_how_early_the_gate_opens_is_a_setting(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = replace(town.desk.settings, clock_in_early=timedelta(minutes=5), clock_in_open=timedelta(minutes=10))
+    monkeypatch.setitem(vars(town.desk), "settings", few)
+    booking, shift = booked(town, end=None)
+    for clock, why in (("08:54", "now: the shift can be"), ("09:11", "now: the shift could be")):
+        leap(town, at(clock))
+        assert (refused(town, shift, by=booking.worker_user) or "").startswith(why)
+
+
+def refused(town: Town, shift: int, *, by: int) -> str | None:
+    """Why somebody may not begin a shift, or None: they have."""
+    try:
+        with town.conn.transaction():
+            shifts.clock_in(town.desk, town.conn, shift, by=by)
+    except Refused as refusal:
+        return str(refusal)
+    return None

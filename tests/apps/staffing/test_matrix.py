@@ -38,6 +38,7 @@ class Scene:
     pending: int
     dispute: int
     incident: int
+    longer: int  # with extra time that is to be confirmed
     unpaid: int  # another booking of everybody in it, whose week is due
 
     @property
@@ -76,6 +77,7 @@ ARGUMENTS: Final[Mapping[str, Callable[[Scene], dict[str, Any]]]] = {
     "force_clock_out": lambda s: {"time_log_id": s.working},
     "edit_timesheet": lambda s: {"time_log_id": s.pending, "end": T},
     "verify_timesheet": lambda s: {"time_log_id": s.pending},
+    "confirm_extra_time": lambda s: {"time_log_id": s.longer},
     "file_dispute A": lambda s: {"time_log_id": s.pending, "option": "A"},
     "file_dispute B": lambda s: {"time_log_id": s.pending, "option": "B"},
     "propose_settlement": lambda s: {"dispute_id": s.dispute, "lender_minor": 24000, "borrower_minor": 0},
@@ -95,6 +97,7 @@ def scenes(town: Town) -> Callable[[Part], Scene]:
     working = town.shift(booking, MONDAY, status="Working")
     town.mainspring.clock.set(T)
     sheet: dict[str, Any] = {"clock_out_time": T, "work_end_time": T, "auto_approval_time": T + 4 * HOUR}
+    longer = town.shift(booking, MONDAY, status="Verified", paid_minutes=480, extra_minutes=20)
     pending, disputed = (town.shift(booking, MONDAY, status="Pending_Verification", **sheet) for _ in range(2))
     town.funded(booking)
     dispute = filed(town, disputed, by=booking.borrowing_admin)
@@ -113,7 +116,7 @@ def scenes(town: Town) -> Callable[[Part], Scene]:
         assert player != SYSTEM
         return Scene(
             booking, player, company, policies[company], free, listed, scheduled, working, pending, dispute, incident,
-            unpaid.id,
+            longer, unpaid.id,
         )  # fmt: skip
 
     return scene

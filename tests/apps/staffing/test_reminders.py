@@ -17,7 +17,7 @@ from mainspring_sandbox import Fault
 FIVE = datetime(2026, 6, 1, 21, tzinfo=UTC)
 
 
-@pytest.mark.rule("STAFF-8.03", "STAFF-8.04", "STAFF-8.21", "STAFF-8.29")
+@pytest.mark.rule("STAFF-8.03", "STAFF-8.04", "STAFF-8.21")
 @pytest.mark.parametrize(
     ("end", "now", "expected"),
     [
@@ -138,20 +138,16 @@ def test_force_clock_out_cancels_too_and_cancelling_again_is_no_error(town: Town
     assert town.messages("reminder_30m") == []
 
 
-@pytest.mark.rule("STAFF-8.19", "STAFF-8.29")
-@pytest.mark.parametrize(("end", "clock", "why"), [(None, "09:00", "unknown"), (time(17), "17:40", "past")])
-def test_without_an_end_ahead_clock_in_goes_through_with_a_warning(
-    town: Town, caplog: pytest.LogCaptureFixture, end: time | None, clock: str, why: str
+@pytest.mark.rule("STAFF-8.19")
+def test_without_a_planned_end_clock_in_goes_through_with_a_warning(
+    town: Town, caplog: pytest.LogCaptureFixture
 ) -> None:
-    booking, shift = booked(town, end=end)
-    leap(town, at(clock))
-    with town.conn.transaction():
-        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
+    _, shift = begun(town, end=None)
 
     assert town.shift_status(shift) == "Working"
     assert timers(town, shift) == {}
     assert [line.message for line in caplog.records if line.levelname == "WARNING"] == [
-        f"shift {shift} has no reminders: its planned end is {why}"
+        f"shift {shift} has no reminders: its planned end is unknown"
     ]
 
 
@@ -159,7 +155,7 @@ def test_without_an_end_ahead_clock_in_goes_through_with_a_warning(
 def test_timers_of_every_open_shift_follow_the_last_change_of_the_end(town: Town) -> None:
     tuesday = MONDAY + timedelta(days=1)
     booking, shift = begun(town, days=[MONDAY, tuesday])
-    other = town.shift(booking, MONDAY, time(11), time(17))
+    other = town.shift(booking, MONDAY, time(10), time(17))
     with town.conn.transaction():
         shifts.clock_in(town.desk, town.conn, other, by=booking.worker_user)
         shifts.change_scheduled_end(town.desk, town.conn, booking.id, time(18), by=booking.supervisor or 0)

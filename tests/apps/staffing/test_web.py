@@ -111,6 +111,7 @@ WRONG: list[tuple[str, Any, int, str | None]] = [
     ("/shifts/1/edit", {"end": "2026-06-03T10:00:00Z", "by": None}, 400, "by"),
     ("/shifts/1/edit", {"end": "2026-06-03T10:00:00Z", "by": 5}, 409, "status"),
     ("/shifts/2/verify", {"by": 5}, 409, "status"),
+    ("/shifts/2/confirm-extra-time", {"by": 5}, 409, "status"),
     ("/shifts/2/dispute", {"option": "A", "by": 5}, 409, "time_log_id"),
     ("/disputes/999/propose", {"lender_minor": 1, "borrower_minor": 1}, 404, "dispute_id"),
     ("/disputes/999/resolve", {"status": "Settled"}, 404, "dispute_id"),

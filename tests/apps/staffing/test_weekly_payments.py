@@ -54,8 +54,8 @@ def dispute(town: Town, booking: Booking, shift: int, option: str = "A", filed_a
     """A shift that was worked is disputed."""
     town.conn.execute("update staffing.time_log set status = 'Working' where id = %s and status = 'Scheduled'", [shift])
     town.conn.execute(
-        "update staffing.time_log set status = 'Pending_Verification', auto_approval_time = mainspring.now()"
-        " where id = %s",
+        "update staffing.time_log set status = 'Pending_Verification', auto_approval_time = mainspring.now(),"
+        " clock_out_time = scheduled_end_time where id = %s",
         [shift],
     )
     town.conn.execute("update staffing.time_log set status = 'Disputed' where id = %s", [shift])

@@ -59,7 +59,7 @@ SHOWN: Final = """
     payment_failed payment_succeeded payment_paused payment_resumed payment_by_hand booking_released booking_suspended
     booking_resumed policy_renewed policy_deactivated file_dispute resolve_dispute dispute_timeout cancel_booking
     cancel_shift file_incident resolve_incident edit_timesheet force_clock_out auto_approve verify_timesheet
-    change_scheduled_end transfer_succeeded refund_succeeded booking_confirmed"""
+    confirm_extra_time change_scheduled_end transfer_succeeded refund_succeeded booking_confirmed"""
 TOLD: Final = """
     action_required final_warning worker_released insurance_14 insurance_7 insurance_expired insurance_stop ladder_0
     ladder_60m ladder_3h auto_approved reminder_5m reminder_30m dispute_timeout digest instant_alert"""

@@ -76,9 +76,10 @@ class People:
         """Everything that may be done, and how often it is."""
         return (
             (6, self.book), (30, self.clock_in), (3, self.draft), (22, self.submit), (5, self.force), (7, self.edit),
-            (14, self.verify), (7, self.dispute), (9, self.resolve), (2, self.incident), (3, self.close_incident),
-            (5, self.renew), (1, self.deactivate), (1, self.insure), (2, self.change_end), (4, self.card),
-            (4, self.pay), (1, self.account), (2, self.show), (4, self.bank_decides), (2, self.bank_refunds),
+            (14, self.verify), (6, self.confirm), (7, self.dispute), (9, self.resolve), (2, self.incident),
+            (3, self.close_incident), (5, self.renew), (1, self.deactivate), (1, self.insure), (2, self.change_end),
+            (4, self.card), (4, self.pay), (1, self.account), (2, self.show), (4, self.bank_decides),
+            (2, self.bank_refunds),
         )  # fmt: skip
 
     def next_at(self) -> datetime:
@@ -111,11 +112,11 @@ class People:
         return self._try("book", bookings.confirm_booking, rate_minor=self.chance.randrange(1000, 4000), **about)
 
     def clock_in(self) -> str | None:
-        soon = self.town.now + timedelta(minutes=30)
+        soon = self.town.now + timedelta(minutes=70)  # some are too early, or too late
         found = self._maybe(
             "select t.id, w.user_id from staffing.time_log t join staffing.workers w on w.id = t.worker_id"
             " where t.status = 'Scheduled' and t.scheduled_start_time between %s and %s",
-            soon - timedelta(hours=3),
+            soon - timedelta(hours=4),
             soon,
         )
         return self._try("clock in", sheets.clock_in, found[0], by=found[1]) if found else None
@@ -147,6 +148,13 @@ class People:
         if not found:
             return None
         return self._try("verify", sheets.verify_timesheet, found.id, by=found.supervisor or found.admin)
+
+    def confirm(self) -> str | None:
+        found = self._shift("Verified", "and t.extra_minutes > 0")
+        if not found:
+            return None
+        by = self.chance.choice((found.supervisor or found.admin, found.admin, found.worker))
+        return self._try("confirm extra time", sheets.confirm_extra_time, found.id, by=by)
 
     def change_end(self) -> str | None:
         booking = self._maybe(f"select id, {ADMIN} from staffing.bookings b where status in ('Active', 'Completed')")

@@ -14,7 +14,7 @@ from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.conflicts import ending, timeouts
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event
-from mainspring_apps.staffing.locking import lock_booking, lock_shift
+from mainspring_apps.staffing.locking import LockedShift, lock_booking, lock_shift
 from mainspring_apps.staffing.payments import escrow, retries
 from mainspring_apps.staffing.people import By, parts_of
 from mainspring_apps.staffing.rules import dispute as rules
@@ -82,7 +82,8 @@ def resolve_dispute(
     """
     if status not in get_args(Ending):
         raise Refused(f"status: a dispute ends as {', '.join(get_args(Ending))}", field="status")
-    _end(desk, conn, _hold(conn, dispute_id), status, lender_minor, borrower_minor, by)
+    dispute, shift = _hold(conn, dispute_id)
+    _end(desk, conn, dispute, shift, status, lender_minor, borrower_minor, by)
 
 
 @event
@@ -93,7 +94,7 @@ def propose_settlement(
 
     Whatever a side has proposed before is replaced, so that nobody is held to a number that they have taken back.
     """
-    dispute = _hold(conn, dispute_id)
+    dispute, shift = _hold(conn, dispute_id)
     check("disputes", dispute.status, "Settled")
     escrow.check_division(escrow.frozen(conn, dispute_id=dispute_id), lender_minor, borrower_minor)
     side = "Borrower" if "Borrowing Admin" in parts_of(conn, by, "dispute_id", dispute_id) else "Lender"
@@ -105,21 +106,21 @@ def propose_settlement(
         reason=f"{lender_minor} to the lender, {borrower_minor} back", after=division,
     )  # fmt: skip
     if agreed:
-        _end(desk, conn, dispute, "Settled", lender_minor, borrower_minor, by)
+        _end(desk, conn, dispute, shift, "Settled", lender_minor, borrower_minor, by)
     return agreed
 
 
-def _hold(conn: Conn, dispute_id: int) -> Dispute:
+def _hold(conn: Conn, dispute_id: int) -> tuple[Dispute, LockedShift]:
     """A dispute, held together with its booking and its shift, in the one order."""
     lock_booking(conn, store.needed(conn, Dispute, "dispute", dispute_id=dispute_id).booking_id)
     dispute = store.needed(conn, Dispute, "dispute", dispute_id=dispute_id)
-    lock_shift(conn, dispute.time_log_id)
-    return dispute
+    _, shift = lock_shift(conn, dispute.time_log_id)
+    return dispute, shift
 
 
 def _end(
-    desk: Desk, conn: Conn, dispute: Dispute, status: Ending, lender_minor: int | None, borrower_minor: int | None,
-    by: By,
+    desk: Desk, conn: Conn, dispute: Dispute, shift: LockedShift, status: Ending, lender_minor: int | None,
+    borrower_minor: int | None, by: By,
 ) -> None:  # fmt: skip
     now = desk.now(conn)
     check("disputes", dispute.status, status)
@@ -129,8 +130,9 @@ def _end(
     store.do(conn, "end_dispute", dispute_id=dispute.id, **ends)
     timers.cancel(desk, conn, dispute.id, timers.DISPUTE_TIMEOUT_TIMER, reason=status)
     if status in rules.PAYING:
-        store.do(conn, "settle_shift", time_log_id=dispute.time_log_id, by=str(by))
-        settle(desk, conn, escrow.frozen(conn, dispute_id=dispute.id), lender_minor, borrower_minor)
+        frozen = escrow.frozen(conn, dispute_id=dispute.id)
+        _verify(desk, conn, shift, by, divided=any(hold.time_log_id == shift.id for hold in frozen))
+        settle(desk, conn, frozen, lender_minor, borrower_minor)
     elif lender_minor is not None or borrower_minor is not None:
         raise Refused("settlement: a legal hold pays nothing", field="settlement")
     desk.record(
@@ -139,6 +141,14 @@ def _end(
     )  # fmt: skip
     if dispute.dispute_option == "A":
         retries.after_resolution(desk, conn, dispute.booking_id, resolved_at=now)
+
+
+def _verify(desk: Desk, conn: Conn, shift: LockedShift, by: By, *, divided: bool) -> None:
+    """The shift is `Verified`: what is not `divided` by the settlement is paid by the hours, once it comes."""
+    hours = None if divided else shift.hours
+    fixed = {"paid": hours and hours.paid, "extra": hours and hours.extra}
+    store.do(conn, "settle_shift", time_log_id=shift.id, by=str(by), **fixed)
+    escrow.give_back_rest(desk, conn, shift.id)
 
 
 def settle(

@@ -114,6 +114,8 @@ def verify(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, time_log_id: int
     with ctx.complete() as conn:
         shift = store.needed(conn, DemoShift, "demo_shift", time_log_id=time_log_id)
         act(conn, lambda: shifts.verify_timesheet(desk, conn, time_log_id, by=shift.supervisor))
+        if not one_in(3):  # and pays what was worked longer; who worked no longer needs nobody's word
+            act(conn, lambda: shifts.confirm_extra_time(desk, conn, time_log_id, by=shift.supervisor))
 
 
 @people.task(queue=QUEUE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -17,9 +18,12 @@ from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import movements
 from mainspring_apps.staffing.payments.movements import MovementKind
-from mainspring_apps.staffing.rules import penalty
+from mainspring_apps.staffing.rules import pay, penalty
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
+
+#: The lender has more than was worked, and it does not come back by itself.
+PAID_TOO_MUCH: Final = "paid_beyond_hours"
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +68,7 @@ def fund(desk: Desk, conn: Conn, payment_id: int) -> list[Hold]:
     """A payment's money has come: one hold for each shift that it pays; nothing if it was funded before.
 
     What happened to a shift since the charge happens to its money: disputed ones are frozen (G-64), cancelled ones
-    split as if they had been paid then.
+    split as if they had been paid then, and what verified ones have beyond their hours goes back.
     """
     holds = store.many(conn, Hold, "fund_payment", payment_id=payment_id)
     for hold in holds:
@@ -74,6 +78,8 @@ def fund(desk: Desk, conn: Conn, payment_id: int) -> list[Hold]:
         elif shift.status == "Cancelled":
             assert shift.cancelled_at is not None
             _split_late(desk, conn, hold.time_log_id, shift.cancelled_at)
+        elif hold.kind == "Shift":
+            give_back_rest(desk, conn, hold.time_log_id)
     return holds
 
 
@@ -97,6 +103,29 @@ def refund(desk: Desk, conn: Conn, holds: Sequence[int]) -> list[Hold]:
     found = store.many(conn, Hold, "refund_holds", ids=list(holds))
     _send(desk, conn, "refunds", found)
     return found
+
+
+def give_back_rest(desk: Desk, conn: Conn, time_log_id: int) -> None:
+    """Give back what is held for a verified shift beyond the pay of its hours (STAFF-20.02).
+
+    The lender may have it already, where the whole week was sent on (`on_webhook`): that is for a person.
+    """
+    worked = store.needed(conn, _WorkedShift, "worked_shift", time_log_id=time_log_id)
+    if worked.paid_minutes is None:  # not verified, or divided by a settlement
+        return
+    owed, too_much = pay.shift_pay(worked.paid_minutes, worked.rate_minor), 0
+    for hold in store.many(conn, Hold, "planned_holds", time_log_id=time_log_id):
+        kept = min(hold.amount_minor, owed)
+        owed -= kept
+        if hold.status == "Released":
+            too_much += hold.amount_minor - kept
+        elif kept == 0:
+            refund(desk, conn, [hold.id])
+        elif kept < hold.amount_minor:
+            _split_off(desk, conn, hold, kept)
+    if too_much:
+        text = f"shift {time_log_id}: the lender has {Money(too_much, worked.currency)} more than was worked"
+        desk.alert(conn, PAID_TOO_MUCH, f"time_log {time_log_id}", text, booking_id=worked.booking_id)
 
 
 def split(
@@ -147,13 +176,10 @@ def settle(desk: Desk, conn: Conn, holds: Sequence[Hold], *, lender_minor: int, 
         if to_lender == 0:
             refund(desk, conn, [hold.id])
             continue
-        rest = None
         if to_lender < hold.amount_minor:
-            rest = store.needed(conn, Hold, "split_settlement", hold_id=hold.id, lender=to_lender)
+            _split_off(desk, conn, hold, to_lender)
         if store.value(conn, "release_frozen", hold_id=hold.id) is not None:
             _send(desk, conn, "transfers", [hold])
-        if rest is not None:
-            refund(desk, conn, [rest.id])
 
 
 def check_division(holds: Sequence[Hold], lender_minor: int, borrower_minor: int) -> None:
@@ -191,6 +217,13 @@ class _EscrowedShift(msgspec.Struct, frozen=True, kw_only=True):
     dispute_id: int | None
 
 
+class _WorkedShift(msgspec.Struct, frozen=True, kw_only=True):
+    booking_id: int
+    paid_minutes: int | None
+    rate_minor: int
+    currency: str
+
+
 class _Cause(msgspec.Struct, frozen=True, kw_only=True):
     dispute_id: int | None
     incident_id: int | None
@@ -207,6 +240,12 @@ def _split_late(desk: Desk, conn: Conn, time_log_id: int, cancelled_at: datetime
     if cause.over and owed:
         holds = frozen(conn, dispute_id=cause.dispute_id, incident_id=cause.incident_id)
         settle(desk, conn, holds, lender_minor=_sum(holds), borrower_minor=0)
+
+
+def _split_off(desk: Desk, conn: Conn, hold: Hold, kept: int) -> None:
+    """Let a hold keep so much, and give the rest back."""
+    rest = store.needed(conn, Hold, "split_hold", hold_id=hold.id, kept=kept)
+    refund(desk, conn, [rest.id])
 
 
 def _sum(holds: Sequence[Hold]) -> int:

@@ -79,15 +79,18 @@ def reserve(
     owed = charge.amounts(
         store.many(conn, charge.UnpaidShift, "unfunded_shifts", booking_id=booking.id), booking.rate_minor, period
     )
+    times = store.many(conn, charge.AddedTime, "unpaid_added_time", booking_id=booking.id)
+    parts = {(shift, "Shift"): price for shift, price in owed.items()} | charge.added(times, booking.rate_minor)
     payer = store.needed(conn, _Payer, "payer", booking_id=booking.id)
     number = 1 + int(store.value(conn, "tries", booking_id=booking.id, period_start=period.start))
-    status = "Not_Required" if not owed else "Pending" if payer.missing is None else "Failed"
+    status = "Not_Required" if not parts else "Pending" if payer.missing is None else "Failed"
     payment = store.one(
         conn, PaymentTry, "create_payment", booking_id=booking.id, period_start=period.start, period_end=period.end,
-        amount=sum(owed.values()), currency=booking.currency, status=status, source=source, job_id=job.id,
+        amount=sum(parts.values()), currency=booking.currency, status=status, source=source, job_id=job.id,
         key=charge.key(booking.id, period.start, number), payment_method=payer.card, customer=payer.customer,
         failure_code=payer.missing if status == "Failed" else None, correlation_id=job.correlation_id,
-        shifts=list(owed), amounts=list(owed.values()), **{"try": number},
+        shifts=[shift for shift, _ in parts], kinds=[kind for _, kind in parts], amounts=list(parts.values()),
+        **{"try": number},
     )  # fmt: skip
     if payment is None:
         return None  # somebody was faster, past the lock

@@ -8,9 +8,11 @@ from datetime import date, datetime
 from typing import Final, Literal
 
 from mainspring_apps.staffing.rules import weeks
-from mainspring_apps.staffing.rules.pay import shift_pay
+from mainspring_apps.staffing.rules.pay import added_pay, shift_pay
 
 Source = Literal["weekly", "retry", "renewal", "late", "manual"]
+#: Why a shift costs more than was planned: a later end that the borrower has set, or extra time that they confirmed.
+Added = Literal["Longer", "Extra"]
 ChargeAct = Literal["charge", "pause", "unpause", "leave"]
 
 #: Which bookings are enqueued (STAFF-1.08).
@@ -34,6 +36,22 @@ class UnpaidShift:
     status: str
     scheduled_start_time: datetime
     planned_minutes: int
+    paid_minutes: int | None = None
+
+    @property
+    def minutes(self) -> int:
+        """What is charged as planned: where it is verified already, what was worked of it."""
+        return self.planned_minutes if self.paid_minutes is None else min(self.paid_minutes, self.planned_minutes)
+
+
+@dataclass(frozen=True, slots=True)
+class AddedTime:
+    """Minutes of a verified shift, since one and until another, that no payment has paid or is paying."""
+
+    time_log_id: int
+    kind: Added
+    since: int
+    until: int
 
 
 def decide(status: str, payment_type: str, *, open_a: bool, open_b: bool, source: Source = "weekly") -> ChargeAct:
@@ -70,8 +88,14 @@ def funded(funded_period_end: datetime | None, period: weeks.Period) -> bool:
 def amounts(shifts: Iterable[UnpaidShift], rate_minor: int, period: weeks.Period) -> dict[int, int]:
     """What each unfunded shift costs that begins before the end of the period: older ones join in (G-49)."""
     due = [shift for shift in shifts if shift.status not in UNPAID and shift.scheduled_start_time < period.end]
-    prices = {shift.id: shift_pay(shift.planned_minutes, rate_minor) for shift in due}
+    prices = {shift.id: shift_pay(shift.minutes, rate_minor) for shift in due}
     return {shift: price for shift, price in prices.items() if price}  # what rounds to nothing is not owed
+
+
+def added(times: Iterable[AddedTime], rate_minor: int) -> dict[tuple[int, Added], int]:
+    """What more each shift costs than was charged as planned (STAFF-20.04)."""
+    prices = {(time.time_log_id, time.kind): added_pay(time.since, time.until, rate_minor) for time in times}
+    return {part: price for part, price in prices.items() if price}
 
 
 def key(booking_id: int, period_start: datetime, number: int) -> str:

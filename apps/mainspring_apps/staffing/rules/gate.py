@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, datetime, timedelta
 
 from mainspring_apps.staffing import settings
 from mainspring_apps.staffing.states import WORKABLE
@@ -11,8 +11,8 @@ from mainspring_apps.staffing.states import WORKABLE
 def closed(*, booking: str, shift: str, starts_on: date, end_date: date, uncovered: str | None) -> str | None:
     """Why a shift cannot be begun, or None: the gate is open.
 
-    Of a booking only its insurance and its end close the gate; a dispute does not (G-07, G-23). A released booking
-    has shifts that are paid for, up to its end (G-16).
+    Of a booking only its insurance and its end close the gate; a dispute does not (G-07, G-23), nor does a week that
+    nobody has paid for (G-63). A released booking has shifts that are paid for, up to its end (G-16).
 
     >>> day = date(2026, 6, 6)
     >>> closed(booking="Active", shift="Scheduled", starts_on=day, end_date=day, uncovered=None)
@@ -28,4 +28,26 @@ def closed(*, booking: str, shift: str, starts_on: date, end_date: date, uncover
         return f"status: the booking is {booking}"
     if uncovered is not None:
         return f"insurance: {uncovered}"
+    return None
+
+
+def outside(
+    now: datetime, *, start: datetime, end: datetime | None, early: timedelta, open_for: timedelta
+) -> str | None:
+    """Why it is not the time to begin a shift, or None: from a little before its start to its planned end.
+
+    Where nobody knows the end, a while after the start is the last instant (STAFF-20.05).
+
+    >>> nine = datetime(2026, 6, 6, 9)
+    >>> window = {"start": nine, "end": None, "early": timedelta(hours=1), "open_for": timedelta(hours=24)}
+    >>> outside(nine - timedelta(hours=1), **window), outside(nine + timedelta(hours=24), **window)
+    (None, None)
+    >>> outside(nine - timedelta(minutes=61), **window)
+    'now: the shift can be begun from 2026-06-06T08:00:00 on'
+    """
+    first, last = start - early, end if end is not None else start + open_for
+    if now < first:
+        return f"now: the shift can be begun from {first.isoformat()} on"
+    if now > last:
+        return f"now: the shift could be begun until {last.isoformat()}"
     return None

@@ -55,6 +55,7 @@ MAY: Final[Mapping[str, frozenset[Part]]] = {
     "force_clock_out": _ON_SITE,
     "edit_timesheet": _ON_SITE | _WORKER,
     "verify_timesheet": _ON_SITE,
+    "confirm_extra_time": _ON_SITE,  # who says what was worked, and pays for it; never who is paid
     # quarrels: who has a share in the money does not divide it alone
     "file_dispute A": _FILERS | _WORKER,
     "file_dispute B": _FILERS,

@@ -1,16 +1,62 @@
-"""What a shift costs, and what a week does (G-10)."""
+"""What a shift is paid for, and what it costs: worked minutes, at an hourly rate (G-10, STAFF-20.01)."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from mainspring_apps.staffing.rules.penalty import half_up
 from mainspring_apps.staffing.settings import PLATFORM_FEE_BPS
 
+_MINUTE: Final = timedelta(minutes=1)
 
-def shift_pay(planned_minutes: int, rate_minor: int) -> int:
-    """The price of a shift in minor units: planned minutes at an hourly rate, half a unit up, and the platform's fee.
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """What somebody worked, in whole minutes: what is paid as planned, and what came after the planned end."""
+
+    paid: int
+    extra: int
+
+
+def hours(
+    *, start: datetime, end: datetime | None, planned_minutes: int, clocked_in: datetime, stopped: datetime
+) -> Hours:
+    """The hours of a shift: from the later of clock-in and planned start, at most to the planned end.
+
+    Where nobody knew the end, what was planned, and charged, is so many minutes, whenever they began (STAFF-8.19).
+
+    >>> nine, five = datetime(2026, 6, 6, 9, tzinfo=UTC), datetime(2026, 6, 6, 17, tzinfo=UTC)
+    >>> shift = {"start": nine, "end": five, "planned_minutes": 480, "clocked_in": nine - timedelta(minutes=20)}
+    >>> hours(**shift, stopped=nine + timedelta(hours=3, minutes=7, seconds=59))
+    Hours(paid=187, extra=0)
+    >>> hours(**shift, stopped=five + timedelta(hours=1))
+    Hours(paid=480, extra=60)
+    """
+    begin, stopped = max(clocked_in, start).astimezone(UTC), stopped.astimezone(UTC)  # not minutes of the wall
+    until = begin + planned_minutes * _MINUTE if end is None else end.astimezone(UTC)
+    return Hours(_minutes(begin, min(stopped, until)), _minutes(max(begin, until), stopped))
+
+
+def shift_pay(minutes: int, rate_minor: int) -> int:
+    """The price of minutes in minor units: at an hourly rate, half a unit up, and the platform's fee.
 
     >>> shift_pay(480, 3000), shift_pay(50, 1001)
     (24000, 834)
     """
-    price = half_up(planned_minutes * rate_minor, 60)
+    price = half_up(minutes * rate_minor, 60)
     return price + half_up(price * PLATFORM_FEE_BPS, 10_000)
+
+
+def added_pay(since: int, until: int, rate_minor: int) -> int:
+    """What more minutes of a shift add to its price: that of the whole is rounded once, however it is charged.
+
+    >>> shift_pay(25, 1001) + added_pay(25, 50, 1001) == shift_pay(50, 1001)
+    True
+    """
+    return shift_pay(until, rate_minor) - shift_pay(since, rate_minor)
+
+
+def _minutes(since: datetime, until: datetime) -> int:
+    return max(0, (until - since) // _MINUTE)

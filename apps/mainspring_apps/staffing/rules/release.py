@@ -8,11 +8,11 @@ from typing import Literal
 Release = Literal["release", "nothing", "unfunded"]
 
 
-def release(*, status: str, disputed: bool, holds: Collection[str]) -> Release:
+def release(*, status: str, disputed: bool, holds: Collection[str], paid_minutes: int | None = None) -> Release:
     """What to do for a shift with holds in these statuses.
 
     A dispute at the last instant keeps the money (G-36); what has left, left once; a shift that nobody paid
-    for is told.
+    for is told, unless nothing was worked.
 
     >>> release(status="Verified", disputed=False, holds={"Held"})
     'release'
@@ -22,5 +22,5 @@ def release(*, status: str, disputed: bool, holds: Collection[str]) -> Release:
     if status != "Verified" or disputed:
         return "nothing"
     if not holds:
-        return "unfunded"
+        return "nothing" if paid_minutes == 0 else "unfunded"
     return "release" if "Held" in holds else "nothing"

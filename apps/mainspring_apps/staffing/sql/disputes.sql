@@ -29,13 +29,15 @@ values (%(booking_id)s, %(time_log_id)s, %(option)s, %(at)s, %(by)s)
 returning id
 
 -- name: dispute_shift
--- What SYSTEM has verified only up to its deadline, that instant included (G-36).
-update staffing.time_log set status = 'Disputed', verified_by = null
+-- What SYSTEM has verified only up to its deadline, that instant included (G-36); its minutes are open again.
+update staffing.time_log
+set status = 'Disputed', verified_by = null, paid_minutes = null, extra_minutes = null, extra_confirmed_at = null
 where id = %(time_log_id)s
   and (status = 'Pending_Verification' or status = 'Verified' and verified_by = 'SYSTEM' and auto_approval_time >= %(at)s)
 
 -- name: settle_shift
-update staffing.time_log set status = 'Verified', verified_by = %(by)s
+-- Without minutes where the settlement has divided the money.
+update staffing.time_log set status = 'Verified', verified_by = %(by)s, paid_minutes = %(paid)s, extra_minutes = %(extra)s
 where id = %(time_log_id)s and status = 'Disputed'
 
 -- name: dispute

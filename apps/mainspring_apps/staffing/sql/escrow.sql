@@ -5,12 +5,12 @@ select * from staffing.escrow where booking_id = %(booking_id)s
 
 -- name: fund_payment
 -- One hold for each shift that the payment pays; a payment is funded once.
-insert into staffing.escrow_holds (booking_id, time_log_id, payment_id, amount_minor, currency, created_at)
-select p.booking_id, s.time_log_id, p.id, s.amount_minor, p.currency, {schema}.now()
+insert into staffing.escrow_holds (booking_id, time_log_id, payment_id, kind, amount_minor, currency, created_at)
+select p.booking_id, s.time_log_id, p.id, s.kind, s.amount_minor, p.currency, {schema}.now()
 from staffing.pending_payments p join staffing.payment_shifts s on s.payment_id = p.id
 where p.id = %(payment_id)s and p.received_at is not null
   and not exists (select from staffing.escrow_holds h where h.payment_id = p.id)
-order by s.time_log_id
+order by s.time_log_id, s.kind
 returning *
 
 -- name: shift_of_hold
@@ -39,6 +39,18 @@ select dispute_id, incident_id, over from (
 ) causes
 order by at desc
 limit 1
+
+-- name: worked_shift
+select b.id as booking_id, t.paid_minutes, b.rate_minor, b.currency
+from staffing.time_log t join staffing.bookings b on b.id = t.booking_id
+where t.id = %(time_log_id)s
+
+-- name: planned_holds
+-- What was paid for a shift as it was planned, and has not gone back; what the lender has counts first.
+select * from staffing.escrow_holds
+where time_log_id = %(time_log_id)s and kind = 'Shift' and status in ('Held', 'Released')
+order by status = 'Held', id
+for update
 
 -- name: held_for_shift
 select * from staffing.escrow_holds where time_log_id = %(time_log_id)s and status = 'Held' order by id for update
@@ -93,18 +105,20 @@ select booking_id, time_log_id, payment_id, 'Penalty', part, %(penalty)s, curren
 from rest
 returning *
 
--- name: split_settlement
--- What goes back becomes a row of its own, the hold keeps what the lender gets.
+-- name: split_hold
+-- What goes back becomes a row of its own, the hold keeps what is the lender's. It may have been split before.
 with before as (
-  select * from staffing.escrow_holds where id = %(hold_id)s
+  select h.*, (select max(o.part) + 1 from staffing.escrow_holds o
+               where o.time_log_id = h.time_log_id and o.payment_id = h.payment_id and o.kind = h.kind) as next_part
+  from staffing.escrow_holds h where h.id = %(hold_id)s
 ), kept as (
-  update staffing.escrow_holds set amount_minor = %(lender)s
-  where id = %(hold_id)s and status = 'Frozen' and amount_minor > %(lender)s
+  update staffing.escrow_holds set amount_minor = %(kept)s
+  where id = %(hold_id)s and status in ('Held', 'Frozen') and amount_minor > %(kept)s
   returning *
 )
 insert into staffing.escrow_holds (booking_id, time_log_id, payment_id, kind, part, amount_minor, currency, status, dispute_id,
                                    incident_id, created_at, moved_at)
-select k.booking_id, k.time_log_id, k.payment_id, k.kind, k.part + 1, b.amount_minor - k.amount_minor, k.currency, 'Frozen',
+select k.booking_id, k.time_log_id, k.payment_id, k.kind, b.next_part, b.amount_minor - k.amount_minor, k.currency, k.status,
        k.dispute_id, k.incident_id, {schema}.now(), {schema}.now()
 from kept k cross join before b
 returning *

@@ -10,11 +10,24 @@ limit %(limit)s
 
 -- name: unfunded_shifts
 -- Those that no payment has paid or is paying (STAFF-1.25).
-select t.id, t.status, t.scheduled_start_time, t.planned_minutes from staffing.time_log t
+select t.id, t.status, t.scheduled_start_time, t.planned_minutes, t.paid_minutes from staffing.time_log t
 where t.booking_id = %(booking_id)s and not exists (
   select from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
-  where s.time_log_id = t.id and p.status in ('Pending', 'Succeeded'))
+  where s.time_log_id = t.id and s.kind = 'Shift' and p.status in ('Pending', 'Succeeded'))
 order by t.scheduled_start_time, t.id
+
+-- name: unpaid_added_time
+-- What verified shifts have on top of their planned minutes, and no payment has paid or is paying: up to a later end that
+-- the borrower has set, and beyond the planned end what they have confirmed (STAFF-20.04).
+select t.id as time_log_id, a.kind, a.since, a.until
+from staffing.time_log t cross join lateral (values
+  ('Longer', t.planned_minutes, t.paid_minutes),
+  ('Extra', t.paid_minutes, t.paid_minutes + case when t.extra_confirmed_at is not null then t.extra_minutes end)
+) a (kind, since, until)
+where t.booking_id = %(booking_id)s and t.status = 'Verified' and a.since < a.until and not exists (
+  select from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
+  where s.time_log_id = t.id and s.kind = a.kind and p.status in ('Pending', 'Succeeded'))
+order by t.scheduled_start_time, t.id, a.since
 
 -- name: payer
 -- Whose card is charged.
@@ -61,9 +74,10 @@ with payment as (
   on conflict do nothing
   returning *
 ), shifts as (
-  insert into staffing.payment_shifts (payment_id, time_log_id, amount_minor)
-  select p.id, s.time_log_id, s.amount_minor
-  from payment p cross join unnest(%(shifts)s::bigint[], %(amounts)s::bigint[]) as s (time_log_id, amount_minor)
+  insert into staffing.payment_shifts (payment_id, time_log_id, kind, amount_minor)
+  select p.id, s.time_log_id, s.kind, s.amount_minor
+  from payment p cross join unnest(%(shifts)s::bigint[], %(kinds)s::text[], %(amounts)s::bigint[])
+    as s (time_log_id, kind, amount_minor)
 )
 select p.* from payment p
 
@@ -85,8 +99,8 @@ set provider_intent_id = coalesce(provider_intent_id, %(intent)s), provider_char
 where id = %(payment_id)s
 
 -- name: payment_succeeded
--- Once, from wherever it stood; not beside another payment of the same week, or of one of its shifts: an older week that
--- failed is charged along with a later one, and is paid for then.
+-- Once, from wherever it stood; not beside another payment of the same week, or of the same part of one of its shifts: an
+-- older week that failed is charged along with a later one, and is paid for then.
 update staffing.pending_payments p
 set status = 'Succeeded', failure_code = null, settled_at = {schema}.now(), received_at = {schema}.now()
 where p.id = %(payment_id)s and p.status in ('Pending', 'Failed') and not exists (
@@ -97,7 +111,7 @@ where p.id = %(payment_id)s and p.status in ('Pending', 'Failed') and not exists
   select from staffing.payment_shifts mine
   cross join lateral (
     select from staffing.payment_shifts theirs join staffing.pending_payments o on o.id = theirs.payment_id
-    where theirs.time_log_id = mine.time_log_id and theirs.payment_id <> mine.payment_id
+    where theirs.time_log_id = mine.time_log_id and theirs.kind = mine.kind and theirs.payment_id <> mine.payment_id
       and o.status in ('Pending', 'Succeeded')
     offset 0) y  -- a look for each shift: on tables that are not analysed yet the planner would rather read both
   where mine.payment_id = p.id)

@@ -55,8 +55,14 @@ set work_end_time = %(end)s, auto_approval_time = %(deadline)s,
 where id = %(time_log_id)s and status = 'Pending_Verification'
 
 -- name: verify_shift
-update staffing.time_log set status = 'Verified', verified_by = %(by)s
+-- What is paid stands on the row from now on, whatever becomes of the hours.
+update staffing.time_log set status = 'Verified', verified_by = %(by)s, paid_minutes = %(paid)s, extra_minutes = %(extra)s
 where id = %(time_log_id)s and status = 'Pending_Verification'
+
+-- name: confirm_extra_time
+-- Once; a shift whose money a settlement has divided has no minutes of its own.
+update staffing.time_log set extra_confirmed_at = %(at)s
+where id = %(time_log_id)s and status = 'Verified' and extra_minutes > 0 and extra_confirmed_at is null
 
 -- name: cancel_shifts
 update staffing.time_log set status = 'Cancelled', cancelled_at = {schema}.now(), cancel_reason = %(reason)s
@@ -78,4 +84,4 @@ where status = 'Pending_Verification' and auto_approval_time <= %(now)s
 
 -- name: holds_of_shift
 -- Where the money of a shift is; none: nobody has paid for it.
-select distinct status from staffing.escrow_holds where time_log_id = %(time_log_id)s and kind = 'Shift'
+select distinct status from staffing.escrow_holds where time_log_id = %(time_log_id)s and kind <> 'Penalty'

@@ -17,14 +17,19 @@ where b.id = %(booking_id)s
 
 -- name: shown_shifts
 -- With the money of each, by where it is; index: escrow_holds_booking.
-select t.id, t.status, t.scheduled_start_time, t.scheduled_end_time, t.clock_out_time, t.auto_approval_time, t.cancel_reason,
-       coalesce(m.money, '[]') as money
+select t.id, t.status, t.scheduled_start_time, t.scheduled_end_time, t.clock_out_time, t.work_end_time, t.paid_minutes,
+       t.extra_minutes, t.extra_confirmed_at, t.auto_approval_time, t.cancel_reason, coalesce(m.money, '[]') as money
 from staffing.time_log t
 left join lateral (
   select jsonb_agg(jsonb_build_object('status', x.status, 'amount_minor', x.amount) order by x.status) as money
   from (select h.status, sum(h.amount_minor)::bigint as amount from staffing.escrow_holds h
         where h.booking_id = t.booking_id and h.time_log_id = t.id group by h.status) x) m on true
 where t.booking_id = %(booking_id)s order by t.scheduled_start_time, t.id
+
+-- name: submitted_shifts
+select t.*, null::bigint as dispute_id from staffing.time_log t
+where t.booking_id = %(booking_id)s and t.status in ('Pending_Verification', 'Disputed')
+order by t.id
 
 -- name: what_happened
 -- Acts, with the amounts of the money that they are about, and messages, in the order of time. Index:

@@ -91,8 +91,11 @@ create table staffing.time_log (
   scheduled_start_time   timestamptz not null,
   scheduled_end_time     timestamptz,  -- null as the booking's
   planned_minutes        integer not null check (planned_minutes > 0),  -- what is charged, whatever happens to the end
+  paid_minutes           integer check (paid_minutes >= 0),  -- what is paid, fixed when it is verified (STAFF-20.01)
   draft_end_time         timestamptz,
-  work_end_time          timestamptz,  -- when paid work ended; edits change only this
+  work_end_time          timestamptz,  -- when work ended; edits change only this
+  extra_minutes          integer check (extra_minutes >= 0),  -- beyond the planned end, fixed with the paid ones, and
+  extra_confirmed_at     timestamptz,  -- paid once the borrower has confirmed them (STAFF-20.04)
   auto_approval_time     timestamptz,
   edit_extensions        integer not null default 0,
   verified_by            text,         -- SYSTEM, or a user's id
@@ -102,6 +105,7 @@ create table staffing.time_log (
   reminder_30m_job_id    uuid,
   reminders_cancelled_at timestamptz,
   check ((status = 'Cancelled') = (cancelled_at is not null)),
+  check (extra_confirmed_at is null or extra_minutes > 0),
   check (status <> 'Pending_Verification' or auto_approval_time is not null)
 );
 create index time_log_booking on staffing.time_log (booking_id, status, clock_out_time);                          -- STAFF-17.04
@@ -185,7 +189,9 @@ create table staffing.payment_shifts (
   payment_id   bigint not null references staffing.pending_payments,
   time_log_id  bigint not null references staffing.time_log,
   amount_minor bigint not null check (amount_minor > 0),
-  primary key (payment_id, time_log_id)
+  -- what was planned; what a later end adds that the borrower has set; what came on top and the borrower has confirmed
+  kind         text not null default 'Shift' check (kind in ('Shift', 'Longer', 'Extra')),
+  primary key (payment_id, time_log_id, kind)
 );
 create index payment_shifts_shift on staffing.payment_shifts (time_log_id);
 
@@ -195,7 +201,7 @@ create table staffing.escrow_holds (
   booking_id   bigint not null references staffing.bookings,
   time_log_id  bigint not null references staffing.time_log,
   payment_id   bigint not null references staffing.pending_payments,
-  kind         text not null default 'Shift' check (kind in ('Shift', 'Penalty')),
+  kind         text not null default 'Shift' check (kind in ('Shift', 'Longer', 'Extra', 'Penalty')),
   part         smallint not null default 0,  -- of a hold that was split
   amount_minor bigint not null check (amount_minor > 0),
   currency     text not null check (currency ~ '^[A-Z]{3}$'),

@@ -58,12 +58,17 @@ tasks.sweep(
 def verify(
     desk: Desk, conn: Conn, shift: LockedShift, *, by: str, action: str, release_at: datetime | None = None
 ) -> None:
-    """Make a pending timesheet `Verified`, by SYSTEM or a user's id, and let its money go, at once or at an instant."""
-    store.do(conn, "verify_shift", time_log_id=shift.id, by=by)
+    """Make a pending timesheet `Verified`, by SYSTEM or a user's id, and let its money go, at once or at an instant.
+
+    What was worked is fixed now, and what is held beyond its pay goes back to the borrower (STAFF-20.02).
+    """
+    hours = shift.hours
+    store.do(conn, "verify_shift", time_log_id=shift.id, by=by, paid=hours.paid, extra=hours.extra)
     desk.record(
         conn, action, "time_log", shift.id, booking_id=shift.booking_id,
-        before={"status": shift.status}, after={"status": "Verified"},
+        before={"status": shift.status}, after={"status": "Verified", "paid_minutes": hours.paid},
     )  # fmt: skip
+    escrow.give_back_rest(desk, conn, shift.id)
     job = release(shift.id)
     desk.enqueue(conn, job.at(release_at) if release_at is not None else job)
 
@@ -79,7 +84,8 @@ def release_shift(desk: Desk, ctx: ms.SyncContext, *, time_log_id: int) -> None:
     with ctx.complete() as conn:
         _, shift = lock_shift(conn, time_log_id)
         holds = store.column(conn, "holds_of_shift", time_log_id=time_log_id)
-        match decide(status=shift.status, disputed=shift.dispute_id is not None, holds=holds):
+        disputed = shift.dispute_id is not None
+        match decide(status=shift.status, disputed=disputed, holds=holds, paid_minutes=shift.paid_minutes):
             case "release" if accounts.payable(desk, conn, shift.booking_id):
                 escrow.release(desk, conn, shift.id)
             case "unfunded":
