@@ -127,6 +127,7 @@ def _check_gate(conn: Conn, booking: LockedBooking, shift: LockedShift, now: dat
         shift=shift.status,
         starts_on=weeks.local_date(shift.scheduled_start_time, booking.zone),
         end_date=booking.end_date,
+        funded=not gate.PAID.isdisjoint(store.column(conn, "holds_of_shift", time_log_id=shift.id)),
         uncovered=insurance.uncovered(conn, booking.id, weeks.local_date(now, booking.zone)),
     )
     if why is not None:

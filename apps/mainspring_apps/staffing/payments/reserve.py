@@ -6,6 +6,7 @@ A job that dies after it, or hears no answer, goes on with the same row and the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from uuid import UUID
 
@@ -76,9 +77,38 @@ def reserve(
         return begun if begun.to_send else None
     if charge.funded(booking.funded_period_end, period) or live(conn, booking.id, period):
         return None
-    owed = charge.amounts(
-        store.many(conn, charge.UnpaidShift, "unfunded_shifts", booking_id=booking.id), booking.rate_minor, period
-    )
+    owed = charge.amounts(_unfunded(conn, booking), booking.rate_minor, period, now=desk.now(conn))
+    return _commit(desk, conn, booking, period, source, job, owed)
+
+
+def reserve_arrears(desk: Desk, conn: Conn, booking: ChargedBooking, job: ChargeJob) -> PaymentTry | None:
+    """Commit to charge what is verified and unpaid, of whatever weeks: as `reserve`, and no week is funded by it."""
+    begun = store.one(conn, PaymentTry, "payment_of_job", job_id=job.id)
+    if begun is not None:
+        return begun if begun.to_send else None
+    unfunded = _unfunded(conn, booking)
+    owed = charge.arrears(unfunded, booking.rate_minor)
+    if not owed:
+        return None
+    worked = [weeks.monday(shift.scheduled_start_time, booking.zone) for shift in unfunded if shift.id in owed]
+    first, last = (weeks.week(day, booking.zone) for day in (min(worked), max(worked)))
+    return _commit(desk, conn, booking, weeks.Period(first.start, last.end), "arrears", job, owed)
+
+
+def owes(conn: Conn, booking: ChargedBooking) -> bool:
+    """Whether a booking owes for verified work."""
+    return bool(charge.arrears(_unfunded(conn, booking), booking.rate_minor))
+
+
+def _unfunded(conn: Conn, booking: ChargedBooking) -> list[charge.UnpaidShift]:
+    return store.many(conn, charge.UnpaidShift, "unfunded_shifts", booking_id=booking.id)
+
+
+def _commit(
+    desk: Desk, conn: Conn, booking: ChargedBooking, period: weeks.Period, source: charge.Source, job: ChargeJob,
+    owed: Mapping[int, int],
+) -> PaymentTry | None:  # fmt: skip
+    """Write the payment of these shifts under its key; the one to send, if it can be sent."""
     payer = store.needed(conn, _Payer, "payer", booking_id=booking.id)
     number = 1 + int(store.value(conn, "tries", booking_id=booking.id, period_start=period.start))
     status = "Not_Required" if not owed else "Pending" if payer.missing is None else "Failed"
@@ -105,6 +135,12 @@ def reserve(
 def live(conn: Conn, booking_id: int, period: weeks.Period) -> bool:
     """Whether a week is paid, or being paid."""
     return store.value(conn, "live_payment", booking_id=booking_id, period_start=period.start) is not None
+
+
+def missing(conn: Conn, booking_id: int) -> str | None:
+    """What the borrower of a booking lacks to be charged, in words."""
+    code = store.needed(conn, _Payer, "payer", booking_id=booking_id).missing
+    return code and code.replace("_", " ")
 
 
 class _Payer(msgspec.Struct, frozen=True, kw_only=True):
