@@ -17,6 +17,7 @@ from mainspring.contrib.notify.address import mail_address, phone_number
 from mainspring_apps.staffing import insurance, people, store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event
+from mainspring_apps.staffing.payments import arrears, upfront
 from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.rules import names, planning, weeks, zones
 from mainspring_apps.staffing.settings import EARLIEST_BOOKING, HIGHEST_RATE, LONGEST_BOOKING
@@ -98,11 +99,12 @@ def let_in(desk: Desk, conn: Conn, user_id: int, *, principal: str | None, by: B
 
 @event
 def put_card(desk: Desk, conn: Conn, company_id: int, *, customer: str, payment_method: str, by: By) -> None:
-    """The card that a borrower's weeks are charged to, as Stripe knows it."""
+    """The card that a borrower's weeks are charged to, as Stripe knows it; what is owed for work is charged at once."""
     names.check("customer", customer)
     names.check("payment_method", payment_method)
     store.do(conn, "put_card", company_id=company_id, customer=customer, payment_method=payment_method)
     desk.record(conn, "card_changed", "company", company_id)
+    arrears.of_company(desk, conn, company_id)
 
 
 @event
@@ -204,7 +206,8 @@ def confirm_booking(
 ) -> int:
     """Book a worker: the booking and a `Scheduled` row for each shift, if the worker is free, under a lock.
 
-    Two who want the same worker at the same time wait for each other here: the second is told "not available".
+    Two who want the same worker at the same time wait for each other here: the second is told "not available". What is
+    paid `Upfront` is charged whole, and confirmed once the money has come; until then it is `Pending_Payment`.
     """
     project = store.needed(conn, Project, "project", project_id=project_id)
     _choice("payment_type", payment_type, PaymentType)
@@ -223,12 +226,17 @@ def confirm_booking(
     about: dict[str, Any] = {"project_id": project_id, "worker_id": worker_id, "supervisor_id": supervisor_id}
     about |= {"borrower_id": project.company_id, "lender_id": worker.company_id, "payment_type": payment_type}
     about |= {"start_date": start_date, "end_date": end_date, "start": start, "end": end}
+    about |= {"status": "Pending_Payment" if payment_type == "Upfront" else "Active"}
     booking = int(store.value(conn, "add_booking", **about, rate_minor=rate_minor, currency=currency))
     store.do(
         conn, "add_shifts", booking_id=booking, worker_id=worker_id, starts=starts,
         ends=[shift.end for shift in plan], minutes=[shift.minutes for shift in plan],
     )  # fmt: skip
-    desk.record(conn, "booking_confirmed", "booking", booking, after="Active")
+    if payment_type == "Upfront":
+        desk.record(conn, "booking_asked_for", "booking", booking, after="Pending_Payment")
+        upfront.begin(desk, conn, booking, weeks.days(start_date, end_date, project.timezone))
+    else:
+        desk.record(conn, "booking_confirmed", "booking", booking, after="Active")
     return booking
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -24,6 +24,9 @@ from mainspring_apps.staffing.rules.insurance import Policy
 from mainspring_apps.staffing.settings import RETRY, SCAN_ROWS, TASK_TIMEOUT
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
+
+#: How often a stop looks whether a booking is confirmed by now.
+_LOOK_AGAIN: Final = timedelta(minutes=5)
 
 
 @tasks.task(queue=INSURANCE_MONITORING, retry=RETRY, timeout=TASK_TIMEOUT, subject="policy_id")
@@ -61,6 +64,8 @@ def stop_booking(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, policy_id:
         booking = store.needed(conn, _InsuredBooking, "lock_insured_booking", booking_id=booking_id)
         policies = store.many(conn, Policy, "policies_of_booking", booking_id=booking_id)  # and what came meanwhile
         missing = rules.uncovered(policies, _today(desk, conn))
+        if missing is not None and booking.status == rules.UNCONFIRMED:
+            raise ms.Snooze(_LOOK_AGAIN)  # it stops once it is confirmed, if it is
         if missing is None or not rules.stops(booking.status, to_be_worked=booking.to_be_worked):
             return
         if not store.do(conn, "suspend_booking", booking_id=booking_id, status=booking.status):
@@ -144,7 +149,8 @@ def _affected(desk: Desk, conn: Conn, policy: Policy) -> Iterator[list[int]]:
     """The bookings, by page, that lose their cover with a policy: none where its company has another of its type."""
     about = {"policy_id": policy.id, "company_id": policy.company_id, "policy_type": policy.policy_type}
     if store.value(conn, "other_valid_policy", **about, today=_today(desk, conn)) is None:
-        yield from _pages(conn, "stoppable_bookings", company_id=policy.company_id, statuses=sorted(rules.STOPPABLE))
+        statuses = sorted(rules.STOPPABLE | {rules.UNCONFIRMED})
+        yield from _pages(conn, "stoppable_bookings", company_id=policy.company_id, statuses=statuses)
 
 
 def _tell(

@@ -13,7 +13,17 @@ from mainspring.contrib.stripe import Stripe
 from mainspring_apps.staffing import insurance, tokens
 from mainspring_apps.staffing.conflicts import timeouts
 from mainspring_apps.staffing.desk import Desk
-from mainspring_apps.staffing.payments import cutoff, movements, reconcile, retries, settle, warning, weekly
+from mainspring_apps.staffing.payments import (
+    arrears,
+    cutoff,
+    movements,
+    reconcile,
+    retries,
+    settle,
+    upfront,
+    warning,
+    weekly,
+)
 from mainspring_apps.staffing.people import recipients
 from mainspring_apps.staffing.registry import LIMITS, tasks
 from mainspring_apps.staffing.searches import digest, instant
@@ -27,8 +37,8 @@ from mainspring_apps.tasks import Tasks
 
 #: Where tasks are declared: they are known once these are imported.
 DECLARING: Final = (
-    approval, cutoff, digest, instant, insurance, ladder, movements, reconcile, reminders, retries, settle, timeouts,
-    tokens, warning, weekly,
+    approval, arrears, cutoff, digest, instant, insurance, ladder, movements, reconcile, reminders, retries, settle,
+    timeouts, tokens, upfront, warning, weekly,
 )  # fmt: skip
 MIGRATIONS = ms.Line.of("staffing", __package__)
 

@@ -85,6 +85,7 @@ class Settings:
 
     transfer_timing: TransferTiming = "on_verification"  # G-13
     deactivate_empty_searches: bool = False  # STAFF-7.14: built, off by default
+    upfront_wait: timedelta = timedelta(hours=1)  # so long a worker waits for money to confirm a booking (STAFF-20.27)
     app_url: str = "https://app.example.com"  # where links in messages lead
     clock_in_early: timedelta = timedelta(minutes=60)  # before its planned start a shift can be begun (STAFF-20.05)
     clock_in_open: timedelta = timedelta(hours=24)  # after the start, where nobody knows the end (STAFF-20.05)

@@ -137,6 +137,7 @@ def _check_gate(desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShi
         shift=shift.status,
         starts_on=weeks.local_date(shift.scheduled_start_time, booking.zone),
         end_date=booking.end_date,
+        funded=not gate.PAID.isdisjoint(store.column(conn, "holds_of_shift", time_log_id=shift.id)),
         uncovered=insurance.uncovered(conn, booking.id, weeks.local_date(now, booking.zone)),
     ) or gate.outside(
         now, start=shift.scheduled_start_time, end=shift.scheduled_end_time, early=desk.settings.clock_in_early,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -34,12 +35,15 @@ MEANT: Final = {
     "ladder-3h": "message: timesheet will auto-approve",
     "auto-approve": "auto-approval of the timesheet",
     "dispute-timeout": "the dispute times out",
+    "upfront": "the end of the wait for the money of a booking that is paid beforehand",
 }
 
 
 #: Acts in words, where their name is not enough.
 SAID: Final = {
     "payment_by_hand": "payment asked for by hand",
+    "arrears_by_hand": "payment of what is owed asked for by hand",
+    "booking_asked_for": "booking asked for, until its money comes",
     "clock_in": "clocked in",
     "save_draft": "draft saved",
     "submit_timesheet": "timesheet submitted",
@@ -57,6 +61,13 @@ SAID: Final = {
     "resolve_incident": "incident closed",
 }
 TITLES: Final = {template.name: template.title for template in TEMPLATES}
+
+
+_TIMERS: Final[Mapping[str, Sequence[str]]] = {
+    "booking": (timers.UPFRONT_TIMER,),
+    "dispute": (timers.DISPUTE_TIMEOUT_TIMER,),
+    "time_log": timers.OF_SHIFT,
+}
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,7 +218,7 @@ def _coming(desk: Desk, conn: Conn, booking: BookingView, now: datetime) -> list
     if booking.cutoff_at is not None and booking.cutoff_at > now:
         found.append(_moment(booking.cutoff_at, booking.zone, "cutoff of a late payment", f"booking {booking.id}"))
     for entity, id_ in _open(conn, booking.id):
-        for timer in (timers.DISPUTE_TIMEOUT_TIMER,) if entity == "dispute" else timers.OF_SHIFT:
+        for timer in _TIMERS[entity]:
             known = desk.client.timers.get(timers.key(timer, id_), conn=conn)
             if known is not None and known.due_at is not None:
                 found.append(_moment(known.due_at, booking.zone, MEANT[timer], f"{ENTITIES.get(entity, entity)} {id_}"))

@@ -7,7 +7,9 @@ from typing import Final, Literal
 
 import mainspring as ms
 
-BookingStatus = Literal["Active", "Payment_Paused_Dispute", "Suspended_Insurance", "Cancelled", "Completed", "Disputed"]
+BookingStatus = Literal[
+    "Pending_Payment", "Active", "Payment_Paused_Dispute", "Suspended_Insurance", "Cancelled", "Completed", "Disputed",
+]  # fmt: skip
 MovementStatus = Literal["Pending", "Succeeded", "Failed"]
 
 #: Where a worker may clock in, besides funded shifts of a released booking (G-07, G-16).
@@ -17,6 +19,7 @@ CLOSED_DISPUTES: Final = frozenset({"Settled", "Resolved", "Legal_Hold"})
 
 TRANSITIONS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     "bookings": {
+        "Pending_Payment": frozenset({"Active", "Cancelled"}),
         "Active": frozenset({"Payment_Paused_Dispute", "Suspended_Insurance", "Completed", "Cancelled"}),
         "Payment_Paused_Dispute": frozenset({"Active", "Suspended_Insurance", "Cancelled"}),
         "Suspended_Insurance": frozenset({"Active", "Payment_Paused_Dispute", "Completed", "Cancelled"}),

@@ -8,6 +8,7 @@ from mainspring.contrib.notify import Template
 
 BOTH: Final = ("sms", "email")
 RELEASE_REASON: Final = "Weekly Payment Hard Cutoff - Worker Released"
+NOT_CONFIRMED_REASON: Final = "Upfront Payment - Booking Not Confirmed"
 
 DIGEST_TEXT: Final = """{% for part in parts %}{{ part.name }}
 {% if part.workers %}{% for worker in part.workers %}- {{ worker.trade }}, {{ worker.zip_code }}: {{ worker.link }}
@@ -23,6 +24,22 @@ TEMPLATES: Final = (
         "Action Required",
         "Action Required: the weekly payment of [Amount] for booking [ID] failed. Please pay by hand before the end of "
         "Wednesday, if need be with another payment method.",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
+        "arrears_failed",
+        "Action Required",
+        "Action Required: the payment of [Amount] for work that was done on booking [ID] failed. Please pay by hand, "
+        "if need be with another payment method.",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
+        "not_confirmed",
+        "Action Required",
+        "Action Required: booking [ID] is not confirmed, as its payment of [Amount] did not come. Please book again, "
+        "if need be with another payment method.",
         channels=BOTH,
         style="brackets",
     ),

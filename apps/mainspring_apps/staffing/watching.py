@@ -88,8 +88,12 @@ WATCHES: Final = (
     ms.watch("payments_failing", failing_payments, severity="critical", every=_SOON),
     ms.watch("dead_letter_crowded", crowded_dead_letter, severity="critical", every=_SOON),
     ms.watch("jobs_retried", unsteady_jobs, every=_SOON),
-    # STAFF-1.38, 11.20, 19.07: charges that were not made, and events about payments that nobody knows.
+    # STAFF-1.38, 11.20, 19.07: charges that were not made, and events about payments that nobody knows; a worker who
+    # stays reserved for a booking that nobody confirms.
     ms.watch_dead("charge_failed", "charge_week", subject="booking {booking_id}", every=_SOON),
+    ms.watch_dead("arrears_failed", "charge_arrears", subject="booking {booking_id}", every=_SOON),
+    ms.watch_dead("upfront_failed", "charge_upfront", subject="booking {booking_id}", every=_SOON),
+    ms.watch_dead("upfront_unended", "end_wait", subject="booking {booking_id}", severity="critical", every=_SOON),
     ms.watch_dead("payment_retry_failed", "retry_payment", subject="booking {booking_id}", every=_SOON),
     ms.watch_dead("unknown_payment", "payment_changed", subject="event {event_id}", every=_SOON),
     # STAFF-1.42: somebody is about to work, and nobody has paid for it.

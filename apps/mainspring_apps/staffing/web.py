@@ -30,7 +30,7 @@ from mainspring.declare.route import DeclaredRoute, by_role, who_asks
 from mainspring_apps.staffing import bookings, insurance, people, shifts, show
 from mainspring_apps.staffing.conflicts import disputes, incidents
 from mainspring_apps.staffing.desk import Desk
-from mainspring_apps.staffing.payments import accounts, weekly
+from mainspring_apps.staffing.payments import accounts, arrears, weekly
 from mainspring_apps.staffing.searches import listings, search
 from mainspring_apps.staffing.states import NotAllowed
 from mainspring_apps.staffing.store import Conn
@@ -109,6 +109,7 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     Endpoint("/policies/{policy_id:int}/deactivate", insurance.deactivate_insurance),
     Endpoint("/bookings", bookings.confirm_booking),
     Endpoint("/bookings/{booking_id:int}/pay", weekly.pay_by_hand),
+    Endpoint("/bookings/{booking_id:int}/pay-arrears", arrears.pay_arrears),
     Endpoint("/bookings/{booking_id:int}/end", shifts.change_scheduled_end),
     Endpoint("/bookings/{booking_id:int}/incidents", incidents.file_incident),
     Endpoint("/incidents/{incident_id:int}/resolve", incidents.resolve_incident),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, NamedTuple
 
 from tests.apps.staffing.town import MONDAY, NEXT_MONDAY, T00, W10, Booking, Town
 from tests.apps.staffing.wednesday import SECOND, tried
 
-from mainspring_apps.staffing import shifts
+from mainspring_apps.staffing import bookings, shifts
 from mainspring_apps.staffing.conflicts import disputes
 from mainspring_apps.staffing.settings import TransferTiming
 
@@ -110,6 +110,29 @@ def released(town: Town) -> None:
     tried(town, booking)
 
 
+def owed(town: Town) -> None:
+    """A booking has ended unpaid; its borrower puts another card, which is charged for what was worked."""
+    town.only()
+    booking = town.booking(card="pm_card_chargeDeclined", status="Cancelled")
+    town.shift(booking, MONDAY, status="Verified")
+    customer = town.row("companies", booking.borrower)["stripe_customer_id"]
+    about = {"customer": customer, "payment_method": "pm_card_visa", "by": booking.borrowing_admin}
+    with town.conn.transaction():
+        bookings.put_card(town.desk, town.conn, booking.borrower, **about)
+
+
+def booked_upfront(town: Town) -> None:
+    """Somebody books a worker for two days, and pays for them at once."""
+    town.only()
+    town.booking()
+    with town.conn.transaction():
+        bookings.confirm_booking(
+            town.desk, town.conn, project_id=1, worker_id=1, supervisor_id=None, payment_type="Upfront",
+            start_date=NEXT_MONDAY, end_date=NEXT_MONDAY + DAY, start=time(9), end=time(17), rate_minor=3000,
+            currency="USD", by=town.admin(town.row("projects", 1)["company_id"]),
+        )  # fmt: skip
+
+
 def tokens_expired(town: Town) -> None:
     """Two in the morning, with tokens for three batches."""
     town.conn.execute(
@@ -126,6 +149,8 @@ FLOWS: dict[str, Flow] = {
     "auto-approval": Flow(auto_approved),
     "dispute timeout": Flow(dispute_timed_out),
     "settlement": Flow(dispute_settled),
+    "arrears": Flow(owed),
+    "upfront": Flow(booked_upfront),
     "hard cutoff": Flow(released, fires=True, lasts=8 * HOUR),  # an SMS waits for the morning
     "token cleanup": Flow(tokens_expired, fires=True),
 }

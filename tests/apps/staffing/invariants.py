@@ -51,7 +51,8 @@ MONEY: Final = {
         where m.currency <> b.currency""",
     "no week is charged twice": """
         select p.booking_id, p.period_start, array_agg(p.id) from staffing.pending_payments p
-        where p.received_at is not null and not exists (select from staffing.refunds r where r.payment_id = p.id)
+        where p.received_at is not null and p.source <> 'arrears'
+          and not exists (select from staffing.refunds r where r.payment_id = p.id)
         group by 1, 2 having count(*) > 1""",
     "no part of a shift is charged twice": """
         select s.time_log_id, s.kind, array_agg(p.id) from staffing.payment_shifts s
@@ -69,6 +70,19 @@ MONEY: Final = {
         select t.id, t.clock_in_time from staffing.time_log t
         where t.status in ('Working', 'Pending_Verification') and t.clock_in_time not between
           t.scheduled_start_time - interval '1 hour' and t.scheduled_start_time + interval '24 hours'""",
+    "nobody is charged for what was over and never begun": """
+        select p.id, t.id from staffing.payment_shifts s
+        join staffing.pending_payments p on p.id = s.payment_id join staffing.time_log t on t.id = s.time_log_id
+        where t.status = 'Scheduled' and p.created_at
+          >= coalesce(t.scheduled_end_time, t.scheduled_start_time + t.planned_minutes * interval '1 minute')""",
+    "arrears are for verified work": """
+        select p.id, t.id, t.status from staffing.payment_shifts s
+        join staffing.pending_payments p on p.id = s.payment_id join staffing.time_log t on t.id = s.time_log_id
+        where p.source = 'arrears' and t.status not in ('Verified', 'Disputed')""",
+    "what waits for its money is asked for, and has none": f"""
+        select b.id from staffing.bookings b where b.status = 'Pending_Payment' and (
+          not {timer("'upfront:' || b.id")} or exists (select from staffing.escrow_holds h where h.booking_id = b.id)
+          or exists (select from staffing.time_log t where t.booking_id = b.id and t.status <> 'Scheduled'))""",
     "what was released or refunded has its row, of the same amount": """
         select h.id, h.status, h.amount_minor from staffing.escrow_holds h
         left join staffing.transfers t on t.escrow_hold_id = h.id
@@ -144,9 +158,9 @@ MESSAGES: Final = {
         select template, recipient_id, channel, about, array_agg(id) from (
           select n.id, n.template, n.recipient_id, n.channel, case
             when n.template like 'ladder%%' or n.template = 'auto_approved' then 'shift ' || (n.data ->> 'time_log_id')
-            when n.template = 'action_required' then 'payment ' || (n.data ->> 'payment_id')
+            when n.template in ('action_required', 'arrears_failed') then 'payment ' || (n.data ->> 'payment_id')
             when n.template = 'dispute_timeout' then 'dispute ' || (n.data ->> 'dispute_id')
-            when n.template = 'worker_released' then 'booking ' || (n.data ->> 'booking_id')
+            when n.template in ('worker_released', 'not_confirmed') then 'booking ' || (n.data ->> 'booking_id')
             when n.template like 'reminder%%'
               then 'shift ' || (n.data ->> 'time_log_id') || ' until ' || (n.data ->> 'scheduled_end_time')
             when n.template = 'instant_alert'
@@ -194,9 +208,10 @@ class Books:
         rows = {
             row[0]: row
             for row in self._rows(
-                "select id, booking_id, period_start, amount_minor, currency, status, received_at, created_at,"
+                "select id, booking_id, case when source = 'arrears' then created_at else period_start end,"
+                " amount_minor, currency, status, received_at, created_at,"
                 f" provider_intent_id, exists (select from staffing.refunds r where r.payment_id = p.id),"
-                f" {job('charge_week,retry_payment,reconcile_payment', _OF_PAYMENT, dead=True)}"
+                f" {job(_CHARGING, _OF_PAYMENT, dead=True)}"
                 " from staffing.pending_payments p"
             )
         }
@@ -265,4 +280,5 @@ class Books:
         return len(self._mails) - len(set(self._mails))
 
 
+_CHARGING: Final = "charge_week,charge_upfront,charge_arrears,retry_payment,reconcile_payment"
 _OF_PAYMENT: Final = "(j.payload ->> 'payment_id' = p.id::text or j.id = p.job_id)"

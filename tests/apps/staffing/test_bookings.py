@@ -223,7 +223,10 @@ def test_companies_people_and_projects_join_by_events_that_name_what_is_wrong(to
 
 #: The preamble of the ledger, by table and column.
 STATUSES: Final = {
-    ("bookings", "status"): "Active Payment_Paused_Dispute Suspended_Insurance Cancelled Completed Disputed",
+    (
+        "bookings",
+        "status",
+    ): "Pending_Payment Active Payment_Paused_Dispute Suspended_Insurance Cancelled Completed Disputed",
     ("time_log", "status"): "Scheduled Working Pending_Verification Verified Disputed Cancelled",
     ("disputes", "status"): "Open Settled Resolved Legal_Hold",
     ("disputes", "dispute_option"): "A B",

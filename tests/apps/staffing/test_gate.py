@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
 
 import pytest
 from tests.apps.staffing.sheets import at, begun, booked, leap, live, timers
@@ -38,8 +39,8 @@ SUNDAY = date(2026, 6, 7)
 def test_only_insurance_and_the_end_of_a_booking_close_the_gate(
     booking: str, shift: str, starts_on: date, uncovered: str | None, why: str | None
 ) -> None:
-    found = gate.closed(booking=booking, shift=shift, starts_on=starts_on, end_date=SUNDAY, uncovered=uncovered)
-    assert found == why
+    about: dict[str, Any] = {"shift": shift, "starts_on": starts_on, "end_date": SUNDAY, "uncovered": uncovered}
+    assert gate.closed(booking=booking, funded=booking == "Completed", **about) == why
 
 
 def test_nobody_clocks_in_or_verifies_for_somebody_else(town: Town) -> None:

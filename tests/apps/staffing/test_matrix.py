@@ -40,6 +40,7 @@ class Scene:
     incident: int
     longer: int  # with extra time that is to be confirmed
     unpaid: int  # another booking of everybody in it, whose week is due
+    owing: int  # and one that has ended before its work was paid
 
     @property
     def by_id(self) -> dict[str, int]:
@@ -69,6 +70,7 @@ ARGUMENTS: Final[Mapping[str, Callable[[Scene], dict[str, Any]]]] = {
         "end_date": LATER, "start": time(9), "end": time(17), "rate_minor": 3000, "currency": "USD",
     },
     "pay_by_hand": lambda s: {"booking_id": s.unpaid},
+    "pay_arrears": lambda s: {"booking_id": s.owing},
     "change_scheduled_end": lambda s: s.by_id | {"end": time(18)},
     "change_shift_end": lambda s: {"time_log_id": s.scheduled, "end": T + 4 * HOUR},
     "clock_in": lambda s: {"time_log_id": s.scheduled},
@@ -106,6 +108,8 @@ def scenes(town: Town) -> Callable[[Part], Scene]:
             town.desk, town.conn, booking.id, option="A", by=booking.borrowing_admin
         )  # fmt: skip
     unpaid = town.booking(borrower=booking.borrower, lender=booking.lender, worker=booking.worker, shifts=[TUESDAY])
+    owing = town.booking(borrower=booking.borrower, lender=booking.lender, worker=booking.worker, status="Cancelled")
+    town.shift(owing, MONDAY, status="Verified")
     free, listed = town.worker(booking.lender), town.worker(booking.lender, state="Listed", listed_at=T)
     plays = played(town, booking)
     policies = {company: town.policy(company) for company in (booking.borrower, booking.lender)}
@@ -116,7 +120,7 @@ def scenes(town: Town) -> Callable[[Part], Scene]:
         assert player != SYSTEM
         return Scene(
             booking, player, company, policies[company], free, listed, scheduled, working, pending, dispute, incident,
-            longer, unpaid.id,
+            longer, unpaid.id, owing.id,
         )  # fmt: skip
 
     return scene

@@ -24,12 +24,12 @@ CLASSES = {
     "time_bound": {"reminder_5m", "reminder_30m", "ladder_60m", "ladder_3h", "final_warning", "dispute_timeout"},
     "normal": {
         "action_required", "worker_released", "insurance_14", "insurance_7", "auto_approved", "instant_alert", "digest",
-        "search_deactivated",
+        "search_deactivated", "arrears_failed", "not_confirmed",
     },
 }  # fmt: skip
 BOTH = {
     "action_required", "final_warning", "worker_released", "insurance_7", "insurance_expired", "insurance_stop",
-    "dispute_timeout", "instant_alert",
+    "dispute_timeout", "instant_alert", "arrears_failed", "not_confirmed",
 }  # fmt: skip
 MAIL = {"insurance_14", "digest", "search_deactivated"}
 

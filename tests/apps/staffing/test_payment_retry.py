@@ -99,15 +99,15 @@ def test_retries_start_ten_a_second(town: Town) -> None:
     ("at", "period", "days"),
     [
         # Next week's, and Wednesday's unpaid one; the disputed one is verified by the resolution, and joins in.
-        (THURSDAY, NEXT_WEEK, [date(2026, 6, 2), date(2026, 6, 3), NEXT_MONDAY]),
-        # The week that runs, and nothing of the next.
-        (TUESDAY, NEXT_WEEK, [date(2026, 6, 2), date(2026, 6, 3), NEXT_MONDAY]),
+        (THURSDAY, NEXT_WEEK, [date(2026, 6, 2), date(2026, 6, 3), *(date(2026, 6, day) for day in (8, 9, 10))]),
+        # The week that runs, without its Monday, which is over and nobody began, and nothing of the next.
+        (TUESDAY, NEXT_WEEK, [date(2026, 6, 2), date(2026, 6, 3), *(date(2026, 6, day) for day in (9, 10))]),
     ],
 )
 def test_it_charges_at_once_what_the_last_wednesday_should_have_funded(
     town: Town, at: datetime, period: tuple[datetime, datetime], days: list[date]
 ) -> None:
-    booking, filed = paused(town, shifts=1, at=at)
+    booking, filed = paused(town, shifts=3, at=at)
     town.shift(booking, date(2026, 6, 3), status="Verified", verified_by="SYSTEM")
     town.shift(booking, NEXT_MONDAY + timedelta(days=7))
     resolve(town, filed)
@@ -130,7 +130,8 @@ def test_it_charges_at_once_what_the_last_wednesday_should_have_funded(
     town.mainspring.advance(seconds=3)
     assert payments(town, booking) == [(1, "Succeeded", 24000 * len(days), None)]
     assert town.row("bookings", booking.id)["funded_period_end"] == period[1]
-    assert town.ledger(booking) == (72000, 24000, 0, 48000, 0)  # what was verified is paid
+    ahead = 24000 * (len(days) - 2)
+    assert town.ledger(booking) == (ahead + 48000, ahead, 0, 48000, 0)  # what was verified is paid
     assert [row[:3] for row in town.audit("payment_resumed")] == [("SYSTEM", "booking", booking.id)]
 
 
@@ -230,7 +231,7 @@ def test_a_retry_that_fails_leaves_the_booking_active_until_next_wednesday(town:
     ]  # fmt: skip
     town.conn.execute("update staffing.companies set card_on_file = 'pm_card_visa' where kind = 'Borrower'")
     town.mainspring.advance(to=W10 + timedelta(days=7, seconds=3))
-    assert payments(town, booking)[1:] == [(1, "Succeeded", 96000, None)]  # the next week, and what is still unpaid
+    assert payments(town, booking)[1:] == [(1, "Succeeded", 48000, None)]  # the next week, and Tuesday, still unpaid
 
 
 @pytest.mark.rule("STAFF-11.17", "STAFF-11.20")

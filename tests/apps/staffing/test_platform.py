@@ -34,7 +34,7 @@ ABILITIES = {
 }
 #: The statuses of each table, and no others; the ledger's preamble.
 STATUSES = {
-    "bookings": "Active Payment_Paused_Dispute Suspended_Insurance Cancelled Completed Disputed",
+    "bookings": "Pending_Payment Active Payment_Paused_Dispute Suspended_Insurance Cancelled Completed Disputed",
     "time_log": "Scheduled Working Pending_Verification Verified Disputed Cancelled",
     "disputes": "Open Settled Resolved Legal_Hold",
     "incident_reports": "Pending Closed",

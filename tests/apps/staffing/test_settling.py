@@ -108,7 +108,7 @@ def test_with_on_webhook_the_whole_week_is_one_transfer_and_nothing_follows_it(t
 @pytest.mark.rule("STAFF-1.40")
 def test_what_was_disputed_after_the_charge_is_funded_and_frozen(town: Town) -> None:
     booking = town.booking(shifts=2)
-    worked = town.shift(booking, date(2026, 6, 2))
+    worked = town.shift(booking, date(2026, 6, 2), status="Working")
     charged(town, booking)
     dispute(town, booking, worked)
 

@@ -95,6 +95,7 @@ WRONG: list[tuple[str, Any, int, str | None]] = [
     ("/bookings", BOOKING | {"start_date": "2020-01-01"}, 409, "start_date"),
     ("/bookings/999/pay", {"by": 1}, 404, "booking_id"),
     ("/bookings/1/pay", "{}", 400, "by"),
+    ("/bookings/1/pay-arrears", {"by": 1}, 409, "booking"),
     (f"/bookings/{HUGE}/end", {"end": "16:00"}, 404, "booking_id"),
     ("/bookings/1/end", {}, 400, "end"),
     ("/bookings/1/incidents", {"option": "C", "by": 1}, 400, "option"),

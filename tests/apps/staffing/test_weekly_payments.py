@@ -392,8 +392,9 @@ def test_unfunded_shifts_before_the_end_of_the_week_are_owed_but_not_cancelled_o
         shift(7, "Working", WEEK.start - timedelta(hours=1)),
         shift(8, "Pending_Verification", WEEK.start - timedelta(hours=9)),
     ]
-    assert charge.amounts(found, 3000, WEEK) == {1: 24000, 2: 24000, 6: 2500, 7: 24000, 8: 24000}
-    assert charge.amounts([shift(1, "Scheduled", WEEK.start, 1)], 29, WEEK) == {}  # rounds to nothing
+    now = WEEK.start - timedelta(days=5)
+    assert charge.amounts(found, 3000, WEEK, now=now) == {1: 24000, 2: 24000, 6: 2500, 7: 24000, 8: 24000}
+    assert charge.amounts([shift(1, "Scheduled", WEEK.start, 1)], 29, WEEK, now=now) == {}  # rounds to nothing
 
 
 @pytest.mark.rule("STAFF-1.25", "STAFF-1.27")

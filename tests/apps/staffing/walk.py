@@ -202,6 +202,14 @@ OVER: Final = {
     "money is held only where nobody came": """
         select h.id, t.id, t.status from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id
         where h.status = 'Held' and not (t.status = 'Scheduled' and t.scheduled_start_time < mainspring.now())""",
+    "no verified work of a booking that has ended is unpaid": """
+        select b.id, t.id, b.status from staffing.time_log t join staffing.bookings b on b.id = t.booking_id
+        where t.status = 'Verified' and t.paid_minutes is distinct from 0 and b.status in ('Completed', 'Cancelled')
+          and not exists (
+            select from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
+            where s.time_log_id = t.id and p.status = 'Succeeded' and p.given_back_at is null)
+          and not exists (select from staffing.disputes d where d.time_log_id = t.id)""",
+    "nothing waits to be confirmed": "select id from staffing.bookings where status = 'Pending_Payment'",
     "no payment is pending": "select id, booking_id, status from staffing.pending_payments where status = 'Pending'",
     "no transfer is under way": "select id, status from staffing.transfers where status <> 'Succeeded'",
     "no refund is under way": "select id, status from staffing.refunds where status <> 'Succeeded'",

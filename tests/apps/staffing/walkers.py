@@ -12,7 +12,7 @@ from tests.apps.staffing.town import Town
 from mainspring_apps.staffing import bookings, insurance
 from mainspring_apps.staffing import shifts as sheets
 from mainspring_apps.staffing.conflicts import disputes, incidents
-from mainspring_apps.staffing.payments import accounts, escrow, weekly
+from mainspring_apps.staffing.payments import accounts, arrears, escrow, weekly
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.searches import listings
 from mainspring_apps.staffing.searches import search as searches
@@ -78,7 +78,8 @@ class People:
             (6, self.book), (30, self.clock_in), (3, self.draft), (22, self.submit), (5, self.force), (7, self.edit),
             (14, self.verify), (6, self.confirm), (7, self.dispute), (9, self.resolve), (2, self.incident),
             (3, self.close_incident), (5, self.renew), (1, self.deactivate), (1, self.insure), (2, self.change_end),
-            (4, self.card), (4, self.pay), (1, self.account), (2, self.show), (4, self.bank_decides),
+            (4, self.card), (4, self.pay), (3, self.pay_arrears), (1, self.account), (2, self.show),
+            (4, self.bank_decides),
             (2, self.bank_refunds),
         )  # fmt: skip
 
@@ -108,7 +109,7 @@ class People:
         about |= {"start_date": first, "end_date": first + self.chance.randrange(1, 25) * DAY}
         about |= {"weekdays": frozenset(range(self.chance.choice((5, 7)))), "currency": CURRENCIES[company % 3]}
         about |= {"by": self.town.admin(company)}
-        about |= {"payment_type": "Upfront" if self.chance.random() < 0.05 else "Weekly_Progress"}
+        about |= {"payment_type": "Upfront" if self.chance.random() < 0.15 else "Weekly_Progress"}
         return self._try("book", bookings.confirm_booking, rate_minor=self.chance.randrange(1000, 4000), **about)
 
     def clock_in(self) -> str | None:
@@ -246,13 +247,20 @@ class People:
 
     def card(self) -> str | None:
         company, customer = self._one("select id, stripe_customer_id from staffing.companies where kind = 'Borrower'")
-        card = self.chance.choice((*GOOD, *GOOD, *BAD, SLOW))
+        return self._card(company, customer, self.chance.choice((*GOOD, *GOOD, *BAD, SLOW)))
+
+    def _card(self, company: int, customer: str, card: str) -> str:
         about = {"customer": customer, "payment_method": card, "by": self.town.admin(company)}
         return self._try(f"card {card}", bookings.put_card, company, **about)
 
     def pay(self) -> str | None:
         found = self._maybe(f"select b.id, {ADMIN} from staffing.bookings b where status = 'Active'")
         return self._try("pay by hand", weekly.pay_by_hand, found[0], by=found[1]) if found else None
+
+    def pay_arrears(self) -> str | None:
+        over = "b.status in ('Completed', 'Cancelled', 'Suspended_Insurance')"
+        found = self._maybe(f"select b.id, {ADMIN} from staffing.bookings b where {over}")
+        return self._try("pay arrears", arrears.pay_arrears, found[0], by=found[1]) if found else None
 
     def account(self) -> str | None:
         company = self._one("select id from staffing.companies where kind = 'Lender'")[0]
@@ -293,10 +301,13 @@ class People:
     # -- the end
 
     def repair(self) -> Iterator[str]:
-        """Whoever lacks an account or insurance gets it."""
+        """Whoever lacks an account, a good card or insurance gets it."""
         poor = "select id from staffing.companies where kind = 'Lender' and stripe_account_id is null order by id"
         for (company,) in self.town.rows(poor):
             yield self._connect(company)
+        cards = "select id, stripe_customer_id from staffing.companies where kind = 'Borrower' order by id"
+        for company, customer in self.town.rows(cards):
+            yield self._card(company, customer, GOOD[0])
         for (policy,) in self.town.rows("select id from staffing.insurance_policies order by id"):
             yield self._renew(policy, self.town.now.date() + 365 * DAY)
 

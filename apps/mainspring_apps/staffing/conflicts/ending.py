@@ -7,7 +7,7 @@ from datetime import datetime
 from mainspring_apps.staffing import cancellation, store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.locking import LockedBooking
-from mainspring_apps.staffing.payments import escrow
+from mainspring_apps.staffing.payments import arrears, escrow
 from mainspring_apps.staffing.store import Conn
 
 
@@ -34,3 +34,4 @@ def end_booking(
             after="Cancelled",
         )  # fmt: skip
     cancel_future(desk, conn, booking, now, reason=reason, dispute_id=dispute_id, incident_id=incident_id)
+    arrears.of_booking(desk, conn, booking.id)

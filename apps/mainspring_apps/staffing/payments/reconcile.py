@@ -29,7 +29,7 @@ def reconcile_payment(desk: Desk, ctx: ms.SyncContext, *, payment_id: int) -> No
     """Ask about a payment whose end nobody told us, until it has one (STAFF-19.08)."""
     if ask(desk, ctx, payment_id) == "Pending":
         with ctx.complete() as conn:
-            if not store.do(conn, "payment_never_sent", payment_id=payment_id):
+            if not settle.never_sent(desk, conn, payment_id):
                 watch_over(desk, conn, payment_id)
 
 

@@ -6,7 +6,9 @@ A job that dies after it, or hears no answer, goes on with the same row and the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -17,6 +19,9 @@ from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import reconcile, settle
 from mainspring_apps.staffing.rules import charge, weeks
 from mainspring_apps.staffing.store import Conn
+
+#: What a payment pays, with its price: a shift as it was planned, or time that was added to it.
+Parts: TypeAlias = "Mapping[tuple[int, str], int]"
 
 
 class ChargedBooking(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,11 +81,47 @@ def reserve(
         return begun if begun.to_send else None
     if charge.funded(booking.funded_period_end, period) or live(conn, booking.id, period):
         return None
-    owed = charge.amounts(
-        store.many(conn, charge.UnpaidShift, "unfunded_shifts", booking_id=booking.id), booking.rate_minor, period
-    )
+    owed = charge.amounts(_unfunded(conn, booking), booking.rate_minor, period, now=desk.now(conn))
+    return _commit(desk, conn, booking, period, source, job, _with_added(conn, booking, owed))
+
+
+def reserve_arrears(desk: Desk, conn: Conn, booking: ChargedBooking, job: ChargeJob) -> PaymentTry | None:
+    """Commit to charge what is verified and unpaid, of whatever weeks: as `reserve`, and no week is funded by it."""
+    begun = store.one(conn, PaymentTry, "payment_of_job", job_id=job.id)
+    if begun is not None:
+        return begun if begun.to_send else None
+    parts = _in_arrears(conn, booking)
+    if not parts:
+        return None
+    starts = store.column(conn, "starts_of_shifts", ids=[shift for shift, _ in parts])
+    first, last = (weeks.week(weeks.monday(at, booking.zone), booking.zone) for at in (min(starts), max(starts)))
+    return _commit(desk, conn, booking, weeks.Period(first.start, last.end), "arrears", job, parts)
+
+
+def owes(conn: Conn, booking: ChargedBooking) -> bool:
+    """Whether a booking owes for verified work."""
+    return bool(_in_arrears(conn, booking))
+
+
+def _in_arrears(conn: Conn, booking: ChargedBooking) -> Parts:
+    return _with_added(conn, booking, charge.arrears(_unfunded(conn, booking), booking.rate_minor))
+
+
+def _unfunded(conn: Conn, booking: ChargedBooking) -> list[charge.UnpaidShift]:
+    return store.many(conn, charge.UnpaidShift, "unfunded_shifts", booking_id=booking.id)
+
+
+def _with_added(conn: Conn, booking: ChargedBooking, owed: Mapping[int, int]) -> Parts:
+    """The prices of shifts, and of the time that verified ones have on top of what was planned (STAFF-20.04)."""
     times = store.many(conn, charge.AddedTime, "unpaid_added_time", booking_id=booking.id)
-    parts = {(shift, "Shift"): price for shift, price in owed.items()} | charge.added(times, booking.rate_minor)
+    return {(shift, "Shift"): price for shift, price in owed.items()} | charge.added(times, booking.rate_minor)
+
+
+def _commit(
+    desk: Desk, conn: Conn, booking: ChargedBooking, period: weeks.Period, source: charge.Source, job: ChargeJob,
+    parts: Parts,
+) -> PaymentTry | None:  # fmt: skip
+    """Write the payment of these shifts under its key; the one to send, if it can be sent."""
     payer = store.needed(conn, _Payer, "payer", booking_id=booking.id)
     number = 1 + int(store.value(conn, "tries", booking_id=booking.id, period_start=period.start))
     status = "Not_Required" if not parts else "Pending" if payer.missing is None else "Failed"
@@ -108,6 +149,12 @@ def reserve(
 def live(conn: Conn, booking_id: int, period: weeks.Period) -> bool:
     """Whether a week is paid, or being paid."""
     return store.value(conn, "live_payment", booking_id=booking_id, period_start=period.start) is not None
+
+
+def missing(conn: Conn, booking_id: int) -> str | None:
+    """What the borrower of a booking lacks to be charged, in words."""
+    code = store.needed(conn, _Payer, "payer", booking_id=booking_id).missing
+    return code and code.replace("_", " ")
 
 
 class _Payer(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import Charge, NotYet
 from mainspring_apps.staffing import settings, store, timers
 from mainspring_apps.staffing.desk import Desk, booking_subject
-from mainspring_apps.staffing.payments import accounts, escrow
+from mainspring_apps.staffing.payments import accounts, confirmation, escrow
 from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import PAYMENT_EVENTS_QUEUE, tasks
 from mainspring_apps.staffing.rules import charge as rules
@@ -39,6 +39,7 @@ class OpenPayment(msgspec.Struct, frozen=True, kw_only=True):
     amount_minor: int
     currency: str
     status: str
+    source: rules.Source
     provider_intent_id: str | None
     idempotency_key: str
     failure_code: str | None
@@ -101,6 +102,15 @@ def cancel(desk: Desk, conn: Conn, payment_id: int) -> str:
     return _status(conn, payment_id)
 
 
+def never_sent(desk: Desk, conn: Conn, payment_id: int) -> bool:
+    """Whether a payment of which the provider knows nothing has ended just now, as nobody will send it any more."""
+    payment, _ = _held(conn, payment_id)
+    ended = bool(store.do(conn, "payment_never_sent", payment_id=payment_id))
+    if ended:
+        _not_confirmed(desk, conn, payment, "never_sent")
+    return ended
+
+
 def fail(
     desk: Desk, conn: Conn, payment_id: int, code: str, *, intent: str | None = None, person: bool = False
 ) -> None:
@@ -130,20 +140,37 @@ def _succeed(desk: Desk, conn: Conn, payment: OpenPayment, booking: _PaidBooking
     desk.calm(conn, "payment_needs_a_person", booking_subject(payment.booking_id))
     before = booking.status_before_suspension or booking.status
     dates = {"end_date": booking.end_date, "start_date": booking.start_date}
-    if rules.too_late(before, period_start=payment.period_start, zone=booking.zone, **dates):
-        _give_back(desk, conn, payment, "the worker was released")
-        return
+    match payment.source:
+        case "arrears":  # for work that is done, whatever became of the booking
+            pass
+        case "upfront":
+            if not confirmation.confirm(desk, conn, payment.booking_id):
+                _give_back(desk, conn, payment, "the booking was not confirmed")
+                return
+        case _:
+            if rules.too_late(before, period_start=payment.period_start, zone=booking.zone, **dates):
+                _give_back(desk, conn, payment, "the worker was released")
+                return
     escrow.fund(desk, conn, payment.id)
-    store.do(conn, "fund_booking", booking_id=payment.booking_id, period_end=payment.period_end)
+    if payment.source != "arrears":
+        store.do(conn, "fund_booking", booking_id=payment.booking_id, period_end=payment.period_end)
     accounts.pay_out(desk, conn, payment.booking_id, payment.id)
 
 
 def _cancel(desk: Desk, conn: Conn, payment: OpenPayment) -> None:
     if store.do(conn, "payment_canceled", payment_id=payment.id):
         _record(desk, conn, payment, "payment_canceled", "Canceled")
+        _not_confirmed(desk, conn, payment, "canceled")
+
+
+def _not_confirmed(desk: Desk, conn: Conn, payment: OpenPayment, why: str) -> None:
+    """A payment has ended without its money: what was to be confirmed by it is not."""
+    if payment.source == "upfront":
+        confirmation.refuse(desk, conn, payment.booking_id, payment.amount, why)
 
 
 def _give_back(desk: Desk, conn: Conn, payment: OpenPayment, why: str) -> None:
+    store.do(conn, "payment_given_back", payment_id=payment.id)
     escrow.refund_whole(desk, conn, payment.id)
     _record(desk, conn, payment, "payment_refunded", why=why)
     words = f"payment {payment.id} of booking {payment.booking_id} was refunded: {why}"
@@ -160,10 +187,14 @@ def _fail(desk: Desk, conn: Conn, payment: OpenPayment, code: str) -> bool:
 
 def _tell(desk: Desk, conn: Conn, payment: OpenPayment, code: str) -> None:
     _record(desk, conn, payment, "payment_failed", "Failed", why=code)
+    if payment.source == "upfront":
+        _not_confirmed(desk, conn, payment, code)
+        return
     ids = {"booking_id": payment.booking_id, "payment_id": payment.id}
     about = {"ID": payment.booking_id, "Amount": str(payment.amount), **ids}
     to = people(conn, payment.booking_id, rules.FAILURE_TOLD)
-    desk.tell(conn, "action_required", to, about, occurrence=payment.created_at)
+    text = rules.FAILURE_TEXT.get(payment.source, "action_required")
+    desk.tell(conn, text, to, about, occurrence=payment.created_at)
 
 
 def _alert(desk: Desk, conn: Conn, payment: OpenPayment, code: str) -> None:

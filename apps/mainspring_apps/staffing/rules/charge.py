@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Final, Literal
 
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.rules.pay import added_pay, shift_pay
 
-Source = Literal["weekly", "retry", "renewal", "late", "manual"]
+Source = Literal["weekly", "retry", "renewal", "late", "manual", "upfront", "arrears"]
 #: Why a shift costs more than was planned: a later end that the borrower has set, or extra time that they confirmed.
 Added = Literal["Longer", "Extra"]
 ChargeAct = Literal["charge", "pause", "unpause", "leave"]
@@ -24,6 +24,10 @@ FAILURE_TOLD: Final = "Borrowing Admin"
 UNPAID: Final = frozenset({"Cancelled", "Disputed"})
 #: Wednesday's own charge, and what makes up for it, pause a booking; no other does, as its cutoff would be left out.
 PAUSING: Final[frozenset[Source]] = frozenset({"weekly", "late"})
+#: No week of these is charged: what was worked and is unpaid is paid as arrears (STAFF-20.14).
+UNCHARGED: Final = frozenset({"Completed", "Cancelled", "Suspended_Insurance"})
+#: What the borrower is told of a failure; of one that confirms nothing, `confirmation` tells.
+FAILURE_TEXT: Final[Mapping[str, str]] = {"arrears": "arrears_failed"}
 #: From these a payment goes on once nothing is open any more (STAFF-11.14).
 RESUMABLE: Final = frozenset({"Active", "Payment_Paused_Dispute"})
 
@@ -36,12 +40,18 @@ class UnpaidShift:
     status: str
     scheduled_start_time: datetime
     planned_minutes: int
+    scheduled_end_time: datetime | None = None
     paid_minutes: int | None = None
 
     @property
     def minutes(self) -> int:
         """What is charged as planned: where it is verified already, what was worked of it."""
         return self.planned_minutes if self.paid_minutes is None else min(self.paid_minutes, self.planned_minutes)
+
+    def missed(self, now: datetime) -> bool:
+        """Whether nobody began it, and its time is over."""
+        end = self.scheduled_end_time or self.scheduled_start_time + timedelta(minutes=self.planned_minutes)
+        return self.status == "Scheduled" and end <= now
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +95,22 @@ def funded(funded_period_end: datetime | None, period: weeks.Period) -> bool:
     return funded_period_end is not None and funded_period_end >= period.end
 
 
-def amounts(shifts: Iterable[UnpaidShift], rate_minor: int, period: weeks.Period) -> dict[int, int]:
-    """What each unfunded shift costs that begins before the end of the period: older ones join in (G-49)."""
+def amounts(shifts: Iterable[UnpaidShift], rate_minor: int, period: weeks.Period, *, now: datetime) -> dict[int, int]:
+    """What each unfunded shift costs that begins before the end of the period: older ones join in (G-49).
+
+    What is over and nobody began is not charged, by whatever source (STAFF-20.06).
+    """
     due = [shift for shift in shifts if shift.status not in UNPAID and shift.scheduled_start_time < period.end]
-    prices = {shift.id: shift_pay(shift.minutes, rate_minor) for shift in due}
+    return _prices([shift for shift in due if not shift.missed(now)], rate_minor)
+
+
+def arrears(shifts: Iterable[UnpaidShift], rate_minor: int) -> dict[int, int]:
+    """What each unfunded shift costs that was worked and verified, whenever; what is disputed waits (STAFF-20.14)."""
+    return _prices([shift for shift in shifts if shift.status == "Verified"], rate_minor)
+
+
+def _prices(shifts: Iterable[UnpaidShift], rate_minor: int) -> dict[int, int]:
+    prices = {shift.id: shift_pay(shift.minutes, rate_minor) for shift in shifts}
     return {shift: price for shift, price in prices.items() if price}  # what rounds to nothing is not owed
 
 

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
+from typing import Final
 
 from mainspring_apps.staffing import settings
 from mainspring_apps.staffing.states import WORKABLE
 
+#: Where the money of a shift is that was paid for: `Released` before it is worked, with `on_webhook` (G-13).
+PAID: Final = frozenset({"Held", "Released"})
 
-def closed(*, booking: str, shift: str, starts_on: date, end_date: date, uncovered: str | None) -> str | None:
+
+def closed(
+    *, booking: str, shift: str, starts_on: date, end_date: date, funded: bool, uncovered: str | None
+) -> str | None:
     """Why a shift cannot be begun, or None: the gate is open.
 
     Of a booking only its insurance and its end close the gate; a dispute does not (G-07, G-23), nor does a week that
-    nobody has paid for (G-63). A released booking has shifts that are paid for, up to its end (G-16).
+    nobody has paid for (G-63). A released booking has shifts that are paid for, up to its end (G-16), and only those:
+    who is not paid is not asked to work on (STAFF-20.14).
 
     >>> day = date(2026, 6, 6)
-    >>> closed(booking="Active", shift="Scheduled", starts_on=day, end_date=day, uncovered=None)
-    >>> closed(booking="Suspended_Insurance", shift="Scheduled", starts_on=day, end_date=day, uncovered=None)
+    >>> shift = {"shift": "Scheduled", "starts_on": day, "end_date": day, "uncovered": None}
+    >>> closed(booking="Active", funded=False, **shift)
+    >>> closed(booking="Suspended_Insurance", funded=True, **shift)
     'status: the booking is Suspended_Insurance'
+    >>> closed(booking="Completed", funded=False, **shift)
+    'status: the booking is Completed, and nobody has paid for the shift'
     """
     if shift != "Scheduled":
         return f"status: the shift is {shift}"
     released = booking == "Completed" and starts_on <= end_date
     if booking not in WORKABLE and not released:
         return f"status: the booking is {booking}"
+    if released and not funded:
+        return f"status: the booking is {booking}, and nobody has paid for the shift"
     if settings.CLOCK_IN_NEEDS_NO_DISPUTE_AFTER_RENEWAL and booking == "Payment_Paused_Dispute":
         return f"status: the booking is {booking}"
     if uncovered is not None:

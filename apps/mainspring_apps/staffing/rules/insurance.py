@@ -25,6 +25,8 @@ STOPPED: Final[tuple[Part, ...]] = (
 )  # fmt: skip
 #: The bookings that a stop suspends; `Completed` ones where shifts are still to be worked (G-16).
 STOPPABLE: Final = frozenset({"Active", "Payment_Paused_Dispute", "Disputed"})
+#: One that waits for its money: its stop waits as well.
+UNCONFIRMED: Final = "Pending_Payment"
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

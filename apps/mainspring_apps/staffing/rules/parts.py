@@ -47,6 +47,7 @@ MAY: Final[Mapping[str, frozenset[Part]]] = {
     # a booking and its shifts: nobody clocks in, submits or verifies for somebody else, as money follows from it
     "confirm_booking": _PAYERS,
     "pay_by_hand": _PAYERS,
+    "pay_arrears": _PAYERS,
     "change_scheduled_end": _ON_SITE,
     "change_shift_end": _ON_SITE,
     "clock_in": _WORKER,

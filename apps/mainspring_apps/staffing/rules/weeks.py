@@ -62,6 +62,11 @@ def monday(at: datetime, zone: str) -> date:
     return today - timedelta(days=today.weekday())
 
 
+def days(first: date, last: date, zone: str) -> Period:
+    """From one local date to another, both included."""
+    return Period(midnight(first, zone), midnight(last + DAY, zone))
+
+
 def week(first: date, zone: str) -> Period:
     """The local week that begins on this Monday; a change of clocks makes it 167 or 169 hours long."""
     return Period(midnight(first, zone), midnight(first + timedelta(days=7), zone))

@@ -63,9 +63,9 @@ where not staffing.free(%(worker_id)s, wanted.starts, wanted.ends)
 
 -- name: add_booking
 insert into staffing.bookings (project_id, borrower_company_id, lender_company_id, worker_id, supervisor_id, payment_type,
-                               start_date, end_date, scheduled_start_time, scheduled_end_time, rate_minor, currency)
+                               status, start_date, end_date, scheduled_start_time, scheduled_end_time, rate_minor, currency)
 values (%(project_id)s, %(borrower_id)s, %(lender_id)s, %(worker_id)s, %(supervisor_id)s, %(payment_type)s,
-        %(start_date)s, %(end_date)s, %(start)s, %(end)s, %(rate_minor)s, %(currency)s)
+        %(status)s, %(start_date)s, %(end_date)s, %(start)s, %(end)s, %(rate_minor)s, %(currency)s)
 returning id
 
 -- name: add_shifts

@@ -85,7 +85,8 @@ for update
 
 -- name: end_booking
 update staffing.bookings set status = 'Cancelled', status_before_suspension = null
-where id = %(booking_id)s and status in ('Active', 'Payment_Paused_Dispute', 'Suspended_Insurance', 'Disputed')
+where id = %(booking_id)s
+  and status in ('Pending_Payment', 'Active', 'Payment_Paused_Dispute', 'Suspended_Insurance', 'Disputed')
 
 -- name: file_incident
 insert into staffing.incident_reports (booking_id, dispute_option, filed_at)

@@ -10,10 +10,11 @@ limit %(limit)s
 
 -- name: unfunded_shifts
 -- Those that no payment has paid or is paying (STAFF-1.25).
-select t.id, t.status, t.scheduled_start_time, t.planned_minutes, t.paid_minutes from staffing.time_log t
+select t.id, t.status, t.scheduled_start_time, t.scheduled_end_time, t.planned_minutes, t.paid_minutes
+from staffing.time_log t
 where t.booking_id = %(booking_id)s and not exists (
   select from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
-  where s.time_log_id = t.id and s.kind = 'Shift' and p.status in ('Pending', 'Succeeded'))
+  where s.time_log_id = t.id and s.kind = 'Shift' and p.status in ('Pending', 'Succeeded') and p.given_back_at is null)
 order by t.scheduled_start_time, t.id
 
 -- name: unpaid_added_time
@@ -26,8 +27,28 @@ from staffing.time_log t cross join lateral (values
 ) a (kind, since, until)
 where t.booking_id = %(booking_id)s and t.status = 'Verified' and a.since < a.until and not exists (
   select from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
-  where s.time_log_id = t.id and s.kind = a.kind and p.status in ('Pending', 'Succeeded'))
+  where s.time_log_id = t.id and s.kind = a.kind and p.status in ('Pending', 'Succeeded') and p.given_back_at is null)
 order by t.scheduled_start_time, t.id, a.since
+
+-- name: starts_of_shifts
+select scheduled_start_time from staffing.time_log where id = any(%(ids)s)
+
+-- name: in_arrears
+-- The bookings of a company, or one booking, that may owe for verified work, and that no week is charged of: their planned
+-- time, or what was added to it. Indexes: bookings_borrower, time_log_booking, payment_shifts_shift.
+select b.id from staffing.bookings b
+where (b.id = %(booking_id)s::bigint or b.borrower_company_id = %(company_id)s::bigint) and b.status = any(%(statuses)s)
+  and exists (
+    select from staffing.time_log t cross join lateral (values
+      ('Shift', t.paid_minutes is distinct from 0), ('Longer', t.paid_minutes > t.planned_minutes),
+      ('Extra', t.extra_confirmed_at is not null and t.extra_minutes > 0)) a (kind, owed)
+    where t.booking_id = b.id and t.status = 'Verified' and a.owed and not exists (
+      select from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
+      where s.time_log_id = t.id and s.kind = a.kind and p.status in ('Pending', 'Succeeded') and p.given_back_at is null))
+order by b.id
+
+-- name: correlation_of_job
+select correlation_id from {schema}.jobs where id = %(job_id)s
 
 -- name: payer
 -- Whose card is charged.
@@ -50,7 +71,8 @@ order by (provider_intent_id = %(intent)s) desc nulls last limit 1
 
 -- name: live_payment
 select id from staffing.pending_payments
-where booking_id = %(booking_id)s and period_start = %(period_start)s and status in ('Pending', 'Succeeded', 'Not_Required')
+where booking_id = %(booking_id)s and period_start = %(period_start)s and source <> 'arrears'
+  and status in ('Pending', 'Succeeded', 'Not_Required')
 
 -- name: tries
 -- How often a week was tried: the number of the next try follows.
@@ -59,7 +81,7 @@ where booking_id = %(booking_id)s and period_start = %(period_start)s
 
 -- name: last_failure
 select settled_at from staffing.pending_payments
-where booking_id = %(booking_id)s and period_start = %(period_start)s and status = 'Failed'
+where booking_id = %(booking_id)s and period_start = %(period_start)s and source <> 'arrears' and status = 'Failed'
 order by try desc limit 1
 
 -- name: create_payment
@@ -92,6 +114,12 @@ update staffing.bookings set status = 'Active' where id = %(booking_id)s and sta
 update staffing.bookings set funded_period_end = greatest(funded_period_end, %(period_end)s)
 where id = %(booking_id)s
 
+-- name: confirm_booking
+update staffing.bookings set status = 'Active' where id = %(booking_id)s and status = 'Pending_Payment'
+
+-- name: refuse_booking
+update staffing.bookings set status = 'Cancelled' where id = %(booking_id)s and status = 'Pending_Payment'
+
 -- name: payment_sent
 -- The provider has it: what happens next comes by its webhook.
 update staffing.pending_payments
@@ -106,13 +134,13 @@ set status = 'Succeeded', failure_code = null, settled_at = {schema}.now(), rece
 where p.id = %(payment_id)s and p.status in ('Pending', 'Failed') and not exists (
   select from staffing.pending_payments o
   where o.booking_id = p.booking_id and o.period_start = p.period_start and o.id <> p.id
-    and o.status in ('Pending', 'Succeeded', 'Not_Required'))
+    and 'arrears' not in (o.source, p.source) and o.status in ('Pending', 'Succeeded', 'Not_Required'))
   and not exists (
   select from staffing.payment_shifts mine
   cross join lateral (
     select from staffing.payment_shifts theirs join staffing.pending_payments o on o.id = theirs.payment_id
     where theirs.time_log_id = mine.time_log_id and theirs.kind = mine.kind and theirs.payment_id <> mine.payment_id
-      and o.status in ('Pending', 'Succeeded')
+      and o.status in ('Pending', 'Succeeded') and o.given_back_at is null
     offset 0) y  -- a look for each shift: on tables that are not analysed yet the planner would rather read both
   where mine.payment_id = p.id)
 
@@ -120,6 +148,10 @@ where p.id = %(payment_id)s and p.status in ('Pending', 'Failed') and not exists
 -- Money that nobody wants any more has come all the same: it is with us until it is refunded.
 update staffing.pending_payments set received_at = {schema}.now()
 where id = %(payment_id)s and status in ('Failed', 'Canceled') and received_at is null
+
+-- name: payment_given_back
+update staffing.pending_payments set given_back_at = {schema}.now()
+where id = %(payment_id)s and given_back_at is null
 
 -- name: payment_failed
 update staffing.pending_payments set status = 'Failed', failure_code = %(code)s, settled_at = {schema}.now()

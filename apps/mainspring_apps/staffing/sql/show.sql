@@ -57,11 +57,13 @@ order by s.at, s.place, s.tie
 limit %(limit)s
 
 -- name: open_rows
--- What may have timers: shifts that are not over, and disputes that are open.
+-- What may have timers: shifts that are not over, disputes that are open, and a booking that is not confirmed yet.
 select 'time_log' as entity, id from staffing.time_log
 where booking_id = %(booking_id)s and status in ('Working', 'Pending_Verification')
 union all
 select 'dispute', id from staffing.disputes where booking_id = %(booking_id)s and status = 'Open' and timed_out_at is null
+union all
+select 'booking', id from staffing.bookings where id = %(booking_id)s and status = 'Pending_Payment'
 order by 1, 2
 
 -- name: next_expiry

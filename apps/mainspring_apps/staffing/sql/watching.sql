@@ -40,7 +40,7 @@ from staffing.bookings b join staffing.time_log t on t.booking_id = b.id
 where b.status = 'Payment_Paused_Dispute' and t.status = 'Scheduled'
   and t.scheduled_start_time between {schema}.now() and {schema}.now() + %(notice)s::interval
   and not exists (select from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
-                  where s.time_log_id = t.id and p.status in ('Pending', 'Succeeded'))
+                  where s.time_log_id = t.id and p.status in ('Pending', 'Succeeded') and p.given_back_at is null)
 order by t.id
 
 -- name: money_standing_still
@@ -124,7 +124,8 @@ select coalesce(p.failure_code, 'canceled') as cause, count(*) from staffing.pen
 where p.status in ('Failed', 'Canceled') group by 1
 
 -- name: measure_failures_told
-select n.channel, count(*) from staffing.notification_log n where n.kind = 'action_required' group by 1
+select n.channel, count(*) from staffing.notification_log n
+where n.kind in ('action_required', 'arrears_failed', 'not_confirmed') group by 1
 
 -- name: measure_resolution_to_payment
 -- From the last resolution before a payment after it was begun, until its money came.

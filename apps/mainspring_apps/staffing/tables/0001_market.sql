@@ -59,7 +59,7 @@ create table staffing.bookings (
   supervisor_id            bigint references staffing.users,
   payment_type             text not null check (payment_type in ('Weekly_Progress', 'Upfront')),
   status                   text not null default 'Active' check (status in (
-    'Active', 'Payment_Paused_Dispute', 'Suspended_Insurance', 'Cancelled', 'Completed', 'Disputed')),
+    'Pending_Payment', 'Active', 'Payment_Paused_Dispute', 'Suspended_Insurance', 'Cancelled', 'Completed', 'Disputed')),
   start_date               date not null,
   end_date                 date not null,
   scheduled_start_time     time not null,
@@ -163,7 +163,8 @@ create table staffing.pending_payments (
   currency           text not null check (currency ~ '^[A-Z]{3}$'),
   status             text not null default 'Pending' check (status in (
     'Pending', 'Succeeded', 'Failed', 'Canceled', 'Not_Required')),
-  source             text not null check (source in ('weekly', 'retry', 'renewal', 'late', 'manual', 'upfront')),
+  source             text not null check (source in (
+    'weekly', 'retry', 'renewal', 'late', 'manual', 'upfront', 'arrears')),
   provider_intent_id text unique,
   provider_charge_id text,  -- what transfers are paid from
   idempotency_key    text not null unique,  -- charge:{booking}:{period_start}:{try}
@@ -175,6 +176,7 @@ create table staffing.pending_payments (
   created_at         timestamptz not null,
   settled_at         timestamptz,
   received_at        timestamptz,  -- the money is with us: from here on it stands in escrow_holds, to the cent
+  given_back_at      timestamptz,  -- it came when nobody wanted it: all of it was refunded, and paid for nothing
   unique (booking_id, period_start, try),
   check ((status = 'Not_Required') = (amount_minor = 0)),
   check (period_end > period_start)
@@ -182,7 +184,7 @@ create table staffing.pending_payments (
 create index pending_payments_status on staffing.pending_payments (status, created_at);                           -- STAFF-17.01
 create index pending_payments_job on staffing.pending_payments (job_id);
 create unique index pending_payments_live on staffing.pending_payments (booking_id, period_start)                 -- STAFF-1.32
-  where status in ('Pending', 'Succeeded', 'Not_Required');
+  where status in ('Pending', 'Succeeded', 'Not_Required') and source <> 'arrears';  -- these are for shifts of any week
 
 -- What a payment pays: fixed when it is created, so that its success funds exactly what was charged.
 create table staffing.payment_shifts (
@@ -336,6 +338,8 @@ create table staffing.transitions (
   primary key (entity, before, after)
 );
 insert into staffing.transitions values
+  ('bookings', 'Pending_Payment', 'Active'),
+  ('bookings', 'Pending_Payment', 'Cancelled'),
   ('bookings', 'Active', 'Payment_Paused_Dispute'),
   ('bookings', 'Payment_Paused_Dispute', 'Active'),
   ('bookings', 'Active', 'Suspended_Insurance'),

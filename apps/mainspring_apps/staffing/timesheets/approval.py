@@ -13,7 +13,7 @@ import mainspring as ms
 from mainspring_apps.staffing import registry, settings, store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.locking import LockedShift, lock_shift
-from mainspring_apps.staffing.payments import accounts, escrow
+from mainspring_apps.staffing.payments import accounts, arrears, escrow
 from mainspring_apps.staffing.people import SYSTEM, people
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import ladder as rules
@@ -91,3 +91,4 @@ def release_shift(desk: Desk, ctx: ms.SyncContext, *, time_log_id: int) -> None:
             case "unfunded":
                 text = f"shift {shift.id} of booking {shift.booking_id} is verified, and nobody has paid for it"
                 desk.alert(conn, accounts.UNFUNDED, f"time_log {shift.id}", text, booking_id=shift.booking_id)
+                arrears.of_booking(desk, conn, shift.booking_id)

@@ -1,0 +1,65 @@
+"""Arrears: what a booking owes for verified work once no week of it is charged any more (STAFF-20.14).
+
+It was released, ended or suspended before its week was funded. What was worked is paid all the same: when a new card
+comes, when the work is verified, or by hand. No week is funded by it, and nobody works on because of it.
+"""
+
+from __future__ import annotations
+
+import mainspring as ms
+from mainspring_apps.staffing import settings, store
+from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.events import event
+from mainspring_apps.staffing.payments import reserve, send
+from mainspring_apps.staffing.people import By
+from mainspring_apps.staffing.registry import WEEKLY_PAYMENTS, tasks
+from mainspring_apps.staffing.rules.charge import UNCHARGED
+from mainspring_apps.staffing.states import Refused
+from mainspring_apps.staffing.store import Conn
+
+
+@tasks.task(
+    queue=WEEKLY_PAYMENTS,
+    retry=settings.RETRY,
+    timeout=settings.TASK_TIMEOUT,
+    needs=("stripe",),
+    subject="booking_id",
+)
+def charge_arrears(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> None:
+    """Charge what a booking owes for verified work, unless its weeks are charged again, or it is paid or in charge."""
+    with ctx.transaction() as conn:
+        booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
+        due = booking.status in UNCHARGED
+        payment = reserve.reserve_arrears(desk, conn, booking, reserve.job_of(ctx)) if due else None
+    if payment is not None:
+        send.send(desk, ctx, payment)
+
+
+def of_booking(desk: Desk, conn: Conn, booking_id: int) -> bool:
+    """Enqueue the charge of what a booking owes, if it owes anything that no week will charge."""
+    return _enqueue(desk, conn, booking_id=booking_id, company_id=None)
+
+
+def of_company(desk: Desk, conn: Conn, company_id: int) -> bool:
+    """Enqueue the charge of what each booking of a borrower owes: there is another card to try."""
+    return _enqueue(desk, conn, booking_id=None, company_id=company_id)
+
+
+@event
+def pay_arrears(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
+    """The borrower pays now for verified work of a booking that has ended unpaid."""
+    booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
+    if booking.status not in UNCHARGED:
+        raise Refused(f"booking: is {booking.status}: its work is charged with its weeks", field="booking")
+    if not reserve.owes(conn, booking):
+        raise Refused("payment: nothing is owed for verified work, or it is being paid", field="payment")
+    desk.record(conn, "arrears_by_hand", "booking", booking_id)
+    of_booking(desk, conn, booking_id)
+
+
+def _enqueue(desk: Desk, conn: Conn, *, booking_id: int | None, company_id: int | None) -> bool:
+    about = {"booking_id": booking_id, "company_id": company_id, "statuses": sorted(UNCHARGED)}
+    owing = store.column(conn, "in_arrears", **about)
+    jobs = [charge_arrears.job(booking_id=one).with_key(f"charge:arrears:{one}", "replace") for one in owing]
+    desk.enqueue(conn, *jobs)
+    return bool(jobs)
