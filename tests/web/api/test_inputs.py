@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, get_type_hints
+from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
@@ -89,6 +90,20 @@ async def test_a_body_where_none_is_taken_and_another_method_are_refused(api: Ap
     assert problem(await api.post("root", f"/jobs/{SOME_ID}/reveal", {"all": True})) == (400, "VALIDATION_ERROR")
     assert problem(await api.ask("root", "PUT", "/queues")) == (405, "METHOD_NOT_ALLOWED")
     assert problem(await api.get("root", "/queues/")) == (404, "NOT_FOUND")
+
+
+async def test_a_slash_in_a_name_is_a_letter_of_it(api: ApiVisitor, stage: Stage) -> None:
+    """`%2F` is of the name, also where the rest of it looks like an act."""
+    for name in ("a/b", "a/pause", "/", "a//b", "%2F"):
+        await stage.client.pause(name)
+        at = "/queues/" + quote(name, safe="")
+        assert (await api.get("vic", at)).json()["name"] == name
+        assert (await api.get("vic", f"{at}/fair")).json()["queue"] == name
+        answer = await api.post("ana", f"{at}/resume", {}, headers={"if-match": "*"})
+        assert (answer.json()["name"], answer.json()["paused_at"]) == (name, None)
+    assert problem(await api.get("vic", "/queues/a/b")) == (404, "NOT_FOUND")
+    assert problem(await api.get("vic", "/queues/a%1fb"))[0] == 404  # what holds a slash back is in no address
+    assert problem(await api.get("vic", "/queues/a%2F..%2Fb"))[0] == 404
 
 
 def forged(whole: str, place: Callable[[Any], Any] = lambda place: place) -> list[str]:

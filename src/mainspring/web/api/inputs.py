@@ -15,6 +15,7 @@ from mainspring.declare.signature import aware
 from mainspring.errors import DeclarationError, ValidationError
 from mainspring.text.texts import MAX_REASON, did_you_mean, shown, text_problem
 from mainspring.web.api.paging import CURSOR, LIMIT, Paging
+from mainspring.web.api.slashes import with_slashes
 from mainspring.web.api.terms import OrgName
 
 OrgParameter = Annotated[
@@ -61,7 +62,7 @@ class Inputs:
 
     def of_path(self, given: Mapping[str, str]) -> dict[str, Any]:
         """The values of the path."""
-        return self._read(self.path, given)
+        return self._read(self.path, {name: with_slashes(value) for name, value in given.items()})
 
     def of_query(self, given: QueryParams) -> dict[str, Any]:
         """The values of the query; one that is not known, or comes twice, is refused by its name."""
