@@ -60,7 +60,8 @@ def things(dsn: str, conn: psycopg.Connection[Any]) -> dict[str, list[str]]:
     with ms.Client(dsn) as client:
         client.limits.set(Limit(name="two", queue="q:default", concurrency=2, by="org"))
         client.schedules.create("digest", ms.cron("0 10 * * *"), "greet", payload=GREETING, org="acme")
-        alert = client.alerts.open("needs-a-person", org="acme")
+        client.alerts.open("needs-a-person", org="acme")
+        (alert,) = client.alerts.list(org="acme")
     door = psycopg_door(conn)
     run(door, access.create_user(Sql(), "ben", Grant(role="viewer", org="acme"), None, OLGA))
     run(door, access.create_link(Sql(), "ben", code := new_secret(), OLGA))
@@ -70,7 +71,7 @@ def things(dsn: str, conn: psycopg.Connection[Any]) -> dict[str, list[str]]:
     jobs = [str(one) for one in (*waits, later, runs, done.id, *dead, *flow)]
     return {
         "jobs": jobs, "dead-letters": [str(one) for one in dead], "flows": [str(one) for one in flow],
-        "batches": [str(batch)], "alerts": [str(alert)], "workers": ["w1"], "queues": ["q:default"],
+        "batches": [str(batch)], "alerts": [str(alert.id)], "workers": ["w1"], "queues": ["q:default"],
         "limits": ["two"], "breakers": ["stripe"], "schedules": ["digest"], "quarantine": ["greet"],
         "tasks": ["greet"], "users": ["ben"], "tokens": [token.id],
     }  # fmt: skip

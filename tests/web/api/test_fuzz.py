@@ -85,6 +85,8 @@ def test_no_request_breaks_the_server_and_every_answer_is_one_of_the_document(
         def ask(case: Any, who: str, named: str | None, any_version: bool) -> None:
             if named is not None:
                 case.path_parameters = {parameter: named}
+            if any_version and case.query:
+                case.query.pop("org", None)  # a made-up one is nobody's
             headers = {"authorization": f"Bearer {by[who]}"} | ({"if-match": "*"} if any_version else {})
             answer = case.call(base_url=url, headers=headers, timeout=30)
             statuses.add(answer.status_code)
@@ -92,4 +94,4 @@ def test_no_request_breaks_the_server_and_every_answer_is_one_of_the_document(
 
         ask()
     assert 401 not in statuses  # who asks is known
-    assert statuses & {200, 201, 204} or EXAMPLES < 50, statuses  # it was asked in earnest
+    assert statuses & {200} or about.writes or EXAMPLES < 50, statuses  # it was asked in earnest
