@@ -17,7 +17,7 @@ import mainspring as ms
 from mainspring.declare.route import by_role
 from mainspring.errors import ConfigurationError
 from mainspring.web import create, paces
-from mainspring.web.paces import Pace, Rates
+from mainspring.web.paces import RequestPace, RequestRates
 
 pytestmark = pytest.mark.anyio
 
@@ -37,8 +37,8 @@ def shop() -> ms.App:
 def still(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that stands still, with bursts of two seconds."""
     now = [1000.0]
-    monkeypatch.setattr(paces, "BURST_S", 2.0)
-    monkeypatch.setattr(paces, "Pace", partial(Pace, clock=lambda: now[0]))
+    monkeypatch.setattr(paces, "REQUEST_BURST_S", 2.0)
+    monkeypatch.setattr(paces, "RequestPace", partial(RequestPace, clock=lambda: now[0]))
     return now
 
 
@@ -106,9 +106,9 @@ async def test_somebody_and_their_organisation_wait_and_others_do_not(
 def test_rates_are_numbers_and_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("-1", "many", "nan", "1e9"):
         with pytest.raises(ConfigurationError, match="MAINSPRING_REQUESTS_PER_ORG"):
-            Rates.configured({"MAINSPRING_REQUESTS_PER_ORG": wrong})
-    monkeypatch.setattr(paces, "MOST_COUNTED", 10)
-    pace = Pace(1)
+            RequestRates.configured({"MAINSPRING_REQUESTS_PER_ORG": wrong})
+    monkeypatch.setattr(paces, "MOST_SENDERS", 10)
+    pace = RequestPace(1)
     for number in range(1000):
         pace.wait(str(number))
     assert len(pace._free) == 10

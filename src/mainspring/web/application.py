@@ -28,7 +28,7 @@ from mainspring.web.health import Ready, live
 from mainspring.web.inbound import LARGEST_INBOUND_BODY, InboundReceiver
 from mainspring.web.metrics import Scrape
 from mainspring.web.origin import AllowedHosts
-from mainspring.web.paces import Paced, Paces, Rates
+from mainspring.web.paces import Paced, RequestPaces, RequestRates
 from mainspring.web.proxies import TrustedProxies
 from mainspring.web.runs import Run, RunsUnderWay
 from mainspring.web.secret import known_secret
@@ -67,7 +67,7 @@ def create(
     known, patience = known_secret(secret), configured_span("grace", grace)
     names = AllowedHosts([*hosts, *allowed_hosts()], probe_by_ip=probe_by_ip or probed_by_ip())
     backend, desk = Backend(app, known), AccessDesk(app, Vouching.configured())
-    runs, paces = RunsUnderWay(backend), Paces(Rates.configured())
+    runs, paces = RunsUnderWay(backend), RequestPaces(RequestRates.configured())
     others = [*app.routes, *(route for block in app.blocks for route in block.routes())]
     wanted = [route for route in others if isinstance(route, Run)]
     if wanted and known is None:

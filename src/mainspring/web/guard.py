@@ -20,7 +20,7 @@ from mainspring.errors import MainspringError
 from mainspring.uuid7 import uuid7
 from mainspring.web.answers import answer_to, broken, refusal, refused
 from mainspring.web.origin import HEALTH_PATHS, AllowedHosts, OriginCheck, scope_path, stopped
-from mainspring.web.paces import Paces, Rates
+from mainspring.web.paces import RequestPaces, RequestRates
 from mainspring.web.places import BODY_S, Places
 from mainspring.web.proxies import TrustedProxies
 
@@ -48,7 +48,7 @@ FLOOR_HEADERS = {
 HSTS = "max-age=31536000"
 
 NO_PROXIES = TrustedProxies()
-UNHURRIED = Paces(Rates(0, 0, 0))
+UNHURRIED = RequestPaces(RequestRates(0, 0, 0))
 
 _ID = re.compile(r"[\w.:/+=@-]{1,128}", re.ASCII)
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
@@ -64,7 +64,7 @@ class Guard:
         largest: int,
         hosts: AllowedHosts,
         proxies: TrustedProxies = NO_PROXIES,
-        paces: Paces = UNHURRIED,
+        paces: RequestPaces = UNHURRIED,
         uncounted: frozenset[str] = frozenset(),
     ) -> None:
         self._app, self._largest, self._hosts, self._places = app, largest, hosts, Places()

@@ -25,11 +25,11 @@ from mainspring.web.authenticator import Authenticator
 from mainspring.web.proxies import network_of
 
 #: So many seconds' worth may come at once, after as long a silence.
-BURST_S: Final = 10.0
+REQUEST_BURST_S: Final = 10.0
 #: So many are remembered; beyond them whoever was silent for the longest time is forgotten, and begins anew.
-MOST_COUNTED: Final = 20_000
+MOST_SENDERS: Final = 20_000
 TOO_FAST: Final = "Too many requests came from you; wait"
-MOST_RATE: Final = 1_000_000
+MOST_REQUEST_RATE: Final = 1_000_000
 _SETTINGS: Final = {
     "address": ("MAINSPRING_REQUESTS_PER_ADDRESS", float),
     "caller": ("MAINSPRING_REQUESTS_PER_CALLER", float),
@@ -38,7 +38,7 @@ _SETTINGS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class RequestRates:
     """How many requests a second somebody may send for long; 0: as many as they like."""
 
     address: float = 200.0  # one that asks, whoever it is; a proxy that is not named is one address
@@ -47,24 +47,24 @@ class Rates:
 
     def __post_init__(self) -> None:
         for name, rate in (("address", self.address), ("caller", self.caller), ("org", self.org)):
-            if not 0 <= rate <= MOST_RATE:
-                raise ConfigurationError(f"{_SETTINGS[name][0]}: is not between 0 and {MOST_RATE:,}")
+            if not 0 <= rate <= MOST_REQUEST_RATE:
+                raise ConfigurationError(f"{_SETTINGS[name][0]}: is not between 0 and {MOST_REQUEST_RATE:,}")
 
     @classmethod
-    def configured(cls, env: Mapping[str, str] | None = None) -> Rates:
+    def configured(cls, env: Mapping[str, str] | None = None) -> RequestRates:
         """As the environment says.
 
-        >>> Rates.configured({"MAINSPRING_REQUESTS_PER_CALLER": "5"}).caller
+        >>> RequestRates.configured({"MAINSPRING_REQUESTS_PER_CALLER": "5"}).caller
         5.0
         """
         return cls(**changes(_SETTINGS, env))
 
 
-class Pace:
+class RequestPace:
     """So many requests a second for each name, with bursts; 0: as many as they like.
 
     >>> now = 0.0
-    >>> pace = Pace(1, clock=lambda: now)
+    >>> pace = RequestPace(1, clock=lambda: now)
     >>> [pace.wait("ana") for _ in range(12)], pace.wait("ben")
     ([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1], 0)
     >>> now = 1.0
@@ -83,18 +83,18 @@ class Pace:
             return 0
         now = self._clock()
         free = max(self._free.pop(name, now), now)
-        over = round(free + self._each - now - BURST_S, 6)
+        over = round(free + self._each - now - REQUEST_BURST_S, 6)
         self._free[name] = free if over > 0 else free + self._each
-        if len(self._free) > MOST_COUNTED:
+        if len(self._free) > MOST_SENDERS:
             self._free.popitem(last=False)
         return math.ceil(over) if over > 0 else 0
 
 
-class Paces:
+class RequestPaces:
     """The paces of one server."""
 
-    def __init__(self, rates: Rates) -> None:
-        self._addresses, self._callers, self._orgs = map(Pace, (rates.address, rates.caller, rates.org))
+    def __init__(self, rates: RequestRates) -> None:
+        self._addresses, self._callers, self._orgs = map(RequestPace, (rates.address, rates.caller, rates.org))
 
     def of_address(self, scope: Scope) -> Response | None:
         """The answer to an address that sends too much, before anybody is asked who it is; None to others."""
@@ -110,7 +110,7 @@ class Paces:
 class Paced:
     """Knows whom another knows, and tells those to wait who ask too often."""
 
-    def __init__(self, access: Authenticator, paces: Paces) -> None:
+    def __init__(self, access: Authenticator, paces: RequestPaces) -> None:
         self._access, self._paces = access, paces
 
     async def principal(self, request: HTTPConnection) -> Principal | None:

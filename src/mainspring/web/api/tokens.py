@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Annotated, Final
+from datetime import datetime
+from typing import Annotated
 
 import msgspec
 
 from mainspring.db import access
 from mainspring.db.access import TokenRow
+from mainspring.declare.credential import TOKEN_LIFETIME
 from mainspring.declare.principal import AccessRole
 from mainspring.text.span import span_of
 from mainspring.web.api.asking import Asking
@@ -22,7 +23,6 @@ tokens = Resource("tokens", "What programs come in by. A secret is shown once, t
 TokenId = Annotated[
     str, msgspec.Meta(pattern="^[0-9a-f]{12}$", description="The id of a token.", examples=["5f2c8a90b1d4"])
 ]
-TOKEN_LIFETIME: Final = timedelta(days=90)
 
 
 class NewToken(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
