@@ -48,10 +48,10 @@ def busy(engine: Engine, org: str) -> None:
     """Jobs of every kind: ready, later, running, dead, and waiting at a breaker and at a limit."""
     killed(engine, org_id=org, task="die")
     engine.started(task="go_on", org_id=org)
-    for _ in range(3):
+    for _ in range(4):
         engine.enqueue("greet", org_id=org, payload={"name": "Ada"})
     engine.enqueue("greet", org_id=org, payload={"name": "Ada"}, scheduled_for="2100-01-01T00:00:00Z")
-    for gate in ("breaker:stripe", f"two/{org}"):
+    for gate in ("breaker:stripe", f"breaker:stripe:{org}/k", f"two/{org}"):
         assert engine.conn.execute(PARKED, [gate, org]).rowcount == 1
 
 
@@ -69,7 +69,7 @@ async def test_no_number_moves_by_what_others_do(api: ApiVisitor, stage: Stage) 
     assert await seen_by(api, "viewer.acme") == before
     assert await seen_by(api, "vic") != everybodys
     (lane,) = [one for one in before["/stats"]["queues"] if one["name"] == "q:default"]
-    assert (lane["ready"], lane["later"], lane["running"]) == (1, 3, 1)
+    assert (lane["ready"], lane["later"], lane["running"]) == (1, 4, 1)
     assert (before["/stats"]["dead"], before["/stats"]["alerts"]) == ({"open": 1}, [])
-    assert before["/stats"]["breakers"] == [{"name": "stripe", "open": False, "keys": 0, "waiting": 1}]
+    assert before["/stats"]["breakers"] == [{"name": "stripe", "open": False, "keys": 0, "waiting": 2}]
     assert before["/stats"]["limits"] == [{"name": "two", "waiting": 1}]
