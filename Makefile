@@ -7,7 +7,7 @@ ARGS  ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test cases prove model tenancy check fmt bench chaos nemesis bugs killers failover oracle storm deliveries breaks crashes surge outage walk timeline rules docs examples schema lock clean
+.PHONY: help setup up test cases prove model tenancy fuzz browser check fmt bench chaos nemesis bugs killers failover oracle storm deliveries breaks crashes surge outage walk timeline rules docs examples schema lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -98,6 +98,13 @@ model: setup ## 10,000 random steps of several workers against the model
 tenancy: setup ## each role over every table, view and function, on the newest server and on the oldest
 	@tools/packages postgresql-15
 	@TENANCY=all $(PY) -m pytest -q -n auto tests/db/tenancy $(ARGS)
+
+fuzz: setup ## 200 requests to each operation of the HTTP API, as schemathesis makes them of its OpenAPI document
+	@CASES=all FUZZ_EXAMPLES=200 $(PY) -m pytest -q -n auto tests/web/api/test_fuzz.py $(ARGS)
+
+browser: setup ## a hostile page in a real browser, where somebody is signed in: it changes nothing and reads nothing
+	@tools/packages chromium
+	@BROWSER=needed $(PY) -m pytest -q tests/web/browser $(ARGS)
 
 rules: setup ## per ledger: rules with a passing test / all rules, and the missing ones
 	@$(PY) tools/rules.py $(ARGS)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PROOFS = (
-    "cases", "model", "tenancy", "bugs", "breaks", "crashes", "chaos", "killers", "failover", "nemesis", "storm",
-    "deliveries", "surge", "outage", "walk", "timeline", "oracle",
+    "cases", "model", "tenancy", "fuzz", "browser", "bugs", "breaks", "crashes", "chaos", "killers", "failover",
+    "nemesis", "storm", "deliveries", "surge", "outage", "walk", "timeline", "oracle",
 )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -11,7 +10,7 @@ from cyclopts import App, Parameter
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
 from mainspring.cli.spans import TypedSpan
-from mainspring.declare.credential import AccessRole
+from mainspring.declare.credential import TOKEN_LIFETIME, AccessRole
 
 if TYPE_CHECKING:
     from mainspring.db.access import Grant
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 app = App(name="token", help="Make, see and revoke the tokens of programs.", help_format="plaintext")
 
 COLUMNS = ("TOKEN", "STATE", "ROLE", "MAY SEE", "LAST USED", "ENDS", "NAME")
-TOKEN_LIFETIME = timedelta(days=90)
 
 
 @app.command

@@ -162,9 +162,9 @@ class JobVerbs(Verbs):
         return resumed
 
     @verb
-    def queues(self, *, conn: Any = None) -> Work[list[QueueRow]]:
-        """Every queue that is declared, served or filled."""
-        return self.seam.ask(queues.listing(self.seam.sql), conn)
+    def queues(self, *, org: str | None = None, conn: Any = None) -> Work[list[QueueRow]]:
+        """Every queue that is declared, served or filled, with what is ready: all of it, or of one organisation."""
+        return self.seam.ask(queues.listing(self.seam.sql, org), conn)
 
     @verb
     def depth(self, queue: str, *, limit: int = 10_000, conn: Any = None) -> Work[int]:

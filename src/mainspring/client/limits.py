@@ -27,14 +27,14 @@ class LimitVerbs(Verbs):
     """
 
     @verb
-    def list(self, *, conn: Any = None) -> Work[LimitRows]:
-        """Every limit, what it has let in, and how many jobs wait because of it."""
-        return self.seam.ask(limits.listing(self.seam.sql), conn)
+    def list(self, *, org: str | None = None, conn: Any = None) -> Work[LimitRows]:
+        """Every limit, what it has let in, and how many jobs wait because of it: of all, or of one organisation."""
+        return self.seam.ask(limits.listing(self.seam.sql, org), conn)
 
     @verb
-    def get(self, name: str, *, conn: Any = None) -> Work[LimitRow]:
+    def get(self, name: str, *, org: str | None = None, conn: Any = None) -> Work[LimitRow]:
         """One limit."""
-        return self.seam.ask(limits.get(self.seam.sql, name), conn)
+        return self.seam.ask(limits.get(self.seam.sql, name, org), conn)
 
     @verb
     def gates(self, name: str, *, limit: int = 100, org: str | None = None, conn: Any = None) -> Work[LimitGates]:

@@ -182,6 +182,20 @@ def users(sql: Sql, org: str | None = EVERY_ORG) -> Dialogue[list[UserRow]]:
     return (yield from ask(Statement(sql["list_users"], {"only_org": org}, _each(_user))))
 
 
+def user_sessions(sql: Sql, name: str) -> Dialogue[list[SessionRow]]:
+    """Where a user is signed in."""
+    return (yield from ask(Statement(sql["list_user_sessions"], {"name": name}, _each(_session))))
+
+
+def end_user_sessions(sql: Sql, name: str, id: UUID | None, who: Who, reason: str | None = None) -> Dialogue[int]:
+    """End one session of a user, or all of them; answers how many."""
+    params = _acting(who, reason) | {"name": name, "id": None if id is None else str(id)}
+    count: int | None = yield from ask(Statement(sql["end_user_sessions"], params, scalar))
+    if count is None:
+        raise _nobody(name)
+    return count
+
+
 def create_link(sql: Sql, name: str, code: str, who: Who, reason: str | None = None) -> Dialogue[None]:
     """Let a user sign in by a code: once, within 15 minutes."""
     params = _acting(who, reason) | {"name": name, "digest": secret_digest(code)}

@@ -107,10 +107,10 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
 _decode = msgspec.json.Decoder(Gauges).decode
 
 
-def gauges(sql: Sql, *, cap: int = COUNTING_CAP) -> Dialogue[Gauges]:
-    """Read them; never longer than two seconds."""
+def gauges(sql: Sql, *, cap: int = COUNTING_CAP, org: str | None = None) -> Dialogue[Gauges]:
+    """Read them, of all jobs or those of an organisation; never longer than two seconds."""
     yield from ask(Statement("set local statement_timeout = '2 s'", {}, nothing))
-    params: dict[str, Any] = {"cap": str(cap), "gone_after": f"{GONE_AFTER.total_seconds()} s"}
+    params: dict[str, Any] = {"cap": str(cap), "org": org, "gone_after": f"{GONE_AFTER.total_seconds()} s"}
     text: str = yield from ask(Statement(sql["gauges"], params, scalar))
     return _decode(text)
 

@@ -55,15 +55,16 @@ _fair = msgspec.json.Decoder(FairRow).decode
 _gate = msgspec.json.Decoder(LimitGate).decode
 
 
-def listing(sql: Sql) -> Dialogue[list[LimitRow]]:
-    """Every limit."""
-    return (yield from ask(Statement(sql["list_limits"], {"name": None}, lambda rows: [_limit(r[0]) for r in rows])))
+def listing(sql: Sql, org: str | None = None) -> Dialogue[list[LimitRow]]:
+    """Every limit, with what it does to all jobs or to those of an organisation."""
+    params: Params = {"name": None, "org": org}
+    return (yield from ask(Statement(sql["list_limits"], params, lambda rows: [_limit(r[0]) for r in rows])))
 
 
-def get(sql: Sql, name: str) -> Dialogue[LimitRow]:
+def get(sql: Sql, name: str, org: str | None = None) -> Dialogue[LimitRow]:
     """One limit, or an error that says which there are."""
     _check_name(name)
-    text: str | None = yield from ask(Statement(sql["list_limits"], {"name": name}, scalar))
+    text: str | None = yield from ask(Statement(sql["list_limits"], {"name": name, "org": org}, scalar))
     if text is None:
         raise (yield from _unknown(sql, name))
     return _limit(text)

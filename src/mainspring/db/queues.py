@@ -77,9 +77,9 @@ def _reader(kind: type[Any]) -> Any:
 _queues, _workers, held_jobs = _reader(QueueRow), _reader(WorkerRow), _reader(HeldJob)
 
 
-def listing(sql: Sql) -> Dialogue[list[QueueRow]]:
-    """Every queue that is declared, served or filled."""
-    found: list[QueueRow] = yield from ask(Statement(sql["list_queues"], {}, _queues))
+def listing(sql: Sql, org: str | None = None) -> Dialogue[list[QueueRow]]:
+    """Every queue that is declared, served or filled, with what is ready: all of it, or of one organisation."""
+    found: list[QueueRow] = yield from ask(Statement(sql["list_queues"], {"org": org}, _queues))
     return found
 
 
@@ -91,11 +91,13 @@ def depth(sql: Sql, queue: str, limit: int = 10_000) -> Dialogue[int]:
     return count
 
 
-def running(sql: Sql, limit: int = 10_000) -> Dialogue[dict[str, int]]:
-    """How many jobs of each queue run, all of them counted up to a limit."""
+def running(sql: Sql, limit: int = 10_000, org: str | None = None) -> Dialogue[dict[str, int]]:
+    """How many jobs of each queue run, of all or of one organisation, counted up to a limit."""
     check_limit(limit, 10_000_000)
     return (
-        yield from ask(Statement(sql["running_by_queue"], {"limit": limit}, lambda rows: {r[0]: r[1] for r in rows}))
+        yield from ask(
+            Statement(sql["running_by_queue"], {"limit": limit, "org": org}, lambda rows: {r[0]: r[1] for r in rows})
+        )
     )
 
 

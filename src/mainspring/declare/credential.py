@@ -7,11 +7,13 @@ import re
 import secrets
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field
+from datetime import timedelta
 from hashlib import sha256
 from typing import Literal
 
 AccessRole = Literal["viewer", "operator", "admin"]
 ACCESS_ROLES: tuple[AccessRole, ...] = ("viewer", "operator", "admin")  # each may do what those before it may
+TOKEN_LIFETIME = timedelta(days=90)  # unless somebody says otherwise
 
 #: A one-time code, or the value of a session's cookie: 256 bits as `new_secret` writes them.
 _SECRET = re.compile(r"[\w-]{43}", re.ASCII)

@@ -28,6 +28,7 @@ from mainspring.web.health import Ready, live
 from mainspring.web.inbound import LARGEST_INBOUND_BODY, InboundReceiver
 from mainspring.web.metrics import Scrape
 from mainspring.web.origin import AllowedHosts
+from mainspring.web.paces import Paced, RequestPaces, RequestRates
 from mainspring.web.proxies import TrustedProxies
 from mainspring.web.runs import Run, RunsUnderWay
 from mainspring.web.secret import known_secret
@@ -66,7 +67,7 @@ def create(
     known, patience = known_secret(secret), configured_span("grace", grace)
     names = AllowedHosts([*hosts, *allowed_hosts()], probe_by_ip=probe_by_ip or probed_by_ip())
     backend, desk = Backend(app, known), AccessDesk(app, Vouching.configured())
-    runs = RunsUnderWay(backend)
+    runs, paces = RunsUnderWay(backend), RequestPaces(RequestRates.configured())
     others = [*app.routes, *(route for block in app.blocks for route in block.routes())]
     wanted = [route for route in others if isinstance(route, Run)]
     if wanted and known is None:
@@ -74,7 +75,7 @@ def create(
     if known is not None and Run().path not in {run.path for run in wanted}:
         wanted.append(Run())
     ours = SignIn(desk).routes()
-    theirs = guarded([route for route in others if not isinstance(route, Run)], tokens, access or desk)
+    theirs = guarded([route for route in others if not isinstance(route, Run)], tokens, Paced(access or desk, paces))
     if taken := {declared.route.path for declared in ours} & {route.path for route in theirs}:
         raise ConfigurationError(f"routes: {min(taken)} is where people sign in; give yours another address")
     checks = [check for block in app.blocks for check in block.checks]
@@ -91,7 +92,7 @@ def create(
 
     if access is None and (not app.secured or all(map(role_dsn, ("api", "operator")))):
         access = desk
-    api = None if access is None else HttpApi(app, access)
+    api = None if access is None else HttpApi(app, Paced(access, paces))
     if api is not None:
         routes.append(Mount(API_PREFIX, api))
 
@@ -110,7 +111,14 @@ def create(
     made = Starlette(
         routes=routes,
         middleware=[
-            Middleware(Guard, largest=largest, hosts=names, proxies=TrustedProxies([*proxies, *trusted_proxies()]))
+            Middleware(
+                Guard,
+                largest=largest,
+                hosts=names,
+                proxies=TrustedProxies([*proxies, *trusted_proxies()]),
+                paces=paces,
+                uncounted=frozenset(run.path for run in wanted),
+            )
         ],
         exception_handlers={HTTPException: refused, MainspringError: failed},
         lifespan=lifespan,

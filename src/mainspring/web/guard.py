@@ -20,6 +20,7 @@ from mainspring.errors import MainspringError
 from mainspring.uuid7 import uuid7
 from mainspring.web.answers import answer_to, broken, refusal, refused
 from mainspring.web.origin import HEALTH_PATHS, AllowedHosts, OriginCheck, scope_path, stopped
+from mainspring.web.paces import RequestPaces, RequestRates
 from mainspring.web.places import BODY_S, Places
 from mainspring.web.proxies import TrustedProxies
 
@@ -47,6 +48,7 @@ FLOOR_HEADERS = {
 HSTS = "max-age=31536000"
 
 NO_PROXIES = TrustedProxies()
+UNHURRIED = RequestPaces(RequestRates(0, 0, 0))
 
 _ID = re.compile(r"[\w.:/+=@-]{1,128}", re.ASCII)
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
@@ -56,10 +58,17 @@ class Guard:
     """The middleware around everything that is served."""
 
     def __init__(
-        self, app: ASGIApp, *, largest: int, hosts: AllowedHosts, proxies: TrustedProxies = NO_PROXIES
+        self,
+        app: ASGIApp,
+        *,
+        largest: int,
+        hosts: AllowedHosts,
+        proxies: TrustedProxies = NO_PROXIES,
+        paces: RequestPaces = UNHURRIED,
+        uncounted: frozenset[str] = frozenset(),
     ) -> None:
         self._app, self._largest, self._hosts, self._places = app, largest, hosts, Places()
-        self._proxies = proxies
+        self._proxies, self._paces, self._uncounted = proxies, paces, uncounted | HEALTH_PATHS
         self._origin_check = OriginCheck(app, hosts=hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,7 +82,10 @@ class Guard:
         with calling(caller):
             passage = _Passage(scope, receive, send, caller, self._largest, self._places)
             odd = oddity(scope, headers, self._largest) or stopped(scope, self._hosts)
-            return await passage.through(self._app, odd)
+            return await passage.through(self._app, odd or self._too_fast(scope))
+
+    def _too_fast(self, scope: Scope) -> Response | None:
+        return None if scope_path(scope) in self._uncounted else self._paces.of_address(scope)
 
 
 class _Passage:

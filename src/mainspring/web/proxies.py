@@ -76,6 +76,16 @@ def address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
     return getattr(found, "ipv4_mapped", None) or found
 
 
+def network_of(address: str) -> str:
+    """By what requests of an address are counted: one house has a whole /64 of version 6.
+
+    >>> network_of("2001:db8::1:2:3"), network_of("203.0.113.9")
+    ('2001:db8::/64', '203.0.113.9')
+    """
+    found = address_of(address)
+    return str(ipaddress.ip_network((found, 64), strict=False)) if found and found.version == 6 else address
+
+
 def is_direct(scope: Scope) -> bool:
     """Whether a request comes from this machine, and through no proxy, named or not."""
     headers = Headers(scope=scope)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, get_type_hints
+from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
@@ -32,6 +34,7 @@ WRONG = [
     ("/queues?limit=1&limit=2", "limit: is given twice"),
     ("/queues?limit=", "limit: is empty"),
     ("/queues?org=a%00b", "org: has a control character"),
+    ("/jobs?created_from=0001-01-01T00:00:00%2B05:00", "created_from: is before the year 1 or after the year 9999"),
     ("/queues?cursor=x", "cursor: is not one of this list with these filters"),
     ("/queues/" + "x" * 64, "name: expected str of length <= 63"),
     ("/queues/a%1bb", None),  # the guard's: no path has a control character
@@ -67,6 +70,25 @@ async def test_a_wrong_parameter_is_named(api: ApiVisitor, path: str, said: str 
         assert answer.json()["field"] == said.partition(":")[0]
 
 
+async def test_an_instant_may_have_an_offset_that_no_zone_has(api: ApiVisitor, stage: Stage) -> None:
+    """PostgreSQL takes none beyond 15 hours: wherever one may stand, it is the instant that counts."""
+    odd, plain = "2026-11-19T10:00:00+23:26", "2026-11-18T10:34:00Z"
+    for path in ("/fires?until=", "/jobs?created_to=", "/dead-letters?since=", "/audit?until="):
+        assert (await api.get("vic", path + quote(odd))).status_code == 200
+    order = {"task": "greet", "payload": {"name": "Ada"}, "at": "2100-01-01T10:00:00-20:00"}
+    made = (await api.post("ana", "/jobs", order)).json()["id"]
+    assert (await api.get("ana", f"/jobs/{made}")).json()["due_at"] == "2100-01-02T06:00:00Z"
+    for name in ("one", "two"):
+        assert (await api.post("root", "/tokens", {"name": name})).status_code == 201
+    whole = (await api.get("root", "/tokens?limit=1")).json()["next"]
+    moved, count = re.subn(rb"Z\b", b"+23:26", base64.urlsafe_b64decode(whole + "=="))
+    assert count == 1
+    cursor = base64.urlsafe_b64encode(moved).decode().rstrip("=")
+    assert (await api.get("root", f"/tokens?limit=1&cursor={cursor}")).status_code == 200
+    page = (await api.get("vic", f"/fires?until={quote(plain)}")).json()
+    assert page == (await api.get("vic", f"/fires?until={quote(odd)}")).json()
+
+
 async def test_a_wrong_body_is_named(api: ApiVisitor, stage: Stage) -> None:
     for raw, said in BODIES:
         headers = {"content-type": "application/json"}
@@ -89,6 +111,20 @@ async def test_a_body_where_none_is_taken_and_another_method_are_refused(api: Ap
     assert problem(await api.post("root", f"/jobs/{SOME_ID}/reveal", {"all": True})) == (400, "VALIDATION_ERROR")
     assert problem(await api.ask("root", "PUT", "/queues")) == (405, "METHOD_NOT_ALLOWED")
     assert problem(await api.get("root", "/queues/")) == (404, "NOT_FOUND")
+
+
+async def test_a_slash_in_a_name_is_a_letter_of_it(api: ApiVisitor, stage: Stage) -> None:
+    """`%2F` is of the name, also where the rest of it looks like an act."""
+    for name in ("a/b", "a/pause", "/", "a//b", "%2F"):
+        await stage.client.pause(name)
+        at = "/queues/" + quote(name, safe="")
+        assert (await api.get("vic", at)).json()["name"] == name
+        assert (await api.get("vic", f"{at}/fair")).json()["queue"] == name
+        answer = await api.post("ana", f"{at}/resume", {}, headers={"if-match": "*"})
+        assert (answer.json()["name"], answer.json()["paused_at"]) == (name, None)
+    assert problem(await api.get("vic", "/queues/a/b")) == (404, "NOT_FOUND")
+    assert problem(await api.get("vic", "/queues/a%1fb"))[0] == 404  # what holds a slash back is in no address
+    assert problem(await api.get("vic", "/queues/a%2F..%2Fb"))[0] == 404
 
 
 def forged(whole: str, place: Callable[[Any], Any] = lambda place: place) -> list[str]:

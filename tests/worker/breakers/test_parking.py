@@ -320,7 +320,7 @@ def test_who_waits_is_seen_by_its_state_and_in_the_age_of_its_queue(opened: Brea
     assert (lane.ready, lane.later) == (0, 1)
     assert lane.oldest_s == pytest.approx(30)
     assert [(fuse.name, fuse.waiting) for fuse in found.breakers] == [("stripe", 1)]
-    ages = [json.loads(row[0])["oldest_age_s"] for row in opened.engine.ask("list_queues")]
+    ages = [json.loads(row[0])["oldest_age_s"] for row in opened.engine.ask("list_queues", {"org": None})]
     assert [age for age in ages if age is not None] == [pytest.approx(30)]
 
 

@@ -214,6 +214,8 @@ VERB_RIGHTS: Final[dict[str, tuple[Role, ...]]] = {
     "check_session": SERVER,
     "list_sessions": SERVER,
     "end_sessions": SERVER,
+    "list_user_sessions": OPERATOR,
+    "end_user_sessions": OPERATOR,
     "prune_access": WORKER_ONLY,
     "begin_request": ("api", "operator"),
     "end_request": ("api", "operator"),

@@ -61,5 +61,12 @@ select s::text from {schema}.list_sessions(decode(%(digest)s::text, 'hex')) s
 -- name: end_sessions
 select {schema}.end_sessions(decode(%(digest)s::text, 'hex'), %(id)s::text::uuid)
 
+-- name: list_user_sessions
+select s::text from {schema}.list_user_sessions(%(name)s::text) s
+
+-- name: end_user_sessions
+select {schema}.end_user_sessions(
+  %(name)s::text, %(id)s::text::uuid, %(actor_type)s::text, %(actor_id)s::text, %(reason)s::text)
+
 -- name: prune_access
 select {schema}.prune_access(%(limit)s)

@@ -52,7 +52,8 @@ select json_build_object(
   'opened', b.opened,
   'waiting', (select count(*) from (
                 select from {schema}.waiting w
-                where w.gate = {schema}.breaker_gate(b.org_id, b.name, b.key) limit 10000) x),
+                where w.gate = {schema}.breaker_gate(b.org_id, b.name, b.key)
+                  and (%(of)s::text is null or w.org_id = %(of)s::text) limit 10000) x),
   'forced', b.forced, 'forced_at', b.forced_at, 'forced_by', b.forced_by, 'forced_reason', b.forced_reason,
   'failures', b.failures, 'rate', b.rate, 'calls', b.calls, 'within_s', extract(epoch from b.within),
   'pause_s', extract(epoch from b.pause), 'longest_s', extract(epoch from b.longest), 'probes', b.probes)::text

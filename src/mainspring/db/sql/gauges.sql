@@ -3,7 +3,7 @@
 -- name: gauges
 -- Every worker process with a metrics port, at most every few seconds. No count is proportional to the number of jobs:
 -- lanes are counted by index waiting_claim up to a cap, the oldest at a gate is found by waiting_parked, dead letters by finished_open, tables by their statistics; the
--- last heartbeat is found by index fire_at, and there is one a minute.
+-- with an organisation what waits, is dead or calls for a person is that one's. The last heartbeat is found by index fire_at, and there is one a minute.
 with recursive lane(name) as (
   (select w.queue from {schema}.waiting w order by w.queue limit 1)
   union all
@@ -19,6 +19,7 @@ with recursive lane(name) as (
             cross join lateral (
               select from {schema}.waiting w
               where w.queue = n.name and w.priority = p.priority and w.due_at <= {schema}.now()
+                and (%(org)s::text is null or w.org_id = %(org)s::text)
               limit %(cap)s::text::bigint) x
             limit %(cap)s::text::bigint) y) as ready,
          (select count(*) from (
@@ -26,13 +27,15 @@ with recursive lane(name) as (
             cross join lateral (
               select from {schema}.waiting w
               where w.queue = n.name and w.priority = p.priority and w.due_at > {schema}.now()
+                and (%(org)s::text is null or w.org_id = %(org)s::text)
               limit %(cap)s::text::bigint) x
             limit %(cap)s::text::bigint) y) as later,
-         (select extract(epoch from {schema}.now() - least(min(x.due_at), {schema}.oldest_parked(n.name)))
+         (select extract(epoch from {schema}.now() - least(min(x.due_at), {schema}.oldest_parked(n.name, %(org)s::text)))
           from generate_series(0, 3) p(priority)
           cross join lateral (
             select w.due_at from {schema}.waiting w
             where w.queue = n.name and w.priority = p.priority and w.due_at <= {schema}.now()
+              and (%(org)s::text is null or w.org_id = %(org)s::text)
             order by w.due_at limit 1) x) as oldest_s
   from names n left join {schema}.queue q on q.org_id = 'SYSTEM' and q.name = n.name
 ), holders as (  -- what keeps dead rows from being removed; sessions of other roles need pg_read_all_stats
@@ -61,32 +64,36 @@ select json_build_object(
      from {schema}.schedule s
      where s.org_id = 'SYSTEM' and s.name = 'mainspring.heartbeat' and s.undeclared_at is null and s.paused_at is null),
   'dead', (select json_build_object('open', count(*), 'oldest_s', extract(epoch from {schema}.now() - min(x.finished_at)))
-           from (select d.finished_at from {schema}.dead_letters d order by d.finished_at limit %(cap)s::text::bigint) x),
+           from (select d.finished_at from {schema}.dead_letters d where (%(org)s::text is null or d.org_id = %(org)s::text)
+                 order by d.finished_at limit %(cap)s::text::bigint) x),
   'breakers', (select coalesce(json_agg(json_build_object(
        'name', b.name, 'open', {schema}.breaker_state(b) <> 'closed',
        'open_s', case when {schema}.breaker_state(b) <> 'closed'
                       then extract(epoch from {schema}.now() - coalesce(b.forced_at, b.since)) end,
        'keys', (select count(*) from (
           select from {schema}.breaker k where k.name = b.name and k.key <> '' and {schema}.breaker_state(k) <> 'closed'
+            and (%(org)s::text is null or k.org_id = %(org)s::text)
           limit %(cap)s::text::bigint) k),
        'waiting', (select count(*) from (
-          (select from {schema}.waiting w where w.gate = 'breaker:' || b.name limit %(cap)s::text::bigint)
+          (select from {schema}.waiting w where w.gate = 'breaker:' || b.name and (%(org)s::text is null or w.org_id = %(org)s::text)
+           limit %(cap)s::text::bigint)
           union all
           (select from {schema}.waiting w  -- its keys
-           where w.gate > 'breaker:' || b.name || ':' and w.gate < 'breaker:' || b.name || ';'
+           where w.gate > 'breaker:' || b.name || ':' and w.gate < 'breaker:' || b.name || ';' and (%(org)s::text is null or w.org_id = %(org)s::text)
            limit %(cap)s::text::bigint)) x)) order by b.name), '[]')
      from {schema}.breaker b where b.org_id = 'SYSTEM' and b.key = ''),
   'quarantined', (select coalesce(json_agg(k.task order by k.task), '[]') from (
        select k.task from {schema}.quarantine k where k.held_at is not null limit 1000) k),
   'alerts', (select coalesce(json_agg(n order by n.name, n.severity), '[]') from (
        select a.name, a.severity, count(*) as open
-       from (select x.name, x.severity from {schema}.alert x where x.closed_at is null order by x.name
+       from (select x.name, x.severity from {schema}.alert x where x.closed_at is null
+               and (%(org)s::text is null or x.org_id = %(org)s::text) order by x.name
              limit %(cap)s::text::bigint) a
        group by a.name, a.severity limit 1000) n),
   'limits', (select coalesce(json_agg(json_build_object('name', l.name, 'waiting', coalesce(w.n, 0)) order by l.name), '[]')
      from (select name from {schema}.limit where org_id = 'SYSTEM' order by name limit 1000) l
      left join (select split_part(x.gate, '/', 1) as name, count(*) as n
-                from (select w.gate from {schema}.waiting w where w.gate is not null and strpos(w.gate, '/') > 0
+                from (select w.gate from {schema}.waiting w where w.gate is not null and strpos(w.gate, '/') > 0 and (%(org)s::text is null or w.org_id = %(org)s::text)
                       limit %(cap)s::text::bigint) x
                 group by 1) w on w.name = l.name),
   'horizon', (select coalesce(json_agg(h), '[]') from (

@@ -2,7 +2,7 @@
 
 -- name: list_limits
 -- A person looks: few limits, each with what it has counted and what waits because of it, counted up to 10,000.
--- `used` is of the key that has used most; `keys` is how many count. Index: slot_pkey, waiting_gate, waiting_claim.
+-- `used` is of the key that has used most; `keys` is how many count: with an organisation, of what is counted for it. Index: slot_pkey, waiting_gate, waiting_claim.
 select json_strip_nulls(json_build_object(
   'name', l.name, 'queue', l.queue, 'task', l.task, 'by', l.by, 'rate', l.rate,
   'per', 'PT' || extract(epoch from l.per) || 'S', 'concurrency', l.concurrency, 'in_order', l.in_order,
@@ -10,19 +10,21 @@ select json_strip_nulls(json_build_object(
   'used', coalesce(u.used, 0), 'keys', coalesce(u.keys, 0),
   'waiting', case when l.queue is null or l.by <> 'all' then (
       select count(*) from (
-        select from {schema}.waiting w where w.gate is not null and starts_with(w.gate, l.name || '/') limit 10000) w)
+        select from {schema}.waiting w where w.gate is not null and starts_with(w.gate, l.name || '/')
+          and (%(org)s::text is null or w.org_id = %(org)s::text) limit 10000) w)
     when {schema}.spare(l, l.name || '/', {schema}.now()) <= 0 then (
       select count(*) from (
         select from generate_series(0, 3) p(priority) cross join lateral (
           select from {schema}.waiting w
           where w.queue = l.queue and w.priority = p.priority and w.due_at <= {schema}.now()
+            and (%(org)s::text is null or w.org_id = %(org)s::text)
           order by w.due_at limit 10000) w
         limit 10000) w)
     else 0 end))::text
 from {schema}.limit l
 left join lateral (
   select max(k.n) as used, count(*) as keys from (
-    select sum(e.n) as n
+    select e.gate, sum(e.n) as n
     from (
       select b.gate, y.at, y.n from {schema}.bucket b, unnest(b.at, b.count) y(at, n)
       where l.rate is not null and b.org_id = 'SYSTEM' and b.name = l.name
@@ -32,10 +34,12 @@ left join lateral (
     where e.at > {schema}.now() - l.per
     group by e.gate
     union all
-    select count(*) from (
+    select s.gate, count(*) from (
       select s.gate from {schema}.slot s
       where l.concurrency is not null and starts_with(s.gate, l.name || '/') limit 10000) s
-    group by s.gate) k) u on true
+    group by s.gate) k
+  where %(org)s::text is null or l.by = 'all' or starts_with(
+    k.gate || '/', {schema}.gate_of(l, %(org)s::text, '') || case l.by when 'org' then '/' else '' end)) u on true
 where l.org_id = 'SYSTEM' and (%(name)s::text is null or l.name = %(name)s::text)
 order by l.name
 

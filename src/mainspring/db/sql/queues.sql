@@ -18,11 +18,13 @@ select json_build_object('name', n.name, 'paused_at', q.paused_at, 'paused_by', 
 from names n
 left join {schema}.queue q on q.org_id = 'SYSTEM' and q.name = n.name
 cross join lateral (
-  select least(count(*), 10000) as ready, least(min(x.due_at), {schema}.oldest_parked(n.name)) as oldest
+  select least(count(*), 10000) as ready, least(min(x.due_at), {schema}.oldest_parked(n.name, %(org)s::text)) as oldest
   from (values (0::smallint), (1::smallint), (2::smallint), (3::smallint)) p(priority)
   cross join lateral (
     select w.due_at from {schema}.waiting w
-    where w.queue = n.name and w.priority = p.priority and w.due_at <= {schema}.now() order by w.due_at limit 10000) x
+    where w.queue = n.name and w.priority = p.priority and w.due_at <= {schema}.now()
+      and (%(org)s::text is null or w.org_id = %(org)s::text)
+    order by w.due_at limit 10000) x
 ) lanes
 order by n.name
 
@@ -40,7 +42,7 @@ select count(*) from (
 -- name: running_by_queue
 -- A person looks: how many jobs of each queue run. `running` is as large as all slots of all workers; more are not counted.
 select r.queue, count(*)
-from (select x.queue from {schema}.running x limit %(limit)s) r
+from (select x.queue from {schema}.running x where (%(org)s::text is null or x.org_id = %(org)s::text) limit %(limit)s) r
 group by r.queue
 
 -- name: pause

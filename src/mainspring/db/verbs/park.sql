@@ -160,8 +160,9 @@ begin
 end $$;
 
 -- Since when the oldest job of a queue waits that is due but for a gate; null: there is none. Index: waiting_parked.
-create or replace function {schema}.oldest_parked(p_queue text) returns timestamptz language sql stable set enable_seqscan = off as $$
+create or replace function {schema}.oldest_parked(p_queue text, p_org text default null) returns timestamptz language sql stable set enable_seqscan = off as $$
   select w.due_then from {schema}.waiting w
   where w.queue = p_queue and w.due_at = 'infinity' and w.gate <> 'parents' and w.due_then <= {schema}.now()
+    and (p_org is null or w.org_id = p_org)
   order by w.due_then limit 1
 $$;

@@ -51,6 +51,9 @@ begin
            or x.key = substr(p_name, strpos(p_name, ':') + 1) and x.org_id = coalesce(p_org, 'default')
               and strpos(p_name, ':') > 0)
     for update;
+  elsif p_kind = 'user' then
+    perform from {schema}.access_user x
+    where x.org_id = 'SYSTEM' and x.name = p_name and {schema}.reachable(x.only_org) for update;
   elsif p_kind = 'schedule' then
     perform from {schema}.schedule x where x.org_id = coalesce(p_org, 'default') and x.name = p_name for update;
   end if;

@@ -162,6 +162,42 @@ begin
   return coalesce(cardinality(ended), 0);
 end $$;
 
+-- A person looks: where a user is signed in.
+create or replace function {schema}.list_user_sessions(p_name text) returns setof json language sql stable as $$
+  select json_build_object(
+    'id', s.id, 'how', s.how, 'address', s.address, 'created_at', s.created_at, 'seen_at', s.seen_at,
+    'expires_at', s.expires_at, 'current', false)
+  from {schema}.access_user u join {schema}.access_session s on s.org_id = 'SYSTEM' and s.user_name = u.name
+  where u.org_id = 'SYSTEM' and u.name = p_name and {schema}.reachable(u.only_org) and s.expires_at > {schema}.now()
+    and s.seen_at > {schema}.now() - {schema}.lived('30 minutes')
+  order by s.created_at desc, s.id
+$$;
+
+-- A person signs another one out: of that session, or without an id of all. Answers how many; null: no such user.
+create or replace function {schema}.end_user_sessions(
+  p_name text, p_id uuid, p_actor_type text, p_actor text, p_reason text) returns integer language plpgsql as $$
+declare
+  u {schema}.access_user;
+  ended uuid[];
+begin
+  perform {schema}.check_actor(p_actor_type, p_actor, p_reason);
+  select * into u from {schema}.access_user x
+  where x.org_id = 'SYSTEM' and x.name = p_name and {schema}.reachable(x.only_org) for update;
+  if not found then
+    return null;
+  end if;
+  with gone as (
+    delete from {schema}.access_session s
+    where s.org_id = 'SYSTEM' and s.user_name = u.name and (p_id is null or s.id = p_id) returning s.id
+  )
+  select array_agg(g.id) into ended from gone g;
+  if ended is not null then
+    perform {schema}.record_access('access.signed_out', u.only_org, 'user ' || u.name, p_actor_type, p_actor, p_reason,
+                                   jsonb_build_object('user', u.name, 'sessions', ended));
+  end if;
+  return coalesce(cardinality(ended), 0);
+end $$;
+
 -- Who: maintenance. Remove what is over: sessions and links at once, tries when they are forgotten, tokens that nobody can
 -- use any more after 90 days. At most so many of each; answers how many went.
 create or replace function {schema}.prune_access(p_limit integer) returns integer language sql volatile as $$

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from importlib.resources import files
 from typing import Any, Final, TypeVar
@@ -28,7 +27,7 @@ from mainspring.web.access.desk import AccessDesk
 from mainspring.web.access.oidc import Oidc, OidcRefused
 from mainspring.web.access.oidc_config import CALLBACK_PATH
 from mainspring.web.answers import Json, nobody, refusal
-from mainspring.web.proxies import address_of
+from mainspring.web.proxies import address_of, network_of
 
 log = logging.getLogger("mainspring.web")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -239,7 +238,7 @@ class SignIn:
         return name, Opening(secret=new_secret(), address=_address(request), before=secret_in(request))
 
     async def _try(self, name: str | None, opening: Opening) -> str | None:
-        found = await self._access.ask(verbs.try_sign_in(self._access.sql, name, _network(opening.address)))
+        found = await self._access.ask(verbs.try_sign_in(self._access.sql, name, network_of(opening.address)))
         if found.wait:
             log.warning("sign-in from %s held back", opening.address, extra={"action": "refuse"})
             raise HTTPException(429, "Too many tries to sign in; wait", {"retry-after": str(found.wait)})
@@ -284,16 +283,6 @@ class SignIn:
 def _address(request: HTTPConnection) -> str:
     found = address_of(request.client.host if request.client else "")
     return "unknown" if found is None else str(found)
-
-
-def _network(address: str) -> str:
-    """By what tries are counted: one house has a whole /64 of version 6.
-
-    >>> _network("2001:db8::1:2:3"), _network("203.0.113.9")
-    ('2001:db8::/64', '203.0.113.9')
-    """
-    found = address_of(address)
-    return str(ipaddress.ip_network((found, 64), strict=False)) if found and found.version == 6 else address
 
 
 async def _body(request: Request, kind: type[S]) -> S:

@@ -20,6 +20,7 @@ from mainspring.web.api.openapi import document
 from mainspring.web.api.perform import Performer
 from mainspring.web.api.refused import refused_answer, refused_http
 from mainspring.web.api.resources import OPERATIONS
+from mainspring.web.api.slashes import held_path
 from mainspring.web.authenticator import Authenticator
 from mainspring.web.origin import deny
 
@@ -49,12 +50,21 @@ class HttpApi:
             if principal is None:
                 return await nobody()(scope, receive, send)
             scope[PRINCIPAL] = principal
-            return await self._router(scope, receive, send)
+            return await self._route(scope, receive, send)
         except (HTTPException, MainspringError) as error:
             refused = refused_http(error) if isinstance(error, HTTPException) else refused_answer(error)
             if refused is None:
                 raise
             return await refused(scope, receive, send)
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Find the operation, whatever slashes the names in its address have; the log has the address as it was."""
+        path = scope["path"]
+        scope["path"] = held_path(scope)
+        try:
+            await self._router(scope, receive, send)
+        finally:
+            scope["path"] = path
 
     async def _describe(self, _: Request) -> Response:
         return Response(self._document, media_type="application/json")

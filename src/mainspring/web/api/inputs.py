@@ -14,7 +14,9 @@ from mainspring.declare.refusal import refusal
 from mainspring.declare.signature import aware
 from mainspring.errors import DeclarationError, ValidationError
 from mainspring.text.texts import MAX_REASON, did_you_mean, shown, text_problem
+from mainspring.web.api.instants import in_utc
 from mainspring.web.api.paging import CURSOR, LIMIT, Paging
+from mainspring.web.api.slashes import with_slashes
 from mainspring.web.api.terms import OrgName
 
 OrgParameter = Annotated[
@@ -61,7 +63,7 @@ class Inputs:
 
     def of_path(self, given: Mapping[str, str]) -> dict[str, Any]:
         """The values of the path."""
-        return self._read(self.path, given)
+        return self._read(self.path, {name: with_slashes(value) for name, value in given.items()})
 
     def of_query(self, given: QueryParams) -> dict[str, Any]:
         """The values of the query; one that is not known, or comes twice, is refused by its name."""
@@ -89,7 +91,7 @@ class Inputs:
         if _NUL.search(raw):
             raise ValidationError("body: has a NUL character, which cannot be stored", field="body")
         try:
-            return msgspec.json.decode(raw or b"{}", type=self.body)
+            return in_utc(msgspec.json.decode(raw or b"{}", type=self.body), "body")
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise self._of_body(error) from None
 
@@ -107,6 +109,6 @@ class Inputs:
                 if problem := text_problem(text, MAX_REASON):
                     raise ValidationError(f"{name}: {problem}", field=name)
         try:
-            return msgspec.structs.asdict(msgspec.convert(given, kind, strict=False))
+            return msgspec.structs.asdict(in_utc(msgspec.convert(given, kind, strict=False), "query"))
         except msgspec.ValidationError as error:
             raise refusal(error, kind.__struct_fields__) from None

@@ -102,7 +102,7 @@ class NewLimit(LimitRule, kw_only=True):
 @limits.get("/limits", role="viewer", connects="operator")
 async def list_limits(asking: Asking, page: Paging[str]) -> PageOf[LimitView]:
     """Every limit, by name."""
-    found = await asking.client.limits.list(conn=asking.conn)
+    found = await asking.client.limits.list(org=asking.org, conn=asking.conn)
     rest = sorted((_view(row) for row in found), key=lambda limit: limit.name)
     return page.of([limit for limit in rest if limit.name > (page.after or "")], lambda limit: limit.name)
 
@@ -110,13 +110,13 @@ async def list_limits(asking: Asking, page: Paging[str]) -> PageOf[LimitView]:
 @limits.get("/limits/{name}", role="viewer", connects="operator")
 async def show_limit(asking: Asking, name: LimitName) -> LimitView:
     """One limit."""
-    return _view(await asking.client.limits.get(name, conn=asking.conn))
+    return _view(await asking.client.limits.get(name, org=asking.org, conn=asking.conn))
 
 
 @limits.get("/limits/{name}/use", role="viewer", connects="operator")
 async def show_limit_use(asking: Asking, name: LimitName) -> LimitUse:
     """What a limit holds right now, at most a hundred keys and jobs: those of the organisation that is asked about."""
-    limit = await asking.client.limits.get(name, conn=asking.conn)
+    limit = await asking.client.limits.get(name, org=asking.org, conn=asking.conn)
     verbs, most = asking.client.limits, MOST_SHOWN_OF_LIMIT
     gates = await verbs.gates(name, limit=most, org=asking.org, conn=asking.conn)
     jobs = [] if limit.concurrency is None else await verbs.holders(name, limit=most, org=asking.org, conn=asking.conn)

@@ -16,10 +16,12 @@ _PROBLEM: Final = "application/problem+json"
 _IF_MATCH: Final = r'^(\*|"[!#-~]+")$'
 _SESSION_COOKIE: Final = "__Host-mainspring"
 #: What may be answered to any request at all: by the checks before it, the limits, and a database that is away.
-EVERYWHERE: Final = (400, 401, 403, 404, 405, 408, 413, 414, 431, 503)
+EVERYWHERE: Final = (400, 401, 403, 404, 405, 408, 413, 414, 429, 431, 503)
 
 _ETAG: Final = {"description": "The version, for If-Match.", "schema": {"type": "string"}}
 _REPLAYED: Final = {"description": "`true` where the key was answered before.", "schema": {"type": "string"}}
+
+_RETRY_AFTER: Final = {"description": "So many seconds.", "schema": {"type": "integer"}}
 
 
 class ProblemView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,6 +44,7 @@ def document(prefix: str) -> dict[str, Any]:
     for one in OPERATIONS:
         mine = [next(schemas) for _ in _kinds(one)]
         paths.setdefault(prefix + one.path, {})[one.method.lower()] = _operation(one, mine)
+    problem = {"content": {_PROBLEM: {"schema": {"$ref": _REF.format(name="ProblemView")}}}}
     whole = {
         "openapi": "3.1.0",
         "info": {
@@ -55,10 +58,8 @@ def document(prefix: str) -> dict[str, Any]:
         "components": {
             "schemas": components,
             "responses": {
-                "Problem": {
-                    "description": "What is wrong.",
-                    "content": {_PROBLEM: {"schema": {"$ref": _REF.format(name="ProblemView")}}},
-                }
+                "Problem": {"description": "What is wrong."} | problem,
+                "Later": {"description": "What is wrong now.", "headers": {"Retry-After": _RETRY_AFTER}} | problem,
             },
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
@@ -130,8 +131,12 @@ def _responses(one: Operation, schema: Any) -> dict[str, Any]:
     )
     if one.answer is not type(None):
         done["content"] = {"application/json": {"schema": schema}}
-    problems = {str(status): {"$ref": "#/components/responses/Problem"} for status in statuses(one)}
+    problems = {str(status): {"$ref": f"#/components/responses/{_form(status)}"} for status in statuses(one)}
     return {str(one.status): done | ({"headers": headers} if headers else {})} | problems
+
+
+def _form(status: int) -> str:
+    return "Later" if status in (429, 503) else "Problem"
 
 
 def _parameter(field: Any, schema: dict[str, Any], place: str) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class OperationOptions(TypedDict, total=False):
     status: int  # 200; 204 where nothing is answered
     if_match: Precondition  # it changes what somebody has seen: the frame asks for the version where it is required
     shared: bool  # it touches what is everybody's: only for those who see all organisations
+    about_access: bool  # it is about who may come in: without an organisation, in all of them
     keeps: bool  # True: its answer is kept under an Idempotency-Key; False for answers that hold secrets
     refuses: tuple[int, ...]  # further statuses that it may answer, such as 409
 
@@ -58,6 +59,7 @@ class Operation:
     status: int = 200
     if_match: Precondition | None = None
     shared: bool = False
+    about_access: bool = False
     keeps: bool = True
     refuses: tuple[int, ...] = ()
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 import msgspec
 
 from mainspring.errors import ValidationError
+from mainspring.web.api.instants import in_utc
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -61,8 +62,8 @@ class Paging(Generic[P]):
     def _read(self, cursor: str, place: Any) -> P:
         try:
             raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-            digest, found = msgspec.json.decode(raw, type=tuple[str, place])
-        except (binascii.Error, ValueError, RecursionError):  # msgspec's errors are ValueErrors
+            digest, found = in_utc(msgspec.json.decode(raw, type=tuple[str, place]), "cursor")
+        except (binascii.Error, ValueError, RecursionError, ValidationError):  # msgspec's errors are ValueErrors
             digest = ""
         if digest != self._digest:
             raise ValidationError("cursor: is not one of this list with these filters", field="cursor")

@@ -16,7 +16,7 @@ from mainspring.db.wire.run import async_psycopg_door, run_async
 from mainspring.declare.caller import calling, current
 from mainspring.declare.principal import Principal, who_asks
 from mainspring.errors import MainspringError, ValidationError
-from mainspring.job import DEFAULT_ORG
+from mainspring.job import DEFAULT_ORG, SYSTEM
 from mainspring.web.api.asking import Asking
 from mainspring.web.api.connections import Connections
 from mainspring.web.api.operation import IDEMPOTENCY_KEY, Operation
@@ -59,7 +59,7 @@ class Performer:
             raise ApiRefused(428, "PRECONDITION_REQUIRED", "If-Match: is missing: it says what you have seen.")
         query = inputs.of_query(request.query_params)
         named = query.pop("org")
-        org = self._connections.org(principal.org or named)
+        org = self._connections.org(principal.org or named or (SYSTEM if operation.about_access else None))
         given = inputs.of_path(request.path_params) | query
         if inputs.place is not None:
             filters = sorted((name, value) for name, value in given.items() if name not in ("limit", "cursor"))
@@ -83,7 +83,7 @@ class Performer:
     ) -> Response:
         operation, connections = self._operation, self._connections
         client, reader = (connections.client(operation.connects, reads_encrypted=reads) for reads in (False, True))
-        caller = replace(current(), org_id=org, actor_type="user", actor_id=principal.name)
+        caller = replace(current(), org_id=org, actor_type=principal.actor_type, actor_id=principal.name)
         kept_for, kept = (org or DEFAULT_ORG, principal.name, key or ""), None
         with calling(caller):
             async with connections.transaction(operation.connects, org, writes=operation.writes) as conn:

@@ -54,7 +54,7 @@ class DepthRule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 @queues.get("/queues", role="viewer", connects="operator")
 async def list_queues(asking: Asking, page: Paging[str]) -> PageOf[QueueView]:
     """Every queue that is declared, served or filled, by name."""
-    found = await asking.client.queues(conn=asking.conn)
+    found = await asking.client.queues(org=asking.org, conn=asking.conn)
     rest = sorted((_view(row) for row in found), key=lambda queue: queue.name)
     return page.of([queue for queue in rest if queue.name > (page.after or "")], lambda queue: queue.name)
 
@@ -62,7 +62,7 @@ async def list_queues(asking: Asking, page: Paging[str]) -> PageOf[QueueView]:
 @queues.get("/queues/{name}", role="viewer", connects="operator")
 async def show_queue(asking: Asking, name: QueueName) -> QueueView:
     """One queue."""
-    for row in await asking.client.queues(conn=asking.conn):
+    for row in await asking.client.queues(org=asking.org, conn=asking.conn):
         if row.name == name:
             return _view(row)
     raise not_found()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mainspring.web.api import fixes, job_acts, job_bulk, job_parts, many_dead_letters
+from mainspring.web.api import fixes, job_acts, job_bulk, job_parts, many_dead_letters, user_acts
 from mainspring.web.api.alerts import alerts
 from mainspring.web.api.audit import audit
 from mainspring.web.api.batches import batches
@@ -20,10 +20,12 @@ from mainspring.web.api.queues import queues
 from mainspring.web.api.schedules import schedules
 from mainspring.web.api.stats import stats
 from mainspring.web.api.tasks import tasks
+from mainspring.web.api.tokens import tokens
+from mainspring.web.api.users import users
 from mainspring.web.api.workers import workers
 
 #: A resource may have rooms of its own, which add their operations to it.
-ROOMS: Final = (job_parts, job_acts, job_bulk, fixes, many_dead_letters)
+ROOMS: Final = (job_parts, job_acts, job_bulk, fixes, many_dead_letters, user_acts)
 RESOURCES: Final[tuple[Resource, ...]] = (
     jobs,
     tasks,
@@ -40,5 +42,7 @@ RESOURCES: Final[tuple[Resource, ...]] = (
     fires,
     workers,
     quarantine,
+    tokens,
+    users,
 )
 OPERATIONS: Final[tuple[Operation, ...]] = tuple(one for resource in RESOURCES for one in resource.operations)

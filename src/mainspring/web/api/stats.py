@@ -52,8 +52,8 @@ class StatsView(msgspec.Struct, frozen=True, kw_only=True):
 @stats.get("/stats", role="viewer", connects="operator")
 async def show_stats(asking: Asking) -> StatsView:
     """What waits, runs and is in trouble, by queue: the numbers that metrics show, too."""
-    found = await asking.ask(gauges(asking.sql))
-    runs = await asking.ask(running(asking.sql, COUNTING_CAP))
+    found = await asking.ask(gauges(asking.sql, org=asking.org))
+    runs = await asking.ask(running(asking.sql, COUNTING_CAP, asking.org))
     alive = [worker for worker in await asking.client.workers(conn=asking.conn) if not worker.gone]
     workers = WorkerNumbers(
         alive=len(alive),
