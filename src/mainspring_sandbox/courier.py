@@ -36,7 +36,8 @@ class Courier:
 
     An event is verified, and recorded once with its job, as `/v1/inbound/stripe` does; what is refused is tried again
     after the post's gaps. Manners hold: held, dropped, doubled and late events are just that, in virtual time. Unless
-    endpoints are registered already, it registers one for every event, under `secret`.
+    endpoints are registered already, it registers one for every event, and one for those of connected accounts, under
+    `secret`.
     """
 
     def __init__(self, sandbox: Sandbox, app: App, *, delay: timedelta = _DELAY, secret: str = WEBHOOK_SECRET) -> None:
@@ -51,7 +52,8 @@ class Courier:
         sandbox.closing.append(self.close)
         known = sandbox.ledger.find("stripe.webhook_endpoint", deleted=None)
         if not known and any(source.name == "stripe" for source in self._sources):
-            stripe.register(COURIER_URL, secret=secret)
+            for connect in (False, True):
+                stripe.register(COURIER_URL, secret=secret, connect=connect)
 
     def later(self, id: str, seconds: float) -> None:
         """Take a delivery from the post, to be carried so much later."""

@@ -32,6 +32,7 @@ app.command(user)
 
 FLAG = Parameter(negative="", show_default=False)
 AHEAD = ("Scheduled", "Cancelled")
+LEDGER = ("CHARGED", "HELD", "FROZEN", "RELEASED", "REFUNDED", "CHARGED BACK")
 SHOWN_SHIFTS = 5  # shifts to come that are shown
 _MANY = 3  # as many more of a kind are told together
 NUMBERED = re.compile(r"(?<=^shift )\d+")
@@ -159,7 +160,7 @@ def lines(story: show.Story, *, whole: bool = False) -> Iterator[str]:
     yield f"Booking {b.id}: {b.status}, {b.payment_type}, {b.project} ({b.zone}), {b.start_date} to {b.end_date}"
     yield f"worker {b.worker_id}, supervisor {b.supervisor_id or 'none'}, {Money(b.rate_minor, b.currency)} an hour"
     yield f"funded until: {_funded(b.funded_period_end, b.zone)}; now: {both(story.now, b.zone)}"
-    yield from ("", "ESCROW", *table(("CHARGED", "HELD", "FROZEN", "RELEASED", "REFUNDED"), [money(story.ledger)]))
+    yield from ("", "ESCROW", *table(LEDGER, [money(story.ledger)]))
     yield from ("", "SHIFTS")
     begun = sum(s.status not in AHEAD or s.scheduled_start_time < story.now for s in story.shifts)
     shown = story.shifts if whole else story.shifts[: begun + SHOWN_SHIFTS]
@@ -206,7 +207,9 @@ def hours(s: show.ShiftView) -> str:
 
 def money(ledger: Ledger) -> tuple[str, ...]:
     """The ledger as people write money."""
-    parts = (ledger.charged, ledger.held, ledger.frozen, ledger.released, ledger.refunded)
+    parts = (
+        ledger.charged, ledger.held, ledger.frozen, ledger.released, ledger.refunded, ledger.charged_back,
+    )  # fmt: skip
     return tuple(str(Money(part, ledger.currency)) for part in parts)
 
 

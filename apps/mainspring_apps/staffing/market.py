@@ -14,11 +14,15 @@ from mainspring_apps.staffing import insurance, tokens
 from mainspring_apps.staffing.conflicts import timeouts
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import (
+    accounts,
     arrears,
+    chargebacks,
     cutoff,
     movements,
     reconcile,
     retries,
+    returned,
+    reversals,
     settle,
     upfront,
     warning,
@@ -37,9 +41,18 @@ from mainspring_apps.tasks import Tasks
 
 #: Where tasks are declared: they are known once these are imported.
 DECLARING: Final = (
-    approval, arrears, cutoff, digest, instant, insurance, ladder, movements, reconcile, reminders, retries, settle,
-    timeouts, tokens, upfront, warning, weekly,
+    accounts, approval, arrears, chargebacks, cutoff, digest, instant, insurance, ladder, movements, reconcile,
+    reminders, retries, returned, reversals, settle, timeouts, tokens, upfront, warning, weekly,
 )  # fmt: skip
+#: What the provider tells, and which task hears it; see also `Stripe.on`.
+HEARD: Final = (
+    (settle.payment_changed, settle.PAYMENT_EVENTS),
+    (returned.refund_changed, returned.REFUND_EVENTS),
+    (returned.charge_refunded, returned.CHARGE_EVENTS),
+    (chargebacks.chargeback_changed, chargebacks.CHARGEBACK_EVENTS),
+    (accounts.account_changed, accounts.ACCOUNT_EVENTS),
+    (accounts.payout_failed, accounts.PAYOUT_EVENTS),
+)
 MIGRATIONS = ms.Line.of("staffing", __package__)
 
 
@@ -67,8 +80,8 @@ class Market(ms.App):
         env = os.environ if env is None else env
         stripe = Stripe.from_env({"STRIPE_API_KEY": "sk_test_none", **env})
         notify = Notify(senders=senders(env), templates=TEMPLATES, recipients=recipients, retry=RETRY, spam=None)
-        stripe.on(*settle.PAYMENT_EVENTS)(settle.payment_changed)
-        stripe.on(*movements.REFUND_EVENTS)(movements.refund_changed)
+        for task, events in HEARD:
+            stripe.on(*events)(task)
         self.desk = desk = Desk(self, stripe, notify, settings or Settings())
         super().__init__(
             *(declared.bound(desk) for declared in (tasks, *extra)),

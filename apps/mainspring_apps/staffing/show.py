@@ -59,6 +59,11 @@ SAID: Final = {
     "dispute_timeout": "dispute timed out",
     "file_incident": "incident reported",
     "resolve_incident": "incident closed",
+    "refunded_elsewhere": "refunded at the provider by hand",
+    "chargeback_inquiry": "the bank asks about a payment",
+    "chargeback_open": "charged back by the bank",
+    "reverse_transfer": "transfer to be taken back",
+    "divide_set_aside": "divided what was set aside",
 }
 TITLES: Final = {template.name: template.title for template in TEMPLATES}
 

@@ -10,7 +10,7 @@ import mainspring as ms
 BookingStatus = Literal[
     "Pending_Payment", "Active", "Payment_Paused_Dispute", "Suspended_Insurance", "Cancelled", "Completed", "Disputed",
 ]  # fmt: skip
-MovementStatus = Literal["Pending", "Succeeded", "Failed"]
+MovementStatus = Literal["Pending", "Succeeded", "Failed", "Reversed"]
 
 #: Where a worker may clock in, besides funded shifts of a released booking (G-07, G-16).
 WORKABLE: Final = frozenset({"Active", "Payment_Paused_Dispute"})
@@ -50,12 +50,25 @@ TRANSITIONS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "Not_Required": frozenset(),
     },
     "escrow_holds": {
-        "Held": frozenset({"Released", "Refunded", "Frozen"}),
-        "Frozen": frozenset({"Released", "Refunded"}),
-        "Released": frozenset(),
+        "Held": frozenset({"Released", "Refunded", "Frozen", "ChargedBack"}),
+        "Frozen": frozenset({"Released", "Refunded", "ChargedBack"}),
+        "Released": frozenset({"Held"}),
         "Refunded": frozenset(),
+        "ChargedBack": frozenset({"Held"}),
+    },
+    "chargebacks": {
+        "Inquiry": frozenset({"Open", "Won", "Lost"}),
+        "Open": frozenset({"Won", "Lost"}),
+        "Lost": frozenset({"Won"}),
+        "Won": frozenset(),
     },
     "transfers": {
+        "Pending": frozenset({"Succeeded", "Failed"}),
+        "Failed": frozenset({"Succeeded"}),
+        "Succeeded": frozenset({"Reversed"}),
+        "Reversed": frozenset(),
+    },
+    "reversals": {
         "Pending": frozenset({"Succeeded", "Failed"}),
         "Failed": frozenset({"Succeeded"}),
         "Succeeded": frozenset(),

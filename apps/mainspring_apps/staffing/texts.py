@@ -53,6 +53,20 @@ TEMPLATES: Final = (
         style="brackets",
     ),
     Template(
+        "refund_made",
+        "Refund",
+        "[Amount] of booking [ID] is on its way back to the payment method that paid it.",
+        channels=("email",),
+        style="brackets",
+    ),
+    Template(
+        "transfer_reversed",
+        "Payment taken back",
+        "A payment of [Amount] for booking [ID] was taken back by the platform: [Reason]",
+        channels=("email",),
+        style="brackets",
+    ),
+    Template(
         "worker_released",
         "Worker Released",
         "Booking [ID] ended due to non-payment. Worker released effective [Sunday date].",

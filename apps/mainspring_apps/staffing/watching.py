@@ -117,6 +117,13 @@ WATCHES: Final = (
     ms.watch_dead(
         "refund_event_failed", "refund_changed", subject="event {event_id}", severity="critical", every=_SOON
     ),
+    ms.watch_dead("refund_unasked", "charge_refunded", subject="event {event_id}", severity="critical", every=_SOON),
+    ms.watch_dead(
+        "chargeback_event_failed", "chargeback_changed", subject="event {event_id}", severity="critical", every=_SOON
+    ),
+    ms.watch_dead("account_event_failed", "account_changed", subject="event {event_id}", every=_SOON),
+    ms.watch_dead("payout_event_failed", "payout_failed", subject="event {event_id}", every=_SOON),
+    ms.watch_dead("reversal_failed", "take_back", subject="reversal {reversal_id}", severity="critical", every=_SOON),
     ms.watch_dead("payment_unasked", "reconcile_payment", subject="payment {payment_id}", every=_SOON),
     ms.watch_dead("movement_unasked", "reconcile_movement", subject="{kind} {row_id}", every=_SOON),
     asked("money_stands_still", "money_standing_still", every=HOUR, after=STANDSTILL_AFTER),

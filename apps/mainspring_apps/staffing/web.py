@@ -30,7 +30,7 @@ from mainspring.declare.route import DeclaredRoute, by_role, who_asks
 from mainspring_apps.staffing import bookings, insurance, people, shifts, show
 from mainspring_apps.staffing.conflicts import disputes, incidents
 from mainspring_apps.staffing.desk import Desk
-from mainspring_apps.staffing.payments import accounts, arrears, weekly
+from mainspring_apps.staffing.payments import accounts, arrears, reversals, weekly
 from mainspring_apps.staffing.searches import listings, search
 from mainspring_apps.staffing.states import NotAllowed
 from mainspring_apps.staffing.store import Conn
@@ -110,6 +110,7 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     Endpoint("/bookings", bookings.confirm_booking),
     Endpoint("/bookings/{booking_id:int}/pay", weekly.pay_by_hand),
     Endpoint("/bookings/{booking_id:int}/pay-arrears", arrears.pay_arrears),
+    Endpoint("/bookings/{booking_id:int}/divide", reversals.divide_set_aside),
     Endpoint("/bookings/{booking_id:int}/end", shifts.change_scheduled_end),
     Endpoint("/bookings/{booking_id:int}/incidents", incidents.file_incident),
     Endpoint("/incidents/{incident_id:int}/resolve", incidents.resolve_incident),
@@ -122,6 +123,7 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     Endpoint("/shifts/{time_log_id:int}/verify", shifts.verify_timesheet),
     Endpoint("/shifts/{time_log_id:int}/confirm-extra-time", shifts.confirm_extra_time),
     Endpoint("/shifts/{time_log_id:int}/dispute", disputes.file_dispute),
+    Endpoint("/transfers/{transfer_id:int}/reverse", reversals.reverse_transfer),
     Endpoint("/disputes/{dispute_id:int}/propose", disputes.propose_settlement),
     Endpoint("/disputes/{dispute_id:int}/resolve", disputes.resolve_dispute),
 )

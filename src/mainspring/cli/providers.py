@@ -59,7 +59,8 @@ class SandboxProviders:
         endpoint, stripe = f"{url}/v1/inbound/stripe", self.sandbox.stripe
         for entry in self.sandbox.ledger.find("stripe.webhook_endpoint"):
             self.sandbox.ledger.change(entry.kind, entry.id, deleted=True)
-        stripe.register(endpoint, secret=self._secret)
+        for connect in (False, True):  # events of connected accounts come to an endpoint of their own
+            stripe.register(endpoint, secret=self._secret, connect=connect)
 
     def stop(self) -> None:
         """Stop them; their books stay."""

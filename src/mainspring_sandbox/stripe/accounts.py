@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mainspring_sandbox.stripe.call import Call, Thing
@@ -27,6 +28,7 @@ def create(call: Call) -> Thing:
         "charges_enabled": True,
         "payouts_enabled": True,
         "details_submitted": True,
+        "requirements": _requirements(),
         "metadata": call.params.metadata(),
     }
     return call.add("account", fields)
@@ -37,16 +39,34 @@ def update(call: Call) -> Thing:
     account = call.get("account")
     capabilities = account["capabilities"] | _asked(call.params.part("capabilities"))
     call.save(account, capabilities=capabilities, metadata=call.params.metadata(account["metadata"]))
-    call.emit("account.updated", account)
-    return account
+    return _told(call, account)
 
 
 def restrict(call: Call, capabilities: dict[str, str]) -> Thing:
     """What Stripe's checks decide later: what an account may do."""
     account = call.get("account")
-    call.save(account, capabilities=account["capabilities"] | capabilities)
-    call.emit("account.updated", account)
+    return _told(call, call.save(account, capabilities=account["capabilities"] | capabilities))
+
+
+def require(call: Call, past_due: list[str]) -> Thing:
+    """What Stripe still wants to know of an account, too late already: until it does, nothing is paid out of it."""
+    account, well = call.get("account"), not past_due
+    call.save(account, requirements=_requirements(past_due), payouts_enabled=well)
+    return _told(call, account)
+
+
+def _told(call: Call, account: Thing) -> Thing:
+    """As Stripe does, the account's own endpoints are told, and the platform's that listen to connected accounts."""
+    replace(call, account=account["id"]).emit("account.updated", account)
     return account
+
+
+def _requirements(past_due: list[str] | None = None) -> Thing:
+    due = past_due or []
+    reason = "requirements.past_due" if due else None
+    fields: Thing = {name: [] for name in ("alternatives", "errors", "pending_verification")}
+    fields |= {name: list(due) for name in ("currently_due", "eventually_due", "past_due")}
+    return fields | {"current_deadline": None, "disabled_reason": reason}
 
 
 def _asked(given: dict[str, Any]) -> dict[str, str]:

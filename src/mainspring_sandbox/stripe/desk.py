@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from mainspring_sandbox.stripe.disputes import Verdict
 from mainspring_sandbox.stripe.errors import ErrorAnswer
 from mainspring_sandbox.stripe.post import Manner
 from mainspring_sandbox.stripe.state import ChargeOutcome, StripeSettings, StripeStandIn
@@ -44,9 +45,33 @@ class Release(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Restrict(msgspec.Struct, forbid_unknown_fields=True):
-    """What a connected account may do."""
+    """What a connected account may do, and what it owes an answer to."""
 
-    capabilities: dict[str, str]
+    capabilities: dict[str, str] | None = None
+    past_due: list[str] | None = None
+
+
+class Complain(msgspec.Struct, forbid_unknown_fields=True):
+    """A charge that its customer disputes at the bank."""
+
+    charge: str
+    amount: int | None = None
+    reason: str = "fraudulent"
+    inquiry: bool = False
+
+
+class Decide(msgspec.Struct, forbid_unknown_fields=True):
+    """How a dispute ends."""
+
+    verdict: Verdict
+
+
+class FailPayout(msgspec.Struct, forbid_unknown_fields=True):
+    """A payout that comes back from the bank."""
+
+    amount: int
+    currency: str = "usd"
+    code: str = "account_closed"
 
 
 def routes(world: World) -> list[BaseRoute]:
@@ -91,8 +116,23 @@ def routes(world: World) -> list[BaseRoute]:
         return _shown({"forgotten": True})
 
     async def restrict(request: Request) -> Response:
-        asked = await _asked(request, Restrict)
-        return _shown(stripe.restrict(request.path_params["id"], **asked.capabilities))
+        asked, id = await _asked(request, Restrict), request.path_params["id"]
+        shown = stripe.restrict(id, **asked.capabilities or {})
+        return _shown(shown if asked.past_due is None else stripe.require(id, *asked.past_due))
+
+    async def payout(request: Request) -> Response:
+        asked = await _asked(request, FailPayout)
+        return _shown(stripe.fail_payout(request.path_params["id"], asked.amount, asked.currency, asked.code))
+
+    async def dispute(request: Request) -> Response:
+        asked = await _asked(request, Complain)
+        return _shown(stripe.dispute(asked.charge, asked.amount, asked.reason, inquiry=asked.inquiry))
+
+    async def escalate(request: Request) -> Response:
+        return _shown(stripe.escalate(request.path_params["id"]))
+
+    async def decide(request: Request) -> Response:
+        return _shown(stripe.close_dispute(request.path_params["id"], (await _asked(request, Decide)).verdict))
 
     return [
         Route("/settings", _guarded(settings), methods=["GET", "POST"]),
@@ -104,6 +144,10 @@ def routes(world: World) -> list[BaseRoute]:
         Route("/events/{id}/deliver", _guarded(deliver), methods=["POST"]),
         Route("/keys", _guarded(keys), methods=["DELETE"]),
         Route("/accounts/{id}", _guarded(restrict), methods=["POST"]),
+        Route("/accounts/{id}/payouts/fail", _guarded(payout), methods=["POST"]),
+        Route("/disputes", _guarded(dispute), methods=["POST"]),
+        Route("/disputes/{id}/escalate", _guarded(escalate), methods=["POST"]),
+        Route("/disputes/{id}/close", _guarded(decide), methods=["POST"]),
     ]
 
 

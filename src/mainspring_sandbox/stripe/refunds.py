@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mainspring_sandbox.stripe.balance import move
 from mainspring_sandbox.stripe.call import Call, Thing
+from mainspring_sandbox.stripe.disputes import refundable
 from mainspring_sandbox.stripe.errors import ErrorAnswer, invalid, missing
 from mainspring_sandbox.stripe.lists import PAGING, listed
 from mainspring_sandbox.stripe.methods import card_of
@@ -23,6 +24,8 @@ def create(call: Call) -> Thing:
     left = charge["amount_captured"] - charge["amount_refunded"]
     if left == 0:
         raise ErrorAnswer(400, f"Charge {charge['id']} has already been refunded.", code="charge_already_refunded")
+    if not refundable(call, charge):
+        raise ErrorAnswer(400, f"Charge {charge['id']} has been charged back; cannot refund.", code="charge_disputed")
     wanted = left if wanted is None else wanted
     if wanted > left:
         raise ErrorAnswer(

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from mainspring_sandbox.stripe import accounts, attempts, checkout, refunds
+from mainspring_sandbox.stripe import accounts, attempts, checkout, disputes, payouts, refunds
 from mainspring_sandbox.stripe.call import Call, Thing, shown
 from mainspring_sandbox.stripe.endpoints import registered
 from mainspring_sandbox.stripe.errors import no_such
@@ -79,6 +79,34 @@ class StripeStandIn:
         """What a connected account may do from now on, such as `transfers="inactive"`."""
         with self.world.ledger.together():
             return shown(accounts.restrict(self._call("account", account), capabilities))
+
+    def require(self, account: str, *past_due: str) -> Thing:
+        """What a connected account owes Stripe an answer to, such as `"individual.id_number"`; nothing: all is well."""
+        with self.world.ledger.together():
+            return shown(accounts.require(self._call("account", account), list(past_due)))
+
+    def fail_payout(self, account: str, amount: int, currency: str = "usd", code: str = "account_closed") -> Thing:
+        """The bank of a connected account does not take what Stripe pays out."""
+        with self.world.ledger.together():
+            call = Call(self, account=self._call("account", account).path["id"], version=self.settings.version)
+            return shown(payouts.fail(call, amount, currency, code))
+
+    def dispute(
+        self, charge: str, amount: int | None = None, reason: str = "fraudulent", *, inquiry: bool = False
+    ) -> Thing:
+        """A customer wants money back from the bank, which takes it at once, or with `inquiry` only asks."""
+        with self.world.ledger.together():
+            return shown(disputes.open_one(self._call("charge", charge), amount, reason, inquiry=inquiry))
+
+    def escalate(self, dispute: str) -> Thing:
+        """The bank that has asked takes the money."""
+        with self.world.ledger.together():
+            return shown(disputes.escalate(self._call("dispute", dispute)))
+
+    def close_dispute(self, dispute: str, verdict: disputes.Verdict) -> Thing:
+        """The bank has decided."""
+        with self.world.ledger.together():
+            return shown(disputes.close(self._call("dispute", dispute), verdict))
 
     def _call(self, kind: str, id: str) -> Call:
         """A request by nobody, about an object of any account."""

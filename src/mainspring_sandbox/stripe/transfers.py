@@ -115,6 +115,6 @@ PAGES = [
         lambda call: listed(
             call, "transfer_reversal", f"/v1/transfers/{call.path['id']}/reversals", transfer=call.get("transfer")["id"]
         ),
-        PAGING,
+        "limit starting_after ending_before",
     ),
 ]

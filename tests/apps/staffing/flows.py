@@ -174,7 +174,7 @@ ROWS = {
     "disputes": "select id, status, timed_out_at is not null, settlement_lender_minor, settlement_borrower_minor"
     " from staffing.disputes",
     "tokens": "select id from staffing.magic_link_tokens",
-    "escrow": "select booking_id, charged, held, frozen, released, refunded from staffing.escrow",
+    "escrow": "select booking_id, charged, held, frozen, released, refunded, charged_back from staffing.escrow",
     "audit": "select action, actor, entity, reason,"
     " case when entity not in ('payment', 'transfer', 'refund') then entity_id end from staffing.audit_log",
     "messages": "select kind, recipient_id, channel, status, message from staffing.notification_log",
@@ -199,7 +199,9 @@ def wrong(town: Town) -> list[Any]:
         rows = sorted(key for (key,) in town.rows(ours.format(table)))
         if sorted(filter(None, sent)) != rows:
             found.append((kind, sent, rows))
-    found += town.rows("select * from staffing.escrow where charged <> held + frozen + released + refunded")
+    found += town.rows(
+        "select * from staffing.escrow where charged <> held + frozen + released + refunded + charged_back"
+    )
     return found + [message for message in town.messages() if message[3] != "Sent"]
 
 

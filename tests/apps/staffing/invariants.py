@@ -43,7 +43,8 @@ def job(tasks: str, so: str, *, dead: bool = False) -> str:
 MONEY: Final = {
     "escrow adds up and nothing is negative": """
         select * from staffing.escrow
-        where charged <> held + frozen + released + refunded or least(charged, held, frozen, released, refunded) < 0""",
+        where charged <> held + frozen + released + refunded + charged_back
+           or least(charged, held, frozen, released, refunded, charged_back) < 0""",
     "a booking has one currency": """
         select b.id from staffing.bookings b
         join (select booking_id, currency from staffing.pending_payments
@@ -52,12 +53,13 @@ MONEY: Final = {
     "no week is charged twice": """
         select p.booking_id, p.period_start, array_agg(p.id) from staffing.pending_payments p
         where p.received_at is not null and p.source <> 'arrears'
-          and not exists (select from staffing.refunds r where r.payment_id = p.id)
+          and not exists (select from staffing.refunds r where r.payment_id = p.id and not r.elsewhere)
         group by 1, 2 having count(*) > 1""",
     "no part of a shift is charged twice": """
         select s.time_log_id, s.kind, array_agg(p.id) from staffing.payment_shifts s
         join staffing.pending_payments p on p.id = s.payment_id
-        where p.received_at is not null and not exists (select from staffing.refunds r where r.payment_id = p.id)
+        where p.received_at is not null
+          and not exists (select from staffing.refunds r where r.payment_id = p.id and not r.elsewhere)
         group by 1, 2 having count(*) > 1""",
     "nobody is paid for time that was not worked, or not agreed to": """
         select t.id, t.paid_minutes, sum(h.amount_minor) from staffing.time_log t
@@ -85,16 +87,37 @@ MONEY: Final = {
           or exists (select from staffing.time_log t where t.booking_id = b.id and t.status <> 'Scheduled'))""",
     "what was released or refunded has its row, of the same amount": """
         select h.id, h.status, h.amount_minor from staffing.escrow_holds h
-        left join staffing.transfers t on t.escrow_hold_id = h.id
+        left join staffing.transfers t on t.escrow_hold_id = h.id and t.status <> 'Reversed'
         left join staffing.refunds r on r.escrow_hold_id = h.id
         where h.status = 'Released' and h.amount_minor is distinct from t.amount_minor
-           or h.status = 'Refunded' and h.amount_minor is distinct from r.amount_minor
-              and not exists (select from staffing.refunds whole where whole.payment_id = h.payment_id)
-           or h.status in ('Held', 'Frozen') and (t.id is not null or r.id is not null)""",
+           or h.status = 'Refunded' and h.refund_id is null and h.amount_minor is distinct from r.amount_minor
+              and not exists (select from staffing.refunds w where w.payment_id = h.payment_id and not w.elsewhere)
+           or h.status in ('Held', 'Frozen', 'ChargedBack') and (t.id is not null or r.id is not null)""",
+    "what the provider took is taken out of holds, as far as it is with us, and never more": """
+        select x.* from (
+          select 'refund' as kind, r.id, r.payment_id, r.amount_minor from staffing.refunds r
+          where r.elsewhere and r.status <> 'Failed'
+          union all
+          select 'chargeback', c.id, c.payment_id, c.amount_minor from staffing.chargebacks c
+          where c.status in ('Open', 'Lost')) x
+        cross join lateral (
+          select coalesce(sum(h.amount_minor) filter (where
+                   case x.kind when 'refund' then h.refund_id else h.chargeback_id end = x.id), 0) as followed,
+                 bool_or(h.status in ('Held', 'Frozen')) as more
+          from staffing.escrow_holds h where h.payment_id = x.payment_id) f
+        where f.followed > x.amount_minor or f.followed < x.amount_minor and f.more""",
+    "what is charged back is with a bank": """
+        select h.id, c.status from staffing.escrow_holds h join staffing.chargebacks c on c.id = h.chargeback_id
+        where c.status not in ('Open', 'Lost')""",
+    "a transfer that was taken back says so": """
+        select t.id, t.status, v.status from staffing.transfers t
+        left join staffing.reversals v on v.transfer_id = t.id and v.status = 'Succeeded'
+        where (t.status = 'Reversed') <> (v.id is not null)""",
     "money is held only for work that is to come, or to be verified, or on its way": f"""
         select h.id, t.id, t.status from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id
         join staffing.bookings b on b.id = h.booking_id join staffing.companies c on c.id = b.lender_company_id
-        where h.status = 'Held' and not (t.status in ('Scheduled', 'Working', 'Pending_Verification')
+        where h.status = 'Held' and not h.set_aside
+        and not (t.status in ('Scheduled', 'Working', 'Pending_Verification')
           or t.status = 'Verified' and (c.stripe_account_id is null
              or {timer("'release-shift:' || t.id")}
              or {job("release_shift", "j.payload ->> 'time_log_id' = t.id::text", dead=True)}))""",
@@ -195,6 +218,7 @@ class Books:
         self.intents = [entry.body for entry in ledger.find("stripe.payment_intent")]
         self.transfers = [entry.body for entry in ledger.find("stripe.transfer")]
         self.refunds = [entry.body for entry in ledger.find("stripe.refund")]
+        self.reversals = [entry.body for entry in ledger.find("stripe.transfer_reversal")]
 
     def broken(self, conn: psycopg.Connection[Any], *, settled: bool) -> Iterator[tuple[str, Any]]:
         """Where they differ; once everything is `settled`, in anything at all."""
@@ -203,14 +227,15 @@ class Books:
         yield from self._payments(now, settled)
         yield from self._moved("transfers", self.transfers, now, settled)
         yield from self._moved("refunds", self.refunds, now, settled)
+        yield from self._moved("reversals", self.reversals, now, settled)
 
     def _payments(self, now: datetime, settled: bool) -> Iterator[tuple[str, Any]]:
         rows = {
             row[0]: row
             for row in self._rows(
                 "select id, booking_id, case when source = 'arrears' then created_at else period_start end,"
-                " amount_minor, currency, status, received_at, created_at,"
-                f" provider_intent_id, exists (select from staffing.refunds r where r.payment_id = p.id),"
+                " amount_minor, currency, status, received_at, created_at, provider_intent_id,"
+                " exists (select from staffing.refunds r where r.payment_id = p.id and not r.elsewhere),"
                 f" {job(_CHARGING, _OF_PAYMENT, dead=True)}"
                 " from staffing.pending_payments p"
             )
@@ -243,7 +268,7 @@ class Books:
 
     def _moved(self, kind: str, made: list[dict[str, Any]], now: datetime, settled: bool) -> Iterator[tuple[str, Any]]:
         entity = kind.removesuffix("s")
-        tasks = ("pay_lender" if kind == "transfers" else "refund_borrower") + ",reconcile_movement"
+        tasks = f"{CARRIED_OUT[kind]},reconcile_movement"
         so = f"j.payload ->> '{entity}_id' = m.id::text or j.payload ->> 'row_id' = m.id::text"
         rows = self._rows(
             f"select id, amount_minor, currency, status, provider_id, idempotency_key, created_at,"
@@ -252,7 +277,10 @@ class Books:
         keys = {row[5] for row in rows}
         by_key: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for one in made:
-            key = one["_key"] if one["_key"] in keys else one["_key"].rpartition(":")[0]  # a later try has its number
+            tries = (f"refund:{one['id']}", one["_key"])  # by hand, or ours
+            key = next(
+                (key for key in tries if key in keys), one["_key"].rpartition(":")[0]
+            )  # a later try has its number
             if one.get("status") not in ("failed", "canceled"):
                 by_key[key].append(one)
         for row in rows:
@@ -281,4 +309,5 @@ class Books:
 
 
 _CHARGING: Final = "charge_week,charge_upfront,charge_arrears,retry_payment,reconcile_payment"
+CARRIED_OUT: Final = {"transfers": "pay_lender", "refunds": "refund_borrower", "reversals": "take_back"}
 _OF_PAYMENT: Final = "(j.payload ->> 'payment_id' = p.id::text or j.id = p.job_id)"

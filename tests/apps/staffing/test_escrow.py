@@ -254,10 +254,22 @@ def a_row(town: Town, booking: Booking, payment: int, entity: str, status: str) 
                 amount_minor=0 if status == "Not_Required" else 1, currency="USD", status=status, source="weekly",
                 idempotency_key="k", created_at=at,
             )  # fmt: skip
+        case "chargebacks":
+            return town.insert(
+                entity, payment_id=payment, provider_id="dp_1", amount_minor=1, currency="USD", reason="fraudulent",
+                status=status, created_at=at,
+            )  # fmt: skip
         case "escrow_holds":
+            by = a_row(town, booking, payment, "chargebacks", "Open") if status == "ChargedBack" else None
             return town.insert(
                 entity, booking_id=booking.id, time_log_id=booking.shifts[0], payment_id=payment, part=9,
-                amount_minor=1, currency="USD", status=status, created_at=at,
+                amount_minor=1, currency="USD", status=status, created_at=at, chargeback_id=by,
+            )  # fmt: skip
+        case "reversals":
+            transfer = a_row(town, booking, payment, "transfers", "Succeeded")
+            return town.insert(
+                entity, transfer_id=transfer, destination="held", reason="x", amount_minor=1, currency="USD",
+                status=status, idempotency_key="k", created_at=at,
             )  # fmt: skip
         case _:
             return town.insert(

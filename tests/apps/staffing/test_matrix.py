@@ -40,7 +40,9 @@ class Scene:
     incident: int
     longer: int  # with extra time that is to be confirmed
     unpaid: int  # another booking of everybody in it, whose week is due
-    owing: int  # and one that has ended before its work was paid
+    owing: int  # one that has ended before its work was paid
+    returned: int  # and one with money that is set aside,
+    transfer: int  # of which this was sent
 
     @property
     def by_id(self) -> dict[str, int]:
@@ -89,6 +91,10 @@ ARGUMENTS: Final[Mapping[str, Callable[[Scene], dict[str, Any]]]] = {
     "file_incident A": lambda s: s.by_id | {"option": "A"},
     "file_incident B": lambda s: s.by_id | {"option": "B"},
     "resolve_incident": lambda s: {"incident_id": s.incident},
+    "reverse_transfer": lambda s: {"transfer_id": s.transfer, "to": "held", "reason": "by mistake"},
+    "divide_set_aside": lambda s: {
+        "booking_id": s.returned, "lender_minor": 24000, "borrower_minor": 0, "reason": "as both said",
+    },
 }  # fmt: skip
 
 
@@ -110,6 +116,11 @@ def scenes(town: Town) -> Callable[[Part], Scene]:
     unpaid = town.booking(borrower=booking.borrower, lender=booking.lender, worker=booking.worker, shifts=[TUESDAY])
     owing = town.booking(borrower=booking.borrower, lender=booking.lender, worker=booking.worker, status="Cancelled")
     town.shift(owing, MONDAY, status="Verified")
+    returned = town.booking(borrower=booking.borrower, lender=booking.lender, worker=booking.worker, shifts=[LATER])
+    payment = town.funded(returned)
+    town.conn.execute("update staffing.escrow_holds set set_aside = true where payment_id = %s", [payment])
+    sent: dict[str, Any] = {"amount_minor": 24000, "currency": "USD", "status": "Succeeded", "created_at": T}
+    transfer = town.insert("transfers", payment_id=payment, idempotency_key="transfer:1", **sent)
     free, listed = town.worker(booking.lender), town.worker(booking.lender, state="Listed", listed_at=T)
     plays = played(town, booking)
     policies = {company: town.policy(company) for company in (booking.borrower, booking.lender)}
@@ -120,7 +131,7 @@ def scenes(town: Town) -> Callable[[Part], Scene]:
         assert player != SYSTEM
         return Scene(
             booking, player, company, policies[company], free, listed, scheduled, working, pending, dispute, incident,
-            longer, unpaid.id, owing.id,
+            longer, unpaid.id, owing.id, returned.id, transfer,
         )  # fmt: skip
 
     return scene

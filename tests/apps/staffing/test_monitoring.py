@@ -37,7 +37,8 @@ NAMED = {
 CRITICAL = {
     "payments_failing", "insurance_warning_unsent", "auto_approval_failed", "dead_letter_crowded",
     "cutoff_failed", "expired_policy_active", "release_failed", "transfer_failed", "refund_failed",
-    "dispute_timeout_failed", "hard_stop_failed", "refund_event_failed", "upfront_unended",
+    "dispute_timeout_failed", "hard_stop_failed", "refund_event_failed", "refund_unasked", "chargeback_event_failed",
+    "reversal_failed", "upfront_unended",
 }  # fmt: skip
 
 
@@ -176,6 +177,11 @@ def test_a_job_that_failed_for_good_is_an_alert_about_its_row(town: Town) -> Non
         "hard_stop_failed": ("stop_booking", "booking_id", "booking 7"),
         "final_warning_failed": ("warn_unpaid", "booking_id", "booking 7"),
         "refund_event_failed": ("refund_changed", "event_id", "event 7"),
+        "refund_unasked": ("charge_refunded", "event_id", "event 7"),
+        "chargeback_event_failed": ("chargeback_changed", "event_id", "event 7"),
+        "account_event_failed": ("account_changed", "event_id", "event 7"),
+        "payout_event_failed": ("payout_failed", "event_id", "event 7"),
+        "reversal_failed": ("take_back", "reversal_id", "reversal 7"),
         "payment_unasked": ("reconcile_payment", "payment_id", "payment 7"),
     }
     for name, (task, field, subject) in watched.items():

@@ -193,16 +193,6 @@ def test_a_refund_that_the_bank_sends_back_is_for_a_person(town: Town, card: str
         assert len(town.sandbox.ledger.find("refund")) == 2
 
 
-def test_a_refund_of_somebody_else_is_told_and_left_alone(town: Town) -> None:
-    intent = paid_by(town, "pendingRefund")
-    made = town.bank.v1.refunds.create({"payment_intent": intent})
-
-    town.sandbox.stripe.settle(made.id, "succeeded")
-    town.mainspring.advance(minutes=1)
-
-    assert town.alerts() == [("unknown_refund", made.id, "warning")]
-
-
 @pytest.mark.rule("STAFF-1.41")
 def test_a_transfer_waits_for_an_account_that_has_gone(town: Town) -> None:
     booking = verified(town)

@@ -39,9 +39,11 @@ STATUSES = {
     "disputes": "Open Settled Resolved Legal_Hold",
     "incident_reports": "Pending Closed",
     "pending_payments": "Pending Succeeded Failed Canceled Not_Required",
-    "escrow_holds": "Held Frozen Released Refunded",
-    "transfers": "Pending Succeeded Failed",
+    "escrow_holds": "Held Frozen Released Refunded ChargedBack",
+    "transfers": "Pending Succeeded Failed Reversed",
     "refunds": "Pending Succeeded Failed",
+    "reversals": "Pending Succeeded Failed",
+    "chargebacks": "Inquiry Open Won Lost",
     "alert_deliveries": "Sent Failed Skipped",
 }
 
@@ -129,7 +131,13 @@ def test_no_table_takes_a_status_that_the_ledger_does_not_know(town: Town) -> No
     town.insert("incident_reports", **about, filed_at=now)
     for table in ("transfers", "refunds"):
         moved = {"escrow_hold_id": hold, "amount_minor": 1, "currency": "USD", "created_at": now}
-        town.insert(table, **moved, idempotency_key=table)
+        row = town.insert(table, **moved, idempotency_key=table)
+        if table == "transfers":
+            sent = {"destination": "held", "reason": "x", "amount_minor": 1, "currency": "USD", "created_at": now}
+            town.insert("reversals", transfer_id=row, idempotency_key="reversals", **sent)
+    payment = town.value("select id from staffing.pending_payments")
+    about_it = {"amount_minor": 1, "currency": "USD", "reason": "fraudulent", "created_at": now}
+    town.insert("chargebacks", payment_id=payment, provider_id="dp_1", status="Open", **about_it)
     search = town.insert("saved_searches", user_id=booking.borrowing_admin)
     town.conn.execute(
         "insert into staffing.alert_deliveries values (%s, 'x', 'digest', 'Sent', null, null, %s)", [search, now]
@@ -162,8 +170,8 @@ def test_an_event_that_comes_three_times_is_applied_once(town: Town) -> None:
 @pytest.mark.rule("STAFF-19.04")
 def test_a_webhook_is_believed_only_with_our_secret_and_a_stamp_of_these_five_minutes(town: Town) -> None:
     booking = town.booking(shifts=1)
-    (endpoint,) = town.sandbox.ledger.find("stripe.webhook_endpoint")
-    town.sandbox.ledger.change("stripe.webhook_endpoint", endpoint.id, _secret="whsec_somebody_else")
+    for endpoint in town.sandbox.ledger.find("stripe.webhook_endpoint"):
+        town.sandbox.ledger.change("stripe.webhook_endpoint", endpoint.id, _secret="whsec_somebody_else")
     near(town)
     town.mainspring.advance(to=W10 + timedelta(minutes=1))
 

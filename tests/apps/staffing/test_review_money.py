@@ -136,7 +136,7 @@ def test_a_failure_that_is_told_again_leads_to_no_second_refund(town: Town) -> N
 def tell(town: Town, refund: int, said: Refund) -> None:
     """What an event says of a refund is written."""
     with town.conn.transaction():
-        movements.settle(town.desk, town.conn, "refunds", movements._to_make(town.conn, "refunds", refund), said)
+        movements.settle(town.desk, town.conn, "refunds", movements.to_make(town.conn, "refunds", refund), said)
 
 
 # -- money that stays

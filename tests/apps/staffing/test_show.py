@@ -132,7 +132,7 @@ def test_the_command_prints_the_story_and_machines_get_the_same_from_both_doors(
     )
     assert lines[1] == f"worker {booking.worker}, supervisor {booking.supervisor}, 3000 JPY an hour"
     assert lines[2] == "funded until: not yet; now: Mon 2026-06-08 10:00 (2026-06-08 14:00Z)"
-    assert lines[6].split() == ["0", "JPY"] * 5
+    assert lines[6].split() == ["0", "JPY"] * 6
     first = booking.shifts[0]
     assert lines[10] == f"{first}   Scheduled  Mon 2026-06-08 09:00 (2026-06-08 13:00Z)"
     assert "and 3 more, up to Tue 2026-06-16 09:00 (2026-06-16 13:00Z): --all" in lines

@@ -174,8 +174,9 @@ def record(
 
 
 UNEVEN: Final = """
-    select booking_id, currency, charged, held, frozen, released, refunded from staffing.escrow
-    where charged <> held + frozen + released + refunded or least(charged, held, frozen, released, refunded) < 0"""
+    select booking_id, currency, charged, held, frozen, released, refunded, charged_back from staffing.escrow
+    where charged <> held + frozen + released + refunded + charged_back
+       or least(charged, held, frozen, released, refunded, charged_back) < 0"""
 
 
 def check(made: Recorded) -> list[str]:

@@ -326,8 +326,10 @@ class Town:
         return sorted(self.rows(one.sql.replace("{schema}", "mainspring")))
 
     def ledger(self, booking: Booking) -> tuple[int, int, int, int, int]:
-        """(charged, held, frozen, released, refunded); it always adds up."""
-        query = "select charged, held, frozen, released, refunded from staffing.escrow where booking_id = %s"
-        ((charged, held, frozen, released, refunded),) = self.rows(query, booking.id)
-        assert charged == held + frozen + released + refunded, "money does not add up"
+        """(charged, held, frozen, released, refunded); with what is charged back it always adds up."""
+        query = (
+            "select charged, held, frozen, released, refunded, charged_back from staffing.escrow where booking_id = %s"
+        )
+        ((charged, held, frozen, released, refunded, back),) = self.rows(query, booking.id)
+        assert charged == held + frozen + released + refunded + back, "money does not add up"
         return charged, held, frozen, released, refunded

@@ -159,7 +159,7 @@ class Walk:
             self._note(note)
         for _ in range(2):
             self._work(HOUR)
-            while self.people.bank_decides() or self.people.bank_refunds():
+            while self.people.bank_decides() or self.people.bank_refunds() or self.people.bank_closes():
                 pass
             self._work(HOUR)
             for note in self.people.conclude():
@@ -211,7 +211,10 @@ OVER: Final = {
           and not exists (select from staffing.disputes d where d.time_log_id = t.id)""",
     "nothing waits to be confirmed": "select id from staffing.bookings where status = 'Pending_Payment'",
     "no payment is pending": "select id, booking_id, status from staffing.pending_payments where status = 'Pending'",
-    "no transfer is under way": "select id, status from staffing.transfers where status <> 'Succeeded'",
+    "no transfer is under way": """
+        select id, status from staffing.transfers where status not in ('Succeeded', 'Reversed')""",
+    "no reversal is under way": "select id, status from staffing.reversals where status <> 'Succeeded'",
+    "no bank has to decide": "select id, status from staffing.chargebacks where status not in ('Won', 'Lost')",
     "no refund is under way": "select id, status from staffing.refunds where status <> 'Succeeded'",
     "no message waits": "select id, template from mainspring.notification where status in ('pending', 'sending')",
     "no dead letter is left": "select id, task, code from mainspring.dead_letters",

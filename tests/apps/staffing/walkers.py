@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from typing import Any, Final, Literal, NamedTuple
 
@@ -12,7 +13,7 @@ from tests.apps.staffing.town import Town
 from mainspring_apps.staffing import bookings, insurance
 from mainspring_apps.staffing import shifts as sheets
 from mainspring_apps.staffing.conflicts import disputes, incidents
-from mainspring_apps.staffing.payments import accounts, arrears, escrow, weekly
+from mainspring_apps.staffing.payments import accounts, arrears, escrow, reversals, weekly
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.searches import listings
 from mainspring_apps.staffing.searches import search as searches
@@ -27,6 +28,7 @@ GOOD: Final = ("pm_card_visa", "pm_card_mastercard", "pm_card_pendingRefund")
 BAD: Final = ("pm_card_chargeDeclined", "pm_card_chargeDeclinedInsufficientFunds", "pm_card_authenticationRequired")
 SLOW: Final = "pm_card_processing"
 OUTCOMES: Final[tuple[Literal["succeeded", "failed"], ...]] = ("succeeded", "failed")
+VERDICTS: Final[tuple[Literal["won", "lost"], ...]] = ("won", "lost")
 DAY: Final = timedelta(days=1)
 ADMIN: Final = """(select min(u.id) from staffing.users u
     where u.company_id = b.borrower_company_id and u.role = 'Admin')"""
@@ -79,8 +81,8 @@ class People:
             (14, self.verify), (6, self.confirm), (7, self.dispute), (9, self.resolve), (2, self.incident),
             (3, self.close_incident), (5, self.renew), (1, self.deactivate), (1, self.insure), (2, self.change_end),
             (4, self.card), (4, self.pay), (3, self.pay_arrears), (1, self.account), (2, self.show),
-            (4, self.bank_decides),
-            (2, self.bank_refunds),
+            (4, self.bank_decides), (2, self.bank_refunds), (2, self.by_hand), (2, self.charge_back),
+            (3, self.bank_closes), (2, self.reverse), (3, self.divide),
         )  # fmt: skip
 
     def next_at(self) -> datetime:
@@ -298,6 +300,80 @@ class People:
         self.town.sandbox.stripe.settle(refund, "succeeded")
         return f"bank: {refund} succeeded"
 
+    # -- what happens at the provider without us, which we hear of before anybody moves the same money
+
+    def by_hand(self) -> str | None:
+        """Somebody refunds a part of a payment in the provider's dashboard."""
+        found, faults = self._untouched(), self.town.sandbox.faults.on
+        if not found or any(fault.provider == "stripe" and fault.times != 0 for fault in faults):
+            return None
+        amount = self.chance.randrange(1, found[1] + 1)
+        with self._told():
+            self.town.bank.v1.refunds.create({"charge": found[0], "amount": amount})
+        return f"by hand: {amount} of {found[0]}"
+
+    def charge_back(self) -> str | None:
+        found = self._untouched()
+        if not found:
+            return None
+        with self._told():
+            dispute = self.town.sandbox.stripe.dispute(found[0], inquiry=self.chance.random() < 0.2)
+        return f"bank: {dispute['id']} {dispute['status']} about {found[0]}"
+
+    def bank_closes(self) -> str | None:
+        """A chargeback is won or lost, or an inquiry becomes one."""
+        statuses = ("needs_response", "warning_needs_response")
+        found = [e for status in statuses for e in self.town.sandbox.ledger.find("stripe.dispute", status=status)]
+        if not found:
+            return None
+        dispute, verdict = self.chance.choice(sorted(found, key=lambda entry: entry.id)), self.chance.choice(VERDICTS)
+        with self._told():
+            if dispute.body["status"] == "warning_needs_response":
+                self.town.sandbox.stripe.escalate(dispute.id)
+            else:
+                self.town.sandbox.stripe.close_dispute(dispute.id, verdict)
+        return f"bank: {dispute.id} was {dispute.body['status']}, {verdict}"
+
+    def _untouched(self) -> tuple[str, int] | None:
+        """A charge that somebody may want back, and how much is left of it: no refund of ours is on its way."""
+        found = self._maybe("""
+            select p.provider_charge_id from staffing.pending_payments p
+            where p.status = 'Succeeded' and p.provider_charge_id is not null and not exists (
+              select from staffing.refunds r left join staffing.escrow_holds h on h.id = r.escrow_hold_id
+              where coalesce(r.payment_id, h.payment_id) = p.id and r.provider_id is null)
+            and not exists (select from staffing.chargebacks c where c.payment_id = p.id)""")
+        if not found:
+            return None
+        (charge,) = self.town.sandbox.ledger.find("stripe.charge", id=found[0])
+        left = charge.body["amount_captured"] - charge.body["amount_refunded"]
+        return (found[0], left) if left else None
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What the provider tells of it arrives before anything else happens."""
+        manners = self.town.sandbox.stripe.post.manners
+        kept, manners[:] = manners[:], []
+        yield
+        self.town.mainspring.advance(seconds=5, raise_errors=False, limit=20_000)
+        manners[:] = kept
+
+    def reverse(self) -> str | None:
+        found = self._maybe("select id from staffing.transfers where status = 'Succeeded'")
+        if not found:
+            return None
+        to: Literal["borrower", "held"] = "borrower" if self.chance.random() < 0.5 else "held"
+        about = {"to": to, "reason": "by chance", "by": self.town.operator}
+        return self._try(f"reverse to {to}", reversals.reverse_transfer, found[0], **about)
+
+    def divide(self) -> str | None:
+        found = self._maybe("""select booking_id, sum(amount_minor)::bigint from staffing.escrow_holds
+            where set_aside group by booking_id""")
+        if not found:
+            return None
+        lender = self.chance.choice((0, found[1], found[1] // 3))
+        about = {"lender_minor": lender, "borrower_minor": found[1] - lender, "reason": "by chance"}
+        return self._try("divide", reversals.divide_set_aside, found[0], **about, by=self.town.operator)
+
     # -- the end
 
     def repair(self) -> Iterator[str]:
@@ -324,6 +400,8 @@ class People:
             yield resolved
         while closed := self.close_incident():
             yield closed
+        while divided := self.divide():
+            yield divided
 
     # -- parts
 

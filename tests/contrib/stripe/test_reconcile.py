@@ -72,11 +72,19 @@ async def test_state_is_right_within_twenty_minutes_though_every_webhook_is_lost
 
 
 @pytest.mark.rule("STAFF-19.08")
-async def test_transfers_and_refunds_are_asked_for_as_well(till: Till) -> None:
+async def test_transfers_reversals_and_refunds_are_asked_for_as_well(till: Till) -> None:
     paid = await till.paid()
     sent = await till.stripe.transfer(Money(500, "EUR"), destination=till.lender, key="transfer:1", since=START)
     back = await till.stripe.refund(intent=paid.id, amount=Money(500, "EUR"), key="refund:1:Shift", since=START)
+    taken = await till.stripe.reverse(sent.id, key="reversal:1")  # without `since` it looks first
+    assert (taken, taken.amount, taken.transfer) == (
+        await till.stripe.reverse(sent.id, key="reversal:1"),
+        sent.amount,
+        sent.id,
+    )
     rows = [
+        Pending(kind="reversal", key="reversal:1", since=START, of=sent.id),
+        Pending(kind="reversal", key="reversal:2", since=START, of=sent.id),
         Pending(kind="transfer", key="transfer:1", since=START, of=till.lender),
         Pending(kind="transfer", key="transfer:1", since=START, id=sent.id),
         Pending(kind="refund", key="refund:1:Shift", since=START, of=paid.id),
@@ -87,8 +95,16 @@ async def test_transfers_and_refunds_are_asked_for_as_well(till: Till) -> None:
 
     found = [finding async for finding in till.stripe.reconcile(rows)]
 
-    assert [finding.found and finding.found.id for finding in found] == [sent.id, sent.id, back.id, back.id, None, None]
-    assert [finding.status for finding in found] == ["succeeded"] * 4 + ["pending"] * 2
+    assert [finding.found and finding.found.id for finding in found[:2]] == [taken.id, None]
+    assert [finding.found and finding.found.id for finding in found[2:]] == [
+        sent.id,
+        sent.id,
+        back.id,
+        back.id,
+        None,
+        None,
+    ]
+    assert [finding.status for finding in found[2:]] == ["canceled"] * 2 + ["succeeded"] * 2 + ["pending"] * 2
     assert found == list(till.stripe.sync.reconcile(rows))
 
 

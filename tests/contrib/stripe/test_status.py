@@ -27,6 +27,7 @@ LEGAL = {
         ("failed", "succeeded"), ("failed", "canceled"),
     },
     "transfer": {("pending", "failed"), ("pending", "succeeded"), ("pending", "canceled"), ("succeeded", "canceled")},
+    "reversal": {("pending", "failed"), ("pending", "succeeded")},
     "refund": {
         ("pending", "action_required"), ("pending", "failed"), ("pending", "succeeded"), ("pending", "canceled"),
         ("action_required", "failed"), ("action_required", "succeeded"), ("action_required", "canceled"),

@@ -120,7 +120,7 @@ async def test_what_has_not_ended_is_pending(status: str) -> None:
 async def test_both_colours_have_each_verb_with_its_signature_documentation_and_answer() -> None:
     stripe = Stripe("sk_test_1")
     names = [name for name, verb in vars(verbs).items() if isgeneratorfunction(verb) and not name.startswith("_")]
-    assert len(names) == 14
+    assert len(names) == 16
     for name in names:
         plain, awaited, verb = getattr(stripe.sync, name), getattr(stripe, name), getattr(verbs, name)
         assert (iscoroutinefunction(plain), iscoroutinefunction(awaited)) == (False, True)
@@ -140,6 +140,7 @@ REFUSED: list[tuple[str, Callable[[], Any]]] = [
     ("key", lambda: begun_with(key="")),
     ("metadata", lambda: begun_with(metadata={"mainspring_key": "x"})),
     ("destination", lambda: verbs.transfer(FIVE, destination="acct 1", key="k")),
+    ("transfer", lambda: verbs.reverse("tr_1/..", key="k")),
     ("intent", lambda: verbs.refund(key="k")),
     ("intent", lambda: verbs.refund(intent="pi_1", charge="ch_1", key="k")),
     ("amount", lambda: verbs.refund(intent="pi_1", amount=Money(0, "EUR"), key="k")),

@@ -39,10 +39,11 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     currency: str
     status: str
     dispute_id: int | None
+    set_aside: bool = False
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the money of a booking is: charged = held + frozen + released + refunded."""
+    """Where the money of a booking is: charged = held + frozen + released + refunded + charged back."""
 
     booking_id: int
     currency: str
@@ -51,11 +52,12 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     frozen: int
     released: int
     refunded: int
+    charged_back: int
 
     @property
     def even(self) -> bool:
         """Whether it adds up."""
-        parts = (self.held, self.frozen, self.released, self.refunded)
+        parts = (self.held, self.frozen, self.released, self.refunded, self.charged_back)
         return self.charged == sum(parts) and min(parts) >= 0
 
 
@@ -65,12 +67,18 @@ def ledger(conn: Conn, booking_id: int) -> Ledger:
 
 
 def fund(desk: Desk, conn: Conn, payment_id: int) -> list[Hold]:
-    """A payment's money has come: one hold for each shift that it pays; nothing if it was funded before.
-
-    What happened to a shift since the charge happens to its money: disputed ones are frozen (G-64), cancelled ones
-    split as if they had been paid then, and what verified ones have beyond their hours goes back.
-    """
+    """A payment's money has come: one hold for each shift that it pays; nothing if it was funded before."""
     holds = store.many(conn, Hold, "fund_payment", payment_id=payment_id)
+    catch_up(desk, conn, holds)
+    return holds
+
+
+def catch_up(desk: Desk, conn: Conn, holds: Sequence[Hold]) -> None:
+    """What happened to a shift while its money was away happens to its money.
+
+    That of disputed ones is frozen (G-64), that of cancelled ones split as if it had been here then, and what verified
+    ones have beyond their hours goes back.
+    """
     for hold in holds:
         shift = store.needed(conn, _EscrowedShift, "shift_of_hold", hold_id=hold.id)
         if shift.dispute_id is not None:
@@ -80,7 +88,6 @@ def fund(desk: Desk, conn: Conn, payment_id: int) -> list[Hold]:
             _split_late(desk, conn, hold.time_log_id, shift.cancelled_at)
         elif hold.kind == "Shift":
             give_back_rest(desk, conn, hold.time_log_id)
-    return holds
 
 
 def freeze(conn: Conn, time_log_id: int, dispute_id: int) -> list[Hold]:
@@ -202,10 +209,15 @@ def refund_whole(desk: Desk, conn: Conn, payment_id: int) -> int:
 
 
 def release_whole(desk: Desk, conn: Conn, payment_id: int) -> int:
-    """Send a whole week to the lender at once, by one transfer: the setting `on_webhook` (G-13)."""
-    store.do(conn, "release_holds_of_payment", payment_id=payment_id)
+    """Send a whole week to the lender at once, by one transfer: the setting `on_webhook` (G-13).
+
+    What comes back of a week that was sent goes alone.
+    """
+    holds = store.many(conn, Hold, "release_holds_of_payment", payment_id=payment_id)
     ids = store.column(conn, "transfer_payment", payment_id=payment_id)
     _enqueue(desk, conn, "transfers", ids)
+    if not ids:
+        _send(desk, conn, "transfers", holds)
     return len(ids)
 
 

@@ -1,4 +1,4 @@
-"""Transfers to lenders and refunds to borrowers: each is carried out once, by a job of its own.
+"""Transfers to lenders and refunds to borrowers: each is carried out once, by a job of its own; see also `reversals`.
 
 A row and its key are committed before the provider is called. What the provider refuses is `Failed`, a dead letter and
 an alert (STAFF-9.30); a replay of the dead letter tries again. What stays `Pending` is asked for at the provider.
@@ -14,7 +14,7 @@ import msgspec
 
 import mainspring as ms
 from mainspring.contrib.money import Money
-from mainspring.contrib.stripe import ActionRequired, Declined, Pending, Refund, RequestRefused, Transfer
+from mainspring.contrib.stripe import ActionRequired, Declined, Pending, Refund, RequestRefused, Reversal, Transfer
 from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.registry import LENDER_TRANSFERS, RECONCILIATION_QUEUE, REFUNDS, tasks
@@ -29,18 +29,16 @@ from mainspring_apps.staffing.settings import (
 from mainspring_apps.staffing.states import MovementStatus
 from mainspring_apps.staffing.store import Conn
 
-MovementKind = Literal["transfers", "refunds"]
-Moved = TypeVar("Moved", Transfer, Refund)
+MovementKind = Literal["transfers", "refunds", "reversals"]
+Moved = TypeVar("Moved", Transfer, Refund, Reversal)
 
 #: A lender without a Connected Account is looked at again so often (G-65).
 ACCOUNT_WAIT: Final = timedelta(hours=1)
 #: What tells that the provider has moved nothing.
 REFUSALS: Final = (RequestRefused, Declined, ActionRequired)
-#: What the provider tells later about refunds.
-REFUND_EVENTS: Final = ("refund.updated", "refund.failed", "charge.refund.updated")
 #: Where a refund at the provider says which row of ours it is.
 ROW: Final = "staffing_refund"
-_STATUS: Final[dict[str, MovementStatus]] = {
+SAID_OF_MOVEMENTS: Final[dict[str, MovementStatus]] = {
     "pending": "Pending", "action_required": "Pending", "succeeded": "Succeeded", "failed": "Failed",
     "canceled": "Failed",
 }  # fmt: skip
@@ -49,7 +47,7 @@ NO_ACCOUNT: Final = "lender_without_account"
 
 
 class ToMake(msgspec.Struct, frozen=True, kw_only=True):
-    """A transfer or a refund, with what the provider must know."""
+    """A transfer, a refund or a reversal, with what the provider must know."""
 
     id: int
     status: MovementStatus
@@ -64,6 +62,7 @@ class ToMake(msgspec.Struct, frozen=True, kw_only=True):
     destination: str | None = None  # of a transfer
     charge: str | None = None
     intent: str | None = None  # of a refund
+    transfer: str | None = None  # of a reversal
 
     @property
     def amount(self) -> Money:
@@ -99,7 +98,7 @@ def begin(desk: Desk, conn: Conn, kind: MovementKind, ids: Sequence[int]) -> Non
 def pay_lender(desk: Desk, ctx: ms.SyncContext, *, transfer_id: int) -> None:
     """Transfer released money to the lender's Connected Account."""
     with ctx.transaction() as conn:
-        transfer = _to_make(conn, "transfers", transfer_id)
+        transfer = to_make(conn, "transfers", transfer_id)
         if transfer.destination is None and transfer.status != "Succeeded":
             text = f"company {transfer.lender_id} has no connected account: {transfer.amount} waits for it"
             desk.alert(conn, NO_ACCOUNT, f"company {transfer.lender_id}", text)
@@ -109,7 +108,7 @@ def pay_lender(desk: Desk, ctx: ms.SyncContext, *, transfer_id: int) -> None:
     if transfer.destination is None:
         raise ms.Snooze(ACCOUNT_WAIT)
     destination = transfer.destination
-    made = _moved(desk, ctx, "transfers", transfer, lambda: desk.stripe.sync.transfer(
+    made = moved(desk, ctx, "transfers", transfer, lambda: desk.stripe.sync.transfer(
         transfer.amount, destination=destination, source=transfer.charge, key=transfer.key, since=transfer.created_at,
     ))  # fmt: skip
     with ctx.complete() as conn:
@@ -120,27 +119,15 @@ def pay_lender(desk: Desk, ctx: ms.SyncContext, *, transfer_id: int) -> None:
 def refund_borrower(desk: Desk, ctx: ms.SyncContext, *, refund_id: int) -> None:
     """Give money back to the borrower's payment method."""
     with ctx.transaction() as conn:
-        refund = _to_make(conn, "refunds", refund_id)
+        refund = to_make(conn, "refunds", refund_id)
     if refund.status == "Succeeded":
         return
-    made = _moved(desk, ctx, "refunds", refund, lambda: desk.stripe.sync.refund(
+    made = moved(desk, ctx, "refunds", refund, lambda: desk.stripe.sync.refund(
         intent=refund.intent, amount=refund.amount, key=refund.key, since=refund.created_at,
         metadata={ROW: str(refund.id)},
     ))  # fmt: skip
     with ctx.complete() as conn:
         settle(desk, conn, "refunds", refund, made)
-
-
-@tasks.task(queue=REFUNDS, retry=RETRY, timeout=TASK_TIMEOUT)
-def refund_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: str) -> None:
-    """Write what the provider says later about a refund."""
-    event = desk.stripe.sync.event(ctx, event_id)
-    found, row = event.movement, (event.object.get("metadata") or {}).get(ROW)
-    with ctx.complete() as conn:
-        if isinstance(found, Refund) and row is not None:
-            settle(desk, conn, "refunds", _to_make(conn, "refunds", int(row)), found)
-        else:
-            desk.alert(conn, "unknown_refund", str(event.object.get("id")), "a refund that is not ours")
 
 
 # What runs is not cancelled: it may be what finds the end, which cancels the timer.
@@ -155,7 +142,7 @@ def refund_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: 
 def reconcile_movement(desk: Desk, ctx: ms.SyncContext, *, kind: MovementKind, row_id: int) -> None:
     """Ask the provider about a transfer or refund until it has an end; if it was never made, its job will make it."""
     with ctx.transaction() as conn:
-        row = _to_make(conn, kind, row_id)
+        row = to_make(conn, kind, row_id)
     if row.status != "Pending" or (kind == "transfers" and row.destination is None):
         return
     which: Literal["transfer", "refund"] = "transfer" if kind == "transfers" else "refund"
@@ -165,7 +152,7 @@ def reconcile_movement(desk: Desk, ctx: ms.SyncContext, *, kind: MovementKind, r
     with ctx.complete() as conn:
         if isinstance(finding.found, Transfer | Refund):
             settle(desk, conn, kind, row, finding.found)
-        if _to_make(conn, kind, row_id).status == "Pending":
+        if to_make(conn, kind, row_id).status == "Pending":
             desk.client.timers.set(_asking(kind, row_id, desk.now(conn) + RECONCILE_AFTER), conn=conn)
 
 
@@ -193,10 +180,10 @@ tasks.schedule(
 )
 
 
-def settle(desk: Desk, conn: Conn, kind: MovementKind, row: ToMake, made: Transfer | Refund) -> None:
+def settle(desk: Desk, conn: Conn, kind: MovementKind, row: ToMake, made: Transfer | Refund | Reversal) -> None:
     """Apply the provider's word to a row, once; a failure that comes later needs a person."""
     # A transfer that exists was made: Stripe refuses it, or it is done.
-    status: MovementStatus = "Succeeded" if isinstance(made, Transfer) else _STATUS[made.status]
+    status: MovementStatus = "Succeeded" if isinstance(made, Transfer) else SAID_OF_MOVEMENTS[made.status]
     entity = kind.removesuffix("s")
     if status == "Failed":
         if made.key not in (None, row.key):  # of an earlier try, told again: it counts once
@@ -217,13 +204,13 @@ def again(desk: Desk, conn: Conn, kind: MovementKind, row_id: int) -> None:
     desk.enqueue(conn, carry_out(kind, row_id))
 
 
-def _to_make(conn: Conn, kind: MovementKind, row_id: int) -> ToMake:
-    if kind == "transfers":
-        return store.needed(conn, ToMake, "transfer_to_make", transfer_id=row_id)
-    return store.needed(conn, ToMake, "refund_to_make", refund_id=row_id)
+def to_make(conn: Conn, kind: MovementKind, row_id: int) -> ToMake:
+    """A row as it stands, with what the provider must know."""
+    entity = kind.removesuffix("s")
+    return store.needed(conn, ToMake, f"{entity}_to_make", **{f"{entity}_id": row_id})
 
 
-def _moved(desk: Desk, ctx: ms.SyncContext, kind: MovementKind, row: ToMake, move: Callable[[], Moved]) -> Moved:
+def moved(desk: Desk, ctx: ms.SyncContext, kind: MovementKind, row: ToMake, move: Callable[[], Moved]) -> Moved:
     """What the provider made of it; what it refuses for good is written down before the job ends."""
     try:
         return move()

@@ -65,6 +65,9 @@ MAY: Final[Mapping[str, frozenset[Part]]] = {
     "file_incident A": _FILERS | _WORKER,
     "file_incident B": _FILERS,
     "resolve_incident": _OPERATOR,
+    # money that has gone out
+    "reverse_transfer": _OPERATOR,
+    "divide_set_aside": _OPERATOR,
 }
 
 

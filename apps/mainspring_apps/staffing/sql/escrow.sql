@@ -46,14 +46,17 @@ from staffing.time_log t join staffing.bookings b on b.id = t.booking_id
 where t.id = %(time_log_id)s
 
 -- name: planned_holds
--- What was paid for a shift as it was planned, and has not gone back; what the lender has counts first.
+-- What was paid for a shift as it was planned, and has not gone back; what the lender has counts first, then what an
+-- operator divides.
 select * from staffing.escrow_holds
 where time_log_id = %(time_log_id)s and kind = 'Shift' and status in ('Held', 'Released')
-order by status = 'Held', id
+order by status = 'Held', not set_aside, id
 for update
 
 -- name: held_for_shift
-select * from staffing.escrow_holds where time_log_id = %(time_log_id)s and status = 'Held' order by id for update
+-- What an operator divides is left to the operator.
+select * from staffing.escrow_holds where time_log_id = %(time_log_id)s and status = 'Held' and not set_aside
+order by id for update
 
 -- name: frozen_for
 -- Everything that a dispute, or an incident, has frozen: the disputed shift's money and penalties.
@@ -64,13 +67,13 @@ for update
 
 -- name: freeze_holds
 update staffing.escrow_holds set status = 'Frozen', dispute_id = %(dispute_id)s, moved_at = {schema}.now()
-where time_log_id = %(time_log_id)s and status = 'Held'
+where time_log_id = %(time_log_id)s and status = 'Held' and not set_aside
 returning *
 
 -- name: release_holds
--- Never what a dispute has frozen, and only for verified work.
+-- Never what a dispute has frozen or an operator divides, and only for verified work.
 update staffing.escrow_holds set status = 'Released', moved_at = {schema}.now()
-where time_log_id = %(time_log_id)s and status = 'Held'
+where time_log_id = %(time_log_id)s and status = 'Held' and not set_aside
   and exists (select from staffing.time_log t where t.id = %(time_log_id)s and t.status = 'Verified')
 returning *
 
@@ -80,7 +83,7 @@ where id = %(hold_id)s and status = 'Frozen'
 returning id
 
 -- name: refund_holds
-update staffing.escrow_holds set status = 'Refunded', moved_at = {schema}.now()
+update staffing.escrow_holds set status = 'Refunded', set_aside = false, moved_at = {schema}.now()
 where id = any(%(ids)s) and status in ('Held', 'Frozen')
 returning *
 
@@ -106,7 +109,7 @@ from rest
 returning *
 
 -- name: split_hold
--- What goes back becomes a row of its own, the hold keeps what is the lender's. It may have been split before.
+-- What goes elsewhere becomes a row of its own, the hold keeps the rest. It may have been split before.
 with before as (
   select h.*, (select max(o.part) + 1 from staffing.escrow_holds o
                where o.time_log_id = h.time_log_id and o.payment_id = h.payment_id and o.kind = h.kind) as next_part
@@ -117,10 +120,16 @@ with before as (
   returning *
 )
 insert into staffing.escrow_holds (booking_id, time_log_id, payment_id, kind, part, amount_minor, currency, status, dispute_id,
-                                   incident_id, created_at, moved_at)
+                                   incident_id, set_aside, created_at, moved_at)
 select k.booking_id, k.time_log_id, k.payment_id, k.kind, b.next_part, b.amount_minor - k.amount_minor, k.currency, k.status,
-       k.dispute_id, k.incident_id, {schema}.now(), {schema}.now()
+       k.dispute_id, k.incident_id, k.set_aside, {schema}.now(), {schema}.now()
 from kept k cross join before b
+returning *
+
+-- name: freeze_set_aside
+-- What waits for an operator is about to be divided.
+update staffing.escrow_holds set status = 'Frozen', set_aside = false, moved_at = {schema}.now()
+where booking_id = %(booking_id)s and status = 'Held' and set_aside
 returning *
 
 -- name: refund_holds_of_payment
@@ -129,12 +138,16 @@ where payment_id = %(payment_id)s and status = 'Held'
 
 -- name: release_holds_of_payment
 update staffing.escrow_holds set status = 'Released', moved_at = {schema}.now()
-where payment_id = %(payment_id)s and status = 'Held'
+where payment_id = %(payment_id)s and status = 'Held' and not set_aside
+returning *
 
 -- name: transfer_hold
+-- After one that was taken back, under a key that names it.
 insert into staffing.transfers (escrow_hold_id, amount_minor, currency, idempotency_key, created_at)
-select h.id, h.amount_minor, h.currency, 'transfer:' || h.id, {schema}.now()
-from staffing.escrow_holds h where h.id = %(hold_id)s and h.status = 'Released'
+select h.id, h.amount_minor, h.currency, 'transfer:' || h.id || coalesce(':after:' || max(t.id), ''), {schema}.now()
+from staffing.escrow_holds h left join staffing.transfers t on t.escrow_hold_id = h.id
+where h.id = %(hold_id)s and h.status = 'Released'
+group by h.id
 on conflict do nothing
 returning id
 
@@ -146,9 +159,12 @@ on conflict do nothing
 returning id
 
 -- name: transfer_payment
--- What of a payment is released and has no transfer of its own, as one transfer.
+-- What of a payment is released and has no transfer of its own, as one transfer; after one that was taken back, under a
+-- key that names it.
 insert into staffing.transfers (payment_id, amount_minor, currency, idempotency_key, created_at)
-select p.id, sum(h.amount_minor), p.currency, 'transfer:payment:' || p.id, {schema}.now()
+select p.id, sum(h.amount_minor), p.currency,
+       'transfer:payment:' || p.id || coalesce(
+         ':after:' || (select max(t.id) from staffing.transfers t where t.payment_id = p.id), ''), {schema}.now()
 from staffing.pending_payments p join staffing.escrow_holds h on h.payment_id = p.id and h.status = 'Released'
 where p.id = %(payment_id)s and not exists (select from staffing.transfers t where t.escrow_hold_id = h.id)
 group by p.id
@@ -156,10 +172,11 @@ on conflict do nothing
 returning id
 
 -- name: refund_payment
--- What of a payment is refunded and has no refund of its own, as one refund.
+-- What of a payment we refund and has no refund of its own, as one refund.
 insert into staffing.refunds (payment_id, amount_minor, currency, idempotency_key, created_at)
 select p.id, sum(h.amount_minor), p.currency, 'refund:payment:' || p.id, {schema}.now()
-from staffing.pending_payments p join staffing.escrow_holds h on h.payment_id = p.id and h.status = 'Refunded'
+from staffing.pending_payments p join staffing.escrow_holds h
+  on h.payment_id = p.id and h.status = 'Refunded' and h.refund_id is null
 where p.id = %(payment_id)s and not exists (select from staffing.refunds r where r.escrow_hold_id = h.id)
 group by p.id
 on conflict do nothing

@@ -30,6 +30,25 @@ update staffing.transfers set status = %(status)s, provider_id = %(provider_id)s
 where id = %(id)s and status in ('Pending', 'Failed')
 returning id
 
+-- name: reversal_to_make
+select v.id, v.status, v.amount_minor, v.currency, v.idempotency_key, v.try, v.provider_id, v.created_at, p.booking_id,
+       t.provider_id as transfer
+from staffing.reversals v
+join staffing.transfers t on t.id = v.transfer_id
+left join staffing.escrow_holds h on h.id = t.escrow_hold_id
+join staffing.pending_payments p on p.id = coalesce(t.payment_id, h.payment_id)
+where v.id = %(reversal_id)s
+
+-- name: settle_reversal
+update staffing.reversals set status = %(status)s, provider_id = %(provider_id)s, settled_at = {schema}.now()
+where id = %(id)s and status in ('Pending', 'Failed')
+returning id
+
+-- name: fail_reversal
+update staffing.reversals set status = 'Failed', settled_at = {schema}.now(), try = try + %(refused)s::int
+where id = %(id)s and status in ('Pending', 'Failed') and try = %(try)s
+returning id
+
 -- name: settle_refund
 update staffing.refunds set status = %(status)s, provider_id = %(provider_id)s,
   settled_at = case when %(status)s <> 'Pending' then {schema}.now() end

@@ -179,7 +179,7 @@ limit %(limit)s
 -- Verified, undisputed, and paid for by this payment. What was verified just now is left to the release that is under way
 -- for it: a dispute of that instant comes first (G-36).
 select distinct h.time_log_id from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id
-where h.payment_id = %(payment_id)s and h.status = 'Held' and t.status = 'Verified'
+where h.payment_id = %(payment_id)s and h.status = 'Held' and not h.set_aside and t.status = 'Verified'
   and not exists (select from {schema}.timer('default', 'release-shift:' || t.id))
 order by h.time_log_id
 
@@ -188,8 +188,17 @@ select c.id, c.stripe_account_id as account
 from staffing.bookings b join staffing.companies c on c.id = b.lender_company_id where b.id = %(booking_id)s
 
 -- name: connect_account
-update staffing.companies set stripe_account_id = %(account)s
+update staffing.companies set stripe_account_id = %(account)s, account_seen_at = null
 where id = %(company_id)s and kind = 'Lender' and stripe_account_id is distinct from %(account)s
+
+-- name: see_account
+-- The company whose account the provider tells of, unless it has told something newer before.
+update staffing.companies set account_seen_at = %(at)s
+where stripe_account_id = %(account)s and (account_seen_at is null or account_seen_at <= %(at)s)
+returning id
+
+-- name: companies_of_account
+select id from staffing.companies where stripe_account_id = %(account)s order by id
 
 -- name: lock_bookings_of_lender
 -- Before its account changes: money that comes meanwhile either sees the account, or is seen by whoever opens it.
@@ -201,5 +210,5 @@ select distinct p.id, p.booking_id
 from staffing.escrow_holds h
 join staffing.bookings b on b.id = h.booking_id
 join staffing.pending_payments p on p.id = h.payment_id
-where b.lender_company_id = %(company_id)s and h.status = 'Held' and p.status = 'Succeeded'
+where b.lender_company_id = %(company_id)s and h.status = 'Held' and not h.set_aside and p.status = 'Succeeded'
 order by p.booking_id, p.id

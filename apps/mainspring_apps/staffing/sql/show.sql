@@ -34,8 +34,8 @@ order by t.id
 -- name: what_happened
 -- Acts, with the amounts of the money that they are about, and messages, in the order of time. Index:
 -- audit_subject, notification_subject.
-select s.at, s.what, s.entity, s.entity_id, coalesce(p.amount_minor, t.amount_minor, r.amount_minor) as amount_minor,
-       coalesce(p.currency, t.currency, r.currency) as currency, s.channel, s.person, u.role,
+select s.at, s.what, s.entity, s.entity_id, coalesce(p.amount_minor, t.amount_minor, r.amount_minor, c.amount_minor, v.amount_minor) as amount_minor,
+       coalesce(p.currency, t.currency, r.currency, c.currency, v.currency) as currency, s.channel, s.person, u.role,
        coalesce(s.note, case when s.what = 'payment_created' then concat(p.source, ', try ', p.try) end,
                 'shift ' || h.time_log_id) as note
 from (
@@ -52,6 +52,8 @@ left join staffing.users u on u.id::text = s.person
 left join staffing.pending_payments p on s.entity = 'payment' and p.id = s.entity_id
 left join staffing.transfers t on s.entity = 'transfer' and t.id = s.entity_id
 left join staffing.refunds r on s.entity = 'refund' and r.id = s.entity_id
+left join staffing.chargebacks c on s.entity = 'chargeback' and c.id = s.entity_id
+left join staffing.reversals v on s.entity = 'reversal' and v.id = s.entity_id
 left join staffing.escrow_holds h on h.id = coalesce(t.escrow_hold_id, r.escrow_hold_id)
 order by s.at, s.place, s.tie
 limit %(limit)s

@@ -71,7 +71,7 @@ select 'shift ' || t.id, 'booking ' || t.booking_id || ': is verified and paid f
 from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id
 join staffing.bookings b on b.id = h.booking_id
 join staffing.companies l on l.id = b.lender_company_id and l.stripe_account_id is not null
-where h.status = 'Held' and h.kind <> 'Penalty' and t.status = 'Verified'
+where h.status = 'Held' and not h.set_aside and h.kind <> 'Penalty' and t.status = 'Verified'
   and greatest(h.created_at, t.auto_approval_time) < {schema}.now() - %(after)s::interval
 
 -- name: undelivered

@@ -27,8 +27,13 @@ create or replace trigger transition before update of status on staffing.transfe
   for each row when (old.status <> new.status) execute function staffing.check_transition();
 create or replace trigger transition before update of status on staffing.refunds
   for each row when (old.status <> new.status) execute function staffing.check_transition();
+create or replace trigger transition before update of status on staffing.reversals
+  for each row when (old.status <> new.status) execute function staffing.check_transition();
+create or replace trigger transition before update of status on staffing.chargebacks
+  for each row when (old.status <> new.status) execute function staffing.check_transition();
 
--- No transaction commits in which the money of a booking does not add up: charged = held + frozen + released + refunded.
+-- No transaction commits in which the money of a booking does not add up: charged = held + frozen + released + refunded
+-- + charged back.
 create or replace function staffing.check_even() returns trigger language plpgsql as $$
 declare
   charged bigint;

@@ -1,11 +1,12 @@
 -- What people look at: the escrow ledger, who plays which part, and the engine's trail, notifications and webhooks in the source's words.
 
--- The money of each booking, by currency: charged = held + frozen + released + refunded, at every instant.
+-- The money of each booking, by currency: charged = held + frozen + released + refunded + charged back, at every
+-- instant.
 create or replace view staffing.escrow with (security_invoker = true) as
 select b.id as booking_id, b.currency,
        coalesce(p.charged, 0)::bigint as charged, coalesce(h.held, 0)::bigint as held,
        coalesce(h.frozen, 0)::bigint as frozen, coalesce(h.released, 0)::bigint as released,
-       coalesce(h.refunded, 0)::bigint as refunded
+       coalesce(h.refunded, 0)::bigint as refunded, coalesce(h.charged_back, 0)::bigint as charged_back
 from staffing.bookings b
 left join (
   select booking_id, currency, sum(amount_minor) as charged from staffing.pending_payments
@@ -16,7 +17,8 @@ left join (
          sum(amount_minor) filter (where status = 'Held') as held,
          sum(amount_minor) filter (where status = 'Frozen') as frozen,
          sum(amount_minor) filter (where status = 'Released') as released,
-         sum(amount_minor) filter (where status = 'Refunded') as refunded
+         sum(amount_minor) filter (where status = 'Refunded') as refunded,
+         sum(amount_minor) filter (where status = 'ChargedBack') as charged_back
   from staffing.escrow_holds group by booking_id, currency
 ) h on h.booking_id = b.id and h.currency = b.currency;
 

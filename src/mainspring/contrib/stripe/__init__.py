@@ -5,7 +5,7 @@ from mainspring.contrib.stripe.api import API_VERSION
 from mainspring.contrib.stripe.block import Stripe, SyncStripe
 from mainspring.contrib.stripe.errors import ActionRequired, Declined, OutcomeUnknown, RequestRefused
 from mainspring.contrib.stripe.inbound import NotYet, StripeEvent
-from mainspring.contrib.stripe.movement import Charge, Movement, Refund, Transfer
+from mainspring.contrib.stripe.movement import Charge, Movement, Refund, Reversal, Transfer
 from mainspring.contrib.stripe.reconcile import Pending, StripeFinding, overdue
 from mainspring.contrib.stripe.signature import sign
 from mainspring.contrib.stripe.status import IllegalTransition, MovementKind, StripeStatus, latest, move
@@ -25,6 +25,7 @@ __all__ = [
     "Pending",
     "Refund",
     "RequestRefused",
+    "Reversal",
     "Stripe",
     "StripeEvent",
     "StripeFinding",

@@ -61,6 +61,7 @@ class StripeVerbs:
 
     charge = _StripeVerb(verbs.charge)
     transfer = _StripeVerb(verbs.transfer)
+    reverse = _StripeVerb(verbs.reverse)
     refund = _StripeVerb(verbs.refund)
     cancel = _StripeVerb(verbs.cancel)
     customer = _StripeVerb(verbs.customer)
@@ -69,6 +70,7 @@ class StripeVerbs:
     get_refund = _StripeVerb(verbs.get_refund)
     find_charge = _StripeVerb(verbs.find_charge)
     find_transfer = _StripeVerb(verbs.find_transfer)
+    find_reversal = _StripeVerb(verbs.find_reversal)
     find_refund = _StripeVerb(verbs.find_refund)
     charges = _StripeVerb(verbs.charges)
     transfers = _StripeVerb(verbs.transfers)

@@ -1,4 +1,4 @@
-"""What moved, or shall move: charges, transfers and refunds, as read from what Stripe says."""
+"""What moved, or shall move: charges, transfers, reversals and refunds, as read from what Stripe says."""
 
 from __future__ import annotations
 
@@ -97,6 +97,30 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Reversal(msgspec.Struct, frozen=True, kw_only=True):
+    """Money of a transfer that came back from a connected account; Stripe refuses it, or it is done."""
+
+    kind: ClassVar[MovementKind] = "reversal"
+    id: str  # trr_…
+    status: StripeStatus
+    amount: Money
+    transfer: str | None
+    key: str | None
+    created: datetime
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> Reversal:
+        """From a TransferReversal."""
+        return cls(
+            id=body["id"],
+            status="succeeded",
+            amount=Money(body["amount"], body["currency"]),
+            transfer=_id(body.get("transfer")),
+            key=_key(body),
+            created=_time(body),
+        )
+
+
 class Refund(msgspec.Struct, frozen=True, kw_only=True):
     """Money that goes back to a customer."""
 
@@ -125,8 +149,10 @@ class Refund(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-Movement = Charge | Transfer | Refund
-READERS: Final[Mapping[str, type[Movement]]] = {"payment_intent": Charge, "transfer": Transfer, "refund": Refund}
+Movement = Charge | Transfer | Reversal | Refund
+READERS: Final[Mapping[str, type[Movement]]] = {
+    "payment_intent": Charge, "transfer": Transfer, "transfer_reversal": Reversal, "refund": Refund,
+}  # fmt: skip
 
 
 def movement(body: Mapping[str, Any]) -> Movement | None:

@@ -20,7 +20,8 @@ _OVERDUE_AFTER: Final = timedelta(minutes=15)
 class Pending:
     """A row of yours whose end is not known yet: by its key, and by Stripe's id where you have it.
 
-    `of` narrows the look by key: the customer of a charge, the destination of a transfer, the intent of a refund.
+    `of` narrows the look by key: the customer of a charge, the destination of a transfer, the intent of a refund. The
+    transfer of a reversal must be said.
     """
 
     kind: MovementKind
@@ -70,8 +71,10 @@ def ask(row: Pending) -> Calls[Movement | None]:
             return (yield from verbs.get_transfer(row.id))
         case "transfer":
             return (yield from verbs.find_transfer(row.key, row.since, destination=row.of))
+        case "reversal":
+            return (yield from verbs.find_reversal(row.key, row.of or ""))
         case "refund" if row.id is not None:
             return (yield from verbs.get_refund(row.id))
         case "refund":
             return (yield from verbs.find_refund(row.key, row.since, intent=row.of))
-    raise ValidationError(f"kind: {row.kind!r} is neither charge, transfer nor refund", field="kind")
+    raise ValidationError(f"kind: {row.kind!r} is neither charge, transfer, reversal nor refund", field="kind")

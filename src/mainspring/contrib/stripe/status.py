@@ -1,4 +1,4 @@
-"""Where a charge, a transfer or a refund stands, and the one table of what may follow what."""
+"""Where a charge, a transfer, a reversal or a refund stands, and the one table of what may follow what."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, Literal, get_args
 
 from mainspring.errors import JobError
 
-MovementKind = Literal["charge", "transfer", "refund"]
+MovementKind = Literal["charge", "transfer", "reversal", "refund"]
 StripeStatus = Literal["pending", "action_required", "failed", "succeeded", "canceled"]
 STRIPE_STATUSES: Final[tuple[StripeStatus, ...]] = get_args(StripeStatus)
 
@@ -25,6 +25,13 @@ MOVEMENT_TRANSITIONS: Final[Mapping[MovementKind, Mapping[StripeStatus, frozense
         "action_required": frozenset(),
         "failed": frozenset(),
         "succeeded": frozenset({"canceled"}),  # reversed
+        "canceled": frozenset(),
+    },
+    "reversal": {
+        "pending": frozenset({"failed", "succeeded"}),
+        "action_required": frozenset(),
+        "failed": frozenset(),
+        "succeeded": frozenset(),
         "canceled": frozenset(),
     },
     "refund": {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from mainspring.contrib.money import Money
 from mainspring.contrib.stripe.errors import OutcomeUnknown, RequestRefused, settled
 from mainspring.contrib.stripe.keys import METADATA, fit, recall
-from mainspring.contrib.stripe.movement import Charge, Refund, Transfer
+from mainspring.contrib.stripe.movement import Charge, Refund, Reversal, Transfer
 from mainspring.declare.caller import current_job
 from mainspring.errors import ValidationError
 from mainspring.outcome import Permanent
@@ -112,6 +112,20 @@ def transfer(
     return Transfer.read(body)
 
 
+def reverse(
+    transfer: str,
+    *,
+    amount: Money | None = None,
+    key: str,
+    metadata: Mapping[str, str] | None = None,
+    since: datetime | None = None,
+) -> Calls[Reversal]:
+    """Take a transfer (tr_…) back from its connected account, all of it or a part: once for a key."""
+    params: dict[str, Any] = {} if amount is None else {"amount": _positive(amount)}
+    body = yield from _once(_reversals(transfer), params, key, metadata, since, {})
+    return Reversal.read(body)
+
+
 def refund(
     *,
     intent: str | None = None,
@@ -192,6 +206,12 @@ def find_refund(
     return None if body is None else Refund.read(body)
 
 
+def find_reversal(key: str, transfer: str) -> Calls[Reversal | None]:
+    """The reversal of a transfer that was made under a key."""
+    body = yield from _find(_reversals(transfer), fit(key), None, {})
+    return None if body is None else Reversal.read(body)
+
+
 def charges(since: datetime, *, customer: str | None = None) -> Calls[list[Charge]]:
     """Every charge since then, newest first: to compare with your own rows."""
     return [Charge.read(body) for body in (yield from _all(_INTENTS, since, _given(customer=customer)))]
@@ -256,7 +276,7 @@ def _all(path: str, since: datetime | None, narrow: Mapping[str, str], key: str 
     params: dict[str, Any] = {**narrow, "limit": STRIPE_PAGE}
     if path == _INTENTS:
         params["expand"] = [f"data.{inside}" for inside in _EXPAND]
-    if since is not None:
+    if since is not None and not path.endswith("/reversals"):  # of one transfer there are few: Stripe lists them all
         params["created"] = {"gte": int((since - STRIPE_SKEW).timestamp())}
     found: list[Body] = []
     while True:
@@ -276,6 +296,10 @@ def _get(path: str, id: str, read: Callable[[Body], T]) -> Calls[T | None]:
         if refused.reason == "resource_missing" or refused.status == 404:
             return None
         raise
+
+
+def _reversals(transfer: str) -> str:
+    return f"{_TRANSFERS}/{_id(transfer, 'transfer')}/reversals"
 
 
 def _given(**narrow: str | None) -> dict[str, str]:

@@ -1,0 +1,161 @@
+"""Reversals: an operator takes a transfer back from the lender, once, for the borrower or to be divided anew.
+
+What comes back "to held" is set aside: nothing that runs by itself pays it out or gives it back. An operator divides
+it, by `divide_set_aside`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import msgspec
+
+import mainspring as ms
+from mainspring.contrib.money import Money
+from mainspring_apps.staffing import store
+from mainspring_apps.staffing.desk import Desk, booking_subject
+from mainspring_apps.staffing.events import event
+from mainspring_apps.staffing.locking import lock_booking
+from mainspring_apps.staffing.payments import escrow, movements, takings
+from mainspring_apps.staffing.people import By, people
+from mainspring_apps.staffing.registry import LENDER_TRANSFERS, tasks
+from mainspring_apps.staffing.settings import ENQUEUEING_PAGE, RECONCILE_EVERY, RETRY, STALE_AFTER, TASK_TIMEOUT
+from mainspring_apps.staffing.states import Refused
+from mainspring_apps.staffing.store import Conn
+
+Destination = Literal["borrower", "held"]
+#: Money waits for an operator.
+SET_ASIDE: Final = "money_set_aside"
+
+
+class _Transfer(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    status: str
+    booking_id: int
+    payment_id: int
+    amount_minor: int
+    currency: str
+
+
+class _Reversal(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    transfer_id: int
+    destination: Destination
+    reason: str
+    created_at: datetime
+
+
+@event
+def reverse_transfer(desk: Desk, conn: Conn, transfer_id: int, *, to: Destination, reason: str, by: By) -> int:
+    """An operator takes a transfer back, for the borrower or to be divided anew. Answers the reversal's id."""
+    _check(reason)
+    lock_booking(conn, _transfer(conn, transfer_id).booking_id)
+    transfer = _transfer(conn, transfer_id)
+    if transfer.status in ("Pending", "Failed"):
+        raise Refused(
+            f"transfer_id: transfer {transfer_id} is {transfer.status}: nothing has arrived yet", field="transfer_id"
+        )
+    found = store.value(conn, "create_reversal", transfer_id=transfer_id, destination=to, reason=reason)
+    if found is None:
+        raise Refused(f"transfer_id: transfer {transfer_id} is taken back already, or about to be", field="transfer_id")
+    desk.record(
+        conn, "reverse_transfer", "reversal", found, booking_id=transfer.booking_id, reason=reason,
+        after={"transfer_id": transfer_id, "to": to},
+    )  # fmt: skip
+    desk.enqueue(conn, take_back.job(reversal_id=found))
+    return int(found)
+
+
+@event
+def divide_set_aside(
+    desk: Desk, conn: Conn, booking_id: int, *, lender_minor: int, borrower_minor: int, reason: str, by: By
+) -> None:
+    """An operator divides what is set aside of a booking: so much to the lender, so much back, together all of it."""
+    _check(reason)
+    lock_booking(conn, booking_id)
+    holds = store.many(conn, escrow.Hold, "freeze_set_aside", booking_id=booking_id)
+    if not holds:
+        raise Refused("booking_id: nothing of this booking is set aside", field="booking_id")
+    escrow.settle(desk, conn, holds, lender_minor=lender_minor, borrower_minor=borrower_minor)
+    after = {"lender_minor": lender_minor, "borrower_minor": borrower_minor}
+    desk.record(conn, "divide_set_aside", "booking", booking_id, booking_id=booking_id, reason=reason, after=after)
+    desk.calm(conn, SET_ASIDE, booking_subject(booking_id))
+
+
+@tasks.task(
+    queue=LENDER_TRANSFERS,
+    retry=RETRY,
+    timeout=TASK_TIMEOUT,
+    needs=("stripe",),
+    dedupe=ms.dedupe.live("{reversal_id}"),
+    subject="reversal_id",
+)
+def take_back(desk: Desk, ctx: ms.SyncContext, *, reversal_id: int) -> None:
+    """Take a transfer back at the provider; what nobody answered is asked for again under the same key."""
+    with ctx.transaction() as conn:
+        row = movements.to_make(conn, "reversals", reversal_id)
+    if row.status == "Succeeded":
+        return
+    made = movements.moved(desk, ctx, "reversals", row, lambda: desk.stripe.sync.reverse(
+        row.transfer or "", amount=row.amount, key=row.key, since=row.created_at,
+    ))  # fmt: skip
+    with ctx.complete() as conn:
+        lock_booking(conn, row.booking_id)
+        row = movements.to_make(conn, "reversals", reversal_id)
+        if row.status != "Succeeded":
+            movements.settle(desk, conn, "reversals", row, made)
+            _came_back(desk, conn, store.needed(conn, _Reversal, "reversal", reversal_id=reversal_id))
+
+
+def stale_reversals(conn: Conn, zone: str, after: int | None, limit: int) -> list[tuple[int, Mapping[str, Any]]]:
+    """One page of the reversals whose end nobody knows, and no job is left to ask."""
+    found = store.column(conn, "stale_reversals", stale=STALE_AFTER, after=after, limit=limit)
+    return [(reversal_id, {"reversal_id": reversal_id}) for reversal_id in found]
+
+
+tasks.schedule(
+    "reversal-reconciliation", ms.every(RECONCILE_EVERY), take_back, entities=stale_reversals, page=ENQUEUEING_PAGE
+)
+
+
+def tell_set_aside(desk: Desk, conn: Conn, booking_id: int, holds: Iterable[escrow.Hold]) -> None:
+    """Tell the operations team what waits for one of them."""
+    if waiting := sum(hold.amount_minor for hold in holds if hold.set_aside):
+        text = f"booking {booking_id}: {waiting} minor units came back, and an operator divides them"
+        desk.alert(conn, SET_ASIDE, booking_subject(booking_id), text)
+
+
+def _check(reason: str) -> None:
+    if not reason.strip():
+        raise Refused("reason: is empty", field="reason")
+
+
+def _came_back(desk: Desk, conn: Conn, reversal: _Reversal) -> None:
+    """The money is with us: what the provider has taken meanwhile is missed first, the rest goes where it was to go."""
+    transfer, aside = _transfer(conn, reversal.transfer_id), reversal.destination == "held"
+    store.do(conn, "reverse_transfer", transfer_id=transfer.id)
+    holds = store.many(conn, escrow.Hold, "take_holds_back", transfer_id=transfer.id, set_aside=aside)
+    takings.follow(conn, transfer.payment_id)
+    left = store.many(conn, escrow.Hold, "holds_left", ids=[hold.id for hold in holds])
+    if aside:
+        tell_set_aside(desk, conn, transfer.booking_id, left)
+    else:
+        escrow.refund(desk, conn, [hold.id for hold in left])
+        _tell(desk, conn, transfer, reversal, "refund_made", "Borrowing Admin", sum(hold.amount_minor for hold in left))
+    _tell(desk, conn, transfer, reversal, "transfer_reversed", "Lending Admin", transfer.amount_minor)
+
+
+def _tell(
+    desk: Desk, conn: Conn, transfer: _Transfer, reversal: _Reversal, kind: str,
+    part: Literal["Borrowing Admin", "Lending Admin"], amount: int,
+) -> None:  # fmt: skip
+    ids = {"ID": transfer.booking_id, "booking_id": transfer.booking_id, "reversal_id": reversal.id}
+    about = ids | {"Amount": str(Money(amount, transfer.currency)), "Reason": reversal.reason}
+    if amount:
+        desk.tell(conn, kind, people(conn, transfer.booking_id, part), about, occurrence=reversal.created_at)
+
+
+def _transfer(conn: Conn, transfer_id: int) -> _Transfer:
+    return store.needed(conn, _Transfer, "transfer_to_reverse", transfer_id=transfer_id)

@@ -1,0 +1,291 @@
+"""What the provider does without us: refunds by hand, chargebacks, accounts and payouts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.apps.staffing.sheets import submitted
+from tests.apps.staffing.test_movements import verified
+from tests.apps.staffing.test_reversals import arrived, reverse
+from tests.apps.staffing.town import MONDAY, Booking, Town
+
+from mainspring_apps.staffing.conflicts import disputes
+from mainspring_apps.staffing.payments import accounts, escrow
+from mainspring_sandbox.stripe import Manner
+
+DAY = timedelta(days=1)
+CENTS = 24000  # of a shift
+
+
+def week(town: Town, shifts: int = 3) -> tuple[Booking, str, str]:
+    """A booking with funded shifts; its intent and its charge at the provider."""
+    booking = town.booking(shifts=shifts)
+    payment = town.row("pending_payments", town.funded(booking))
+    return booking, str(payment["provider_intent_id"]), str(payment["provider_charge_id"])
+
+
+def by_hand(town: Town, intent: str, amount: int) -> str:
+    """Somebody refunds in the provider's dashboard."""
+    return town.bank.v1.refunds.create({"payment_intent": intent, "amount": amount}).id
+
+
+def heard(town: Town) -> None:
+    """Everything that the provider tells arrives."""
+    town.mainspring.advance(minutes=1)
+
+
+def standing(town: Town, booking: Booking) -> list[tuple[int, str, int]]:
+    """(shift, status, amount) of the holds of a booking, by shift and part."""
+    return town.rows(
+        "select array_position(%s, time_log_id) - 1, status, amount_minor from staffing.escrow_holds"
+        " where booking_id = %s order by time_log_id, part", booking.shifts, booking.id,
+    )  # fmt: skip
+
+
+@pytest.mark.rule("STAFF-20.25")
+def test_a_refund_by_hand_takes_the_latest_shifts_first_and_is_told(town: Town) -> None:
+    booking, intent, _ = week(town)
+    made = by_hand(town, intent, CENTS + 4000)
+    heard(town)
+
+    assert standing(town, booking) == [
+        (0, "Held", CENTS), (1, "Held", CENTS - 4000), (1, "Refunded", 4000), (2, "Refunded", CENTS),
+    ]  # fmt: skip
+    assert town.ledger(booking) == (3 * CENTS, 2 * CENTS - 4000, 0, 0, CENTS + 4000)
+    ((refund, elsewhere, status, amount),) = town.rows(
+        "select id, elsewhere, status, amount_minor from staffing.refunds where provider_id = %s", made
+    )
+    assert (elsewhere, status, amount) == (True, "Succeeded", CENTS + 4000)
+    assert town.alerts() == [("refunded_elsewhere", f"refund {refund}", "warning")]
+    assert {message[1] for message in town.messages("refund_made")} == {booking.borrowing_admin}
+    assert town.texts("refund_made") == {
+        f"280.00 USD of booking {booking.id} is on its way back to the payment method that paid it."
+    }
+
+
+@pytest.mark.rule("STAFF-20.25")
+@pytest.mark.parametrize(
+    "how", [{"copies": 3}, {"type": "refund.created", "drop": True}, {"type": "charge.*", "drop": True}]
+)
+def test_refunds_by_hand_count_once_however_they_are_told_and_ours_are_not_among_them(
+    town: Town, how: dict[str, Any]
+) -> None:
+    booking, intent, _ = week(town)
+    town.sandbox.stripe.post.manners.append(Manner(**how))
+    with town.conn.transaction():
+        held = town.value("select min(id) from staffing.escrow_holds")
+        escrow.refund(town.desk, town.conn, [held])
+    town.mainspring.drain()
+    for amount in (5000, 7000):
+        by_hand(town, intent, amount)
+    heard(town)
+
+    assert town.ledger(booking) == (3 * CENTS, 2 * CENTS - 12000, 0, 0, CENTS + 12000)
+    kinds = town.rows("select elsewhere, status, amount_minor from staffing.refunds order by amount_minor")
+    assert kinds == [(True, "Succeeded", 5000), (True, "Succeeded", 7000), (False, "Succeeded", CENTS)]
+    assert standing(town, booking)[0] == (0, "Refunded", CENTS)
+
+
+@pytest.mark.rule("STAFF-20.25")
+def test_events_in_the_wrong_order_and_before_our_own_commit_end_in_the_same_ledger(town: Town) -> None:
+    booking, intent, charge = week(town)
+    town.conn.execute("update staffing.pending_payments set provider_intent_id = null")  # the answer is not committed
+    town.sandbox.stripe.post.manners.append(Manner(hold=True))
+    for amount in (5000, 7000):
+        by_hand(town, intent, amount)
+    dispute = town.sandbox.stripe.dispute(charge, 30000)
+    town.sandbox.stripe.close_dispute(dispute["id"], "lost")
+    town.sandbox.stripe.post.release([entry.id for entry in reversed(town.sandbox.stripe.post.held())])
+    heard(town)
+    assert town.ledger(booking) == (3 * CENTS, 3 * CENTS, 0, 0, 0)
+    town.conn.execute("update staffing.pending_payments set provider_intent_id = %s", [intent])
+    heard(town)
+
+    assert town.ledger(booking) == (3 * CENTS, 30000, 0, 0, 12000)
+    assert town.rows("select status, amount_minor from staffing.chargebacks") == [("Lost", 30000)]
+    assert [name for name, _, _ in town.alerts()] == ["chargeback_lost", "refunded_elsewhere", "refunded_elsewhere"]
+
+
+@pytest.mark.rule("STAFF-20.25")
+def test_a_refund_by_hand_of_what_the_lender_has_is_a_critical_alert_and_the_ledger_stays(town: Town) -> None:
+    booking = verified(town)
+    transfer = arrived(town, booking)
+    intent = town.value("select provider_intent_id from staffing.pending_payments")
+    by_hand(town, intent, 10000)
+    heard(town)
+
+    assert town.ledger(booking) == (CENTS, 0, 0, CENTS, 0)
+    ((text,),) = town.rows(
+        "select text from mainspring.alert where name = 'refunded_elsewhere' and severity = 'critical'"
+    )
+    assert f"of which 100.00 USD is not with us any more; transfer {transfer} can be taken back" in text
+
+    reverse(town, transfer, to="borrower")  # which had 100.00 of it already
+    town.mainspring.drain()
+
+    assert town.ledger(booking) == (CENTS, 0, 0, 0, CENTS)
+    amounts = town.rows("select elsewhere, amount_minor, status from staffing.refunds order by id")
+    assert amounts == [(True, 10000, "Succeeded"), (False, 14000, "Succeeded")]
+    assert sum(entry.body["amount"] for entry in town.sandbox.ledger.find("refund")) == CENTS
+
+
+def test_a_refund_of_somebody_else_is_told_after_an_hour_and_left_alone(town: Town) -> None:
+    town.sandbox.stripe.post.manners.append(Manner(type="payment_intent.*", drop=True))
+    paid = town.bank.v1.payment_intents.create(
+        {"amount": CENTS, "currency": "usd", "customer": town.bank.v1.customers.create().id,
+         "payment_method": "pm_card_visa", "confirm": True, "off_session": True,
+         "automatic_payment_methods": {"enabled": True, "allow_redirects": "never"}},
+    )  # fmt: skip
+    by_hand(town, paid.id, 5000)
+    town.only()
+    heard(town)
+    town.mainspring.clock.set(town.now + timedelta(minutes=59))
+    town.mainspring.advance(minutes=2, raise_errors=False)
+
+    assert len(town.wrong("refund_event_failed")) == len(town.wrong("refund_unasked")) == 1
+    assert town.rows("select id from staffing.refunds") == []
+
+
+@pytest.mark.rule("STAFF-20.25")
+def test_a_chargeback_takes_what_is_held_at_once_and_what_is_won_goes_where_it_would_have_gone(town: Town) -> None:
+    booking = town.booking(shifts=1)
+    town.shift(booking, MONDAY, status="Verified", verified_by="SYSTEM", auto_approval_time=town.now)
+    town.shift(booking, MONDAY + DAY, status="Cancelled", cancelled_at=town.now, cancel_reason="Booking_Cancelled")
+    charge = str(town.row("pending_payments", town.funded(booking))["provider_charge_id"])
+    town.sandbox.stripe.post.manners.append(Manner(copies=2))
+
+    dispute = town.sandbox.stripe.dispute(charge)
+    heard(town)
+    assert standing(town, booking) == [(n, "ChargedBack", CENTS) for n in range(3)]
+    assert town.ledger(booking) == (3 * CENTS, 0, 0, 0, 0)
+    assert town.rows("select charged_back from staffing.escrow") == [(3 * CENTS,)]
+    chargeback = town.value("select id from staffing.chargebacks")
+    assert town.alerts() == [("chargeback_open", f"chargeback {chargeback}", "critical")]
+    with town.conn.transaction():
+        assert escrow.release(town.desk, town.conn, booking.shifts[1]) == []
+
+    town.sandbox.stripe.close_dispute(dispute["id"], "won")
+    heard(town)
+    assert standing(town, booking) == [(0, "Held", CENTS), (1, "Released", CENTS), (2, "Refunded", CENTS)]
+    assert (len(town.sandbox.ledger.find("transfer")), len(town.sandbox.ledger.find("refund"))) == (1, 1)
+    assert town.alerts() == []
+    assert [row[0] for row in town.audit("chargeback_open") + town.audit("chargeback_won")] == ["SYSTEM"] * 2
+
+
+@pytest.mark.rule("STAFF-20.25")
+def test_a_chargeback_that_is_lost_stays_and_takes_what_comes_back_from_the_lender(town: Town) -> None:
+    booking = town.booking(shifts=1)
+    town.shift(booking, MONDAY, status="Verified", verified_by="SYSTEM", auto_approval_time=town.now)
+    charge = str(town.row("pending_payments", town.funded(booking))["provider_charge_id"])
+    transfer = arrived(town, booking, booking.shifts[1])
+    dispute = town.sandbox.stripe.dispute(charge)
+    heard(town)
+    town.sandbox.stripe.close_dispute(dispute["id"], "lost")
+    heard(town)
+
+    assert standing(town, booking) == [(0, "ChargedBack", CENTS), (1, "Released", CENTS)]
+    chargeback = town.value("select id from staffing.chargebacks")
+    assert town.alerts() == [("chargeback_lost", f"chargeback {chargeback}", "critical")]
+    ((text,),) = town.rows("select text from mainspring.alert where name = 'chargeback_lost'")
+    assert text == (
+        f"booking {booking.id}: 480.00 USD is charged back for good (fraudulent), of which 240.00 USD is not with us "
+        f"any more; transfer {transfer} can be taken back"
+    )
+    reverse(town, transfer, to="borrower")  # whose bank has given it back already
+    town.mainspring.drain()
+    assert standing(town, booking) == [(0, "ChargedBack", CENTS), (1, "ChargedBack", CENTS)]
+    assert (town.sandbox.ledger.find("refund"), town.messages("refund_made")) == ([], [])
+
+
+@pytest.mark.rule("STAFF-20.25")
+def test_what_is_won_after_its_week_was_sent_is_sent_alone(town: Town) -> None:
+    booking, _, charge = week(town, 2)
+    payment = town.value("select id from staffing.pending_payments")
+    dispute = town.sandbox.stripe.dispute(charge, CENTS)
+    heard(town)
+    for verdict, sent in ((None, CENTS), ("won", 2 * CENTS)):
+        if verdict:
+            town.sandbox.stripe.close_dispute(dispute["id"], "won")
+            heard(town)
+        with town.conn.transaction():
+            escrow.release_whole(town.desk, town.conn, payment)
+        town.mainspring.drain()
+        assert town.ledger(booking)[3] == sent
+        assert sum(entry.body["amount"] for entry in town.sandbox.ledger.find("transfer")) == sent
+
+
+@pytest.mark.rule("STAFF-20.25")
+def test_a_bank_that_only_asks_takes_nothing_before_it_charges_back(town: Town) -> None:
+    booking, _, charge = week(town, 1)
+    dispute = town.sandbox.stripe.dispute(charge, inquiry=True)
+    heard(town)
+    chargeback = town.value("select id from staffing.chargebacks")
+    assert town.ledger(booking) == (CENTS, CENTS, 0, 0, 0)
+    assert town.alerts() == [("chargeback_inquiry", f"chargeback {chargeback}", "warning")]
+
+    town.sandbox.stripe.escalate(dispute["id"])
+    heard(town)
+    assert town.ledger(booking) == (CENTS, 0, 0, 0, 0)
+    assert town.alerts() == [("chargeback_open", f"chargeback {chargeback}", "critical")]
+
+
+@pytest.mark.rule("STAFF-20.25")
+@pytest.mark.parametrize("settled", [False, True])
+def test_frozen_money_that_is_won_is_frozen_again_or_waits_for_an_operator(town: Town, settled: bool) -> None:
+    booking, shift = submitted(town)
+    with town.conn.transaction():
+        dispute = disputes.file_dispute(town.desk, town.conn, shift, option="A", by=booking.borrowing_admin)
+    charge = str(town.value("select provider_charge_id from staffing.pending_payments"))
+    complaint = town.sandbox.stripe.dispute(charge)
+    heard(town)
+    assert standing(town, booking) == [(0, "ChargedBack", CENTS)]
+    if settled:
+        with town.conn.transaction():
+            disputes.resolve_dispute(town.desk, town.conn, dispute, status="Resolved", by=town.operator)
+    town.sandbox.stripe.close_dispute(complaint["id"], "won")
+    heard(town)
+
+    assert standing(town, booking) == [(0, "Held" if settled else "Frozen", CENTS)]
+    assert town.value("select set_aside from staffing.escrow_holds") is settled
+    asked = ("money_set_aside", f"booking {booking.id}", "warning")
+    assert (asked in town.alerts()) is settled
+
+
+@pytest.mark.rule("STAFF-20.25")
+def test_an_account_that_cannot_be_paid_is_told_until_it_can_and_old_news_changes_nothing(town: Town) -> None:
+    lender = town.company("Lender")
+    account = str(town.row("companies", lender)["stripe_account_id"])
+    told = [("lender_account_restricted", f"company {lender}", "warning")]
+    town.sandbox.stripe.require(account, "individual.id_number")
+    heard(town)
+    assert town.alerts() == told
+    town.sandbox.stripe.require(account)
+    heard(town)
+    assert town.alerts() == []
+
+    town.sandbox.stripe.post.manners.append(Manner(times=1, delay=600))  # it is overtaken
+    town.sandbox.stripe.restrict(account, transfers="inactive")
+    heard(town)
+    town.sandbox.stripe.restrict(account, transfers="active")
+    heard(town)
+    town.mainspring.advance(minutes=10)
+    assert town.alerts() == []
+
+    town.sandbox.stripe.require(account, "individual.id_number")
+    heard(town)
+    with town.conn.transaction():
+        accounts.connect_account(town.desk, town.conn, lender, account=town.account(), by=town.admin(lender))
+    assert town.alerts() == []
+
+
+@pytest.mark.rule("STAFF-20.25")
+def test_a_payout_that_comes_back_is_told_with_the_company_whose_it_is(town: Town) -> None:
+    lender = town.company("Lender")
+    town.sandbox.stripe.fail_payout(str(town.row("companies", lender)["stripe_account_id"]), 12345)
+    heard(town)
+
+    assert town.alerts() == [("payout_failed", f"company {lender}", "warning")]
+    ((text,),) = town.rows("select text from mainspring.alert")
+    assert "123.45 USD: account_closed" in text
