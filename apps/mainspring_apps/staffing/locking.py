@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 
 import msgspec
 
@@ -50,6 +50,11 @@ class LockedShift(msgspec.Struct, frozen=True, kw_only=True):
             start=self.scheduled_start_time, end=self.scheduled_end_time, planned_minutes=self.planned_minutes,
             clocked_in=self.clock_in_time, stopped=stopped,
         )  # fmt: skip
+
+    @property
+    def planned_end(self) -> datetime:
+        """When it is to end; where nobody knows, as long after its start as it is planned."""
+        return self.scheduled_end_time or self.scheduled_start_time + timedelta(minutes=self.planned_minutes)
 
 
 def lock_booking(conn: Conn, booking_id: int) -> LockedBooking:

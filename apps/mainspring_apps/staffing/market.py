@@ -10,7 +10,7 @@ from typing import Any, Final
 import mainspring as ms
 from mainspring.contrib.notify import Notify, senders
 from mainspring.contrib.stripe import Stripe
-from mainspring_apps.staffing import insurance, tokens
+from mainspring_apps.staffing import completion, insurance, tokens
 from mainspring_apps.staffing.conflicts import timeouts
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import (
@@ -19,6 +19,7 @@ from mainspring_apps.staffing.payments import (
     chargebacks,
     cutoff,
     movements,
+    no_shows,
     reconcile,
     retries,
     returned,
@@ -41,8 +42,8 @@ from mainspring_apps.tasks import Tasks
 
 #: Where tasks are declared: they are known once these are imported.
 DECLARING: Final = (
-    accounts, approval, arrears, chargebacks, cutoff, digest, instant, insurance, ladder, movements, reconcile,
-    reminders, retries, returned, reversals, settle, timeouts, tokens, upfront, warning, weekly,
+    accounts, approval, arrears, chargebacks, completion, cutoff, digest, instant, insurance, ladder, movements,
+    no_shows, reconcile, reminders, retries, returned, reversals, settle, timeouts, tokens, upfront, warning, weekly,
 )  # fmt: skip
 #: What the provider tells, and which task hears it; see also `Stripe.on`.
 HEARD: Final = (

@@ -89,3 +89,4 @@ class Settings:
     app_url: str = "https://app.example.com"  # where links in messages lead
     clock_in_early: timedelta = timedelta(minutes=60)  # before its planned start a shift can be begun (STAFF-20.05)
     clock_in_open: timedelta = timedelta(hours=24)  # after the start, where nobody knows the end (STAFF-20.05)
+    no_show_after: timedelta = timedelta(hours=24)  # its end past for so long, nobody began it (STAFF-20.07)

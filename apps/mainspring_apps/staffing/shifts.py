@@ -8,13 +8,15 @@ from __future__ import annotations
 from datetime import datetime, time
 from zoneinfo import ZoneInfo
 
-from mainspring_apps.staffing import insurance, store
+from mainspring_apps.staffing import insurance, store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.locking import LockedBooking, LockedShift, lock_booking, lock_shift
+from mainspring_apps.staffing.payments import no_shows
 from mainspring_apps.staffing.people import By, parts_of
 from mainspring_apps.staffing.rules import gate, weeks
 from mainspring_apps.staffing.rules import ladder as rules
+from mainspring_apps.staffing.rules import no_shows as unbegun
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.timesheets import approval, ladder, reminders
@@ -28,6 +30,7 @@ def clock_in(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> None:
     _check_gate(desk, conn, booking, shift, now)
     store.do(conn, "clock_in_shift", time_log_id=shift.id, at=now)
     _record(desk, conn, "clock_in", shift, after="Working")
+    timers.cancel(desk, conn, shift.id, timers.NO_SHOW_TIMER, reason="begun")
     reminders.follow(desk, conn, booking, shift, shift.scheduled_end_time, now=now)
 
 
@@ -102,6 +105,26 @@ def confirm_extra_time(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> N
 
 
 @event
+def was_worked(desk: Desk, conn: Conn, time_log_id: int, *, start: datetime, end: datetime, by: By) -> None:
+    """The borrower's side says that a shift was worked though nobody clocked in: submitted and verified in one act."""
+    booking, shift = lock_shift(conn, time_log_id)
+    now = desk.now(conn)
+    why = unbegun.refusal(
+        status=shift.status, planned_start=shift.scheduled_start_time, planned_end=shift.planned_end,
+        until=unbegun.given_up_at(shift.planned_end, desk.settings.no_show_after), start=start, end=end, now=now,
+    )  # fmt: skip
+    if why is not None:
+        raise Refused(why, field=why.partition(":")[0])
+    sheet = rules.sheet(shift.id, booking.id, now)
+    store.do(conn, "clock_in_shift", time_log_id=shift.id, at=start)
+    store.do(conn, "clock_out_shift", time_log_id=shift.id, at=now, end=end, deadline=sheet.auto_approval_time)
+    _record(desk, conn, "was_worked", shift, after="Pending_Verification")
+    timers.cancel(desk, conn, shift.id, timers.NO_SHOW_TIMER, reason="worked")
+    _, submitted = lock_shift(conn, time_log_id)
+    approval.verify(desk, conn, submitted, by=str(by), action="verify_timesheet")
+
+
+@event
 def change_scheduled_end(desk: Desk, conn: Conn, booking_id: int, end: time | None, *, by: By) -> None:
     """Shifts of a booking end at another local time of day; the reminders of who works follow (STAFF-8.22)."""
     booking = lock_booking(conn, booking_id)
@@ -112,6 +135,7 @@ def change_scheduled_end(desk: Desk, conn: Conn, booking_id: int, end: time | No
         begins = shift.scheduled_start_time.astimezone(ZoneInfo(booking.zone))
         _, ends = weeks.shift(begins.date(), begins.time(), end, booking.zone)
         _move_end(desk, conn, booking, shift, ends)
+    no_shows.watch_over(desk, conn, booking.id)
 
 
 @event
@@ -123,6 +147,7 @@ def change_shift_end(desk: Desk, conn: Conn, time_log_id: int, end: datetime | N
         raise Refused("end: is not after the start of the shift", field="end")
     _record(desk, conn, "change_shift_end", shift)
     _move_end(desk, conn, booking, shift, end)
+    no_shows.watch_over(desk, conn, booking.id)
 
 
 def _move_end(desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShift, end: datetime | None) -> None:

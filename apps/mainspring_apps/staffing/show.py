@@ -34,6 +34,7 @@ MEANT: Final = {
     "ladder-60m": "message: timesheet pending verification",
     "ladder-3h": "message: timesheet will auto-approve",
     "auto-approve": "auto-approval of the timesheet",
+    "no-show": "refund of the shift, which nobody began",
     "dispute-timeout": "the dispute times out",
     "upfront": "the end of the wait for the money of a booking that is paid beforehand",
 }
@@ -52,6 +53,7 @@ SAID: Final = {
     "verify_timesheet": "timesheet verified",
     "confirm_extra_time": "extra time confirmed",
     "auto_approve": "timesheet approved by itself",
+    "was_worked": "said to be worked",
     "cancel_shift": "shift cancelled",
     "cancel_booking": "booking cancelled",
     "file_dispute": "dispute filed",

@@ -10,7 +10,8 @@ from mainspring_apps.staffing.store import Conn
 REMINDER_TIMERS: Final = ("reminder-5m", "reminder-30m")
 LADDER_TIMERS: Final = ("ladder-0", "ladder-60m", "ladder-3h")
 AUTO_APPROVAL_TIMER: Final = "auto-approve"
-OF_SHIFT: Final = (*REMINDER_TIMERS, *LADDER_TIMERS, AUTO_APPROVAL_TIMER)
+NO_SHOW_TIMER: Final = "no-show"
+OF_SHIFT: Final = (*REMINDER_TIMERS, *LADDER_TIMERS, AUTO_APPROVAL_TIMER, NO_SHOW_TIMER)
 DISPUTE_TIMEOUT_TIMER: Final = "dispute-timeout"
 UPFRONT_TIMER: Final = "upfront"
 RECONCILIATION_TIMER: Final = "reconcile_payment"  # the key of its task, so that a sweep leaves alone what has a timer

@@ -109,6 +109,9 @@ WATCHES: Final = (
     ms.watch_dead("transfer_failed", "pay_lender", subject="transfer {transfer_id}", severity="critical", every=_SOON),
     ms.watch_dead("refund_failed", "refund_borrower", subject="refund {refund_id}", severity="critical", every=_SOON),
     ms.watch_dead(
+        "no_show_failed", "refund_no_show", subject="time_log {time_log_id}", severity="critical", every=_SOON
+    ),
+    ms.watch_dead(
         "dispute_timeout_failed", "dispute_timeout", subject="dispute {dispute_id}", severity="critical", every=_SOON
     ),
     # Work that goes on uninsured, a borrower who was not warned, and what the provider said or would say of money.
@@ -126,7 +129,6 @@ WATCHES: Final = (
     ms.watch_dead("reversal_failed", "take_back", subject="reversal {reversal_id}", severity="critical", every=_SOON),
     ms.watch_dead("payment_unasked", "reconcile_payment", subject="payment {payment_id}", every=_SOON),
     ms.watch_dead("movement_unasked", "reconcile_movement", subject="{kind} {row_id}", every=_SOON),
-    asked("money_stands_still", "money_standing_still", every=HOUR, after=STANDSTILL_AFTER),
     # STAFF-2.12, 3.25, 4.28: messages that nobody got.
     asked("final_warning_delivery", "undelivered", kinds=["final_warning"]),
     asked("worker_released_delivery", "undelivered", kinds=["worker_released"]),
@@ -208,4 +210,9 @@ MEASURES: Final = (
 
 def watches(desk: Desk) -> Sequence[Watch]:
     """What is watched in a marketplace."""
-    return (*WATCHES, ms.watch("jobs_late", partial(late_queues, desk), every=_SOON))
+    spans: dict[str, Any] = {"after": STANDSTILL_AFTER, "no_show": desk.settings.no_show_after}
+    return (
+        *WATCHES,
+        ms.watch("jobs_late", partial(late_queues, desk), every=_SOON),
+        asked("money_stands_still", "money_standing_still", every=HOUR, **spans),
+    )

@@ -27,7 +27,7 @@ from starlette.routing import Route
 
 import mainspring as ms
 from mainspring.declare.route import DeclaredRoute, by_role, who_asks
-from mainspring_apps.staffing import bookings, insurance, people, shifts, show
+from mainspring_apps.staffing import bookings, insurance, people, shifts, show, withdrawal
 from mainspring_apps.staffing.conflicts import disputes, incidents
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import accounts, arrears, reversals, weekly
@@ -112,6 +112,7 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     Endpoint("/bookings/{booking_id:int}/pay-arrears", arrears.pay_arrears),
     Endpoint("/bookings/{booking_id:int}/divide", reversals.divide_set_aside),
     Endpoint("/bookings/{booking_id:int}/end", shifts.change_scheduled_end),
+    Endpoint("/bookings/{booking_id:int}/cancel", withdrawal.cancel_booking),
     Endpoint("/bookings/{booking_id:int}/incidents", incidents.file_incident),
     Endpoint("/incidents/{incident_id:int}/resolve", incidents.resolve_incident),
     Endpoint("/shifts/{time_log_id:int}/end", shifts.change_shift_end),
@@ -122,6 +123,8 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     Endpoint("/shifts/{time_log_id:int}/edit", shifts.edit_timesheet),
     Endpoint("/shifts/{time_log_id:int}/verify", shifts.verify_timesheet),
     Endpoint("/shifts/{time_log_id:int}/confirm-extra-time", shifts.confirm_extra_time),
+    Endpoint("/shifts/{time_log_id:int}/was-worked", shifts.was_worked),
+    Endpoint("/shifts/{time_log_id:int}/cancel", withdrawal.cancel_shift),
     Endpoint("/shifts/{time_log_id:int}/dispute", disputes.file_dispute),
     Endpoint("/transfers/{transfer_id:int}/reverse", reversals.reverse_transfer),
     Endpoint("/disputes/{dispute_id:int}/propose", disputes.propose_settlement),

@@ -29,6 +29,7 @@ _DEAD = """select from mainspring.dead_letters d join mainspring.job j on j.id =
 
 
 _TIMEOUT = "d.dispute_filed_at + interval '3 hours'"
+_ENDS = "coalesce(t.scheduled_end_time, t.scheduled_start_time + t.planned_minutes * interval '1 minute')"
 
 
 def timer(key: str, so: str = "true") -> str:
@@ -121,6 +122,11 @@ MONEY: Final = {
           or t.status = 'Verified' and (c.stripe_account_id is null
              or {timer("'release-shift:' || t.id")}
              or {job("release_shift", "j.payload ->> 'time_log_id' = t.id::text", dead=True)}))""",
+    "nobody is paid for a shift that nobody began or said was worked": """
+        select h.id, h.time_log_id from staffing.escrow_holds h where h.status = 'Released' and h.kind = 'Shift'
+        and not exists (select from mainspring.audit a where a.subject = 'booking ' || h.booking_id
+          and a.event in ('staffing.clock_in', 'staffing.was_worked')
+          and a.detail ->> 'entity_id' = h.time_log_id::text)""",
     "money is frozen only for what is disputed": """
         select h.id from staffing.escrow_holds h
         left join staffing.disputes d on d.id = h.dispute_id
@@ -142,10 +148,18 @@ TIMERS: Final = {
         where t.status = 'Working' and t.scheduled_end_time > mainspring.now() and not (
           {timer("'reminder-5m:' || t.id", "k.due_at = t.scheduled_end_time + interval '5 minutes'")}
           and {timer("'reminder-30m:' || t.id", "k.due_at = t.scheduled_end_time + interval '30 minutes'")})""",
+    "what is held for a shift that nobody began has its refund": f"""
+        select t.id, {_ENDS} from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id
+        where h.status = 'Held' and t.status = 'Scheduled'
+        and not {timer("'no-show:' || t.id", f"k.state <> 'scheduled' or k.due_at = {_ENDS} + interval '24 hours'")}
+        and not {job("refund_no_show", "j.payload ->> 'time_log_id' = t.id::text", dead=True)}""",
     "a shift that is over has no timers": f"""
         select t.id, t.status, key from staffing.time_log t
         cross join unnest('{{reminder-5m,reminder-30m,ladder-0,ladder-60m,ladder-3h,auto-approve}}'::text[]) key
-        where t.status in ('Scheduled', 'Verified', 'Disputed', 'Cancelled') and {timer("key || ':' || t.id")}""",
+        where t.status in ('Scheduled', 'Verified', 'Disputed', 'Cancelled') and {timer("key || ':' || t.id")}
+        union all
+        select t.id, t.status, 'no-show' from staffing.time_log t
+        where t.status <> 'Scheduled' and {timer("'no-show:' || t.id")}""",
     "a paused booking with nothing open is on its way back": f"""
         select b.id from staffing.bookings b where b.status = 'Payment_Paused_Dispute'
         and not exists (select from staffing.disputes d

@@ -12,7 +12,7 @@ import pytest
 from tests.apps.staffing.quarrels import T, submit
 from tests.apps.staffing.town import MONDAY, NEXT_MONDAY, Booking, Town
 
-from mainspring_apps.staffing import shifts
+from mainspring_apps.staffing import shifts, withdrawal
 from mainspring_apps.staffing.conflicts import disputes, ending, incidents
 from mainspring_apps.staffing.conflicts.disputes import Option
 from mainspring_apps.staffing.locking import lock_booking
@@ -71,7 +71,7 @@ def prepared(town: Town) -> Booking:
 
 
 def events(town: Town, booking: Booking) -> list[Act]:
-    """What people and timers do to it: 34 events, in no order."""
+    """What people and timers do to it: 39 events, in no order."""
 
     def file(shift: int, option: Option, by: int) -> Act:
         return lambda conn: disputes.file_dispute(town.desk, conn, shift, option=option, by=by)
@@ -81,6 +81,9 @@ def events(town: Town, booking: Booking) -> list[Act]:
 
     def start(shift: int) -> Act:
         return lambda conn: shifts.clock_in(town.desk, conn, shift, by=booking.worker_user)
+
+    def call_off(shift: int) -> Act:
+        return lambda conn: withdrawal.cancel_shift(town.desk, conn, shift, by=booking.borrowing_admin)
 
     def release(shift: int) -> Act:
         def act(conn: Conn) -> None:
@@ -129,6 +132,8 @@ def events(town: Town, booking: Booking) -> list[Act]:
         *(verify(shift) for shift in pending[:4]),
         *(release(shift) for shift in pending[:4]),
         *(start(shift) for shift in ahead[:2]),
+        *(call_off(shift) for shift in ahead),
+        lambda conn: withdrawal.cancel_booking(town.desk, conn, booking.id, by=operator),
         *[resolve] * 6,
         *[time_out] * 2,
         report("A"),

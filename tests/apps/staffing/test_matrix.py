@@ -39,6 +39,7 @@ class Scene:
     dispute: int
     incident: int
     longer: int  # with extra time that is to be confirmed
+    missed: int  # which nobody began
     unpaid: int  # another booking of everybody in it, whose week is due
     owing: int  # one that has ended before its work was paid
     returned: int  # and one with money that is set aside,
@@ -82,6 +83,9 @@ ARGUMENTS: Final[Mapping[str, Callable[[Scene], dict[str, Any]]]] = {
     "edit_timesheet": lambda s: {"time_log_id": s.pending, "end": T},
     "verify_timesheet": lambda s: {"time_log_id": s.pending},
     "confirm_extra_time": lambda s: {"time_log_id": s.longer},
+    "was_worked": lambda s: {"time_log_id": s.missed, "start": T - 8 * HOUR, "end": T},
+    "cancel_shift": lambda s: {"time_log_id": s.scheduled},
+    "cancel_booking": lambda s: s.by_id,
     "file_dispute A": lambda s: {"time_log_id": s.pending, "option": "A"},
     "file_dispute B": lambda s: {"time_log_id": s.pending, "option": "B"},
     "propose_settlement": lambda s: {"dispute_id": s.dispute, "lender_minor": 24000, "borrower_minor": 0},
@@ -106,6 +110,7 @@ def scenes(town: Town) -> Callable[[Part], Scene]:
     town.mainspring.clock.set(T)
     sheet: dict[str, Any] = {"clock_out_time": T, "work_end_time": T, "auto_approval_time": T + 4 * HOUR}
     longer = town.shift(booking, MONDAY, status="Verified", paid_minutes=480, extra_minutes=20)
+    missed = town.shift(booking, MONDAY)
     pending, disputed = (town.shift(booking, MONDAY, status="Pending_Verification", **sheet) for _ in range(2))
     town.funded(booking)
     dispute = filed(town, disputed, by=booking.borrowing_admin)
@@ -131,7 +136,7 @@ def scenes(town: Town) -> Callable[[Part], Scene]:
         assert player != SYSTEM
         return Scene(
             booking, player, company, policies[company], free, listed, scheduled, working, pending, dispute, incident,
-            longer, unpaid.id, owing.id, returned.id, transfer,
+            longer, missed, unpaid.id, owing.id, returned.id, transfer,
         )  # fmt: skip
 
     return scene

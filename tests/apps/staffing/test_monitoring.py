@@ -38,7 +38,7 @@ CRITICAL = {
     "payments_failing", "insurance_warning_unsent", "auto_approval_failed", "dead_letter_crowded",
     "cutoff_failed", "expired_policy_active", "release_failed", "transfer_failed", "refund_failed",
     "dispute_timeout_failed", "hard_stop_failed", "refund_event_failed", "refund_unasked", "chargeback_event_failed",
-    "reversal_failed", "upfront_unended",
+    "reversal_failed", "upfront_unended", "no_show_failed",
 }  # fmt: skip
 
 
@@ -173,6 +173,7 @@ def test_a_job_that_failed_for_good_is_an_alert_about_its_row(town: Town) -> Non
         "release_failed": ("release_shift", "time_log_id", "time_log 7"),
         "transfer_failed": ("pay_lender", "transfer_id", "transfer 7"),
         "refund_failed": ("refund_borrower", "refund_id", "refund 7"),
+        "no_show_failed": ("refund_no_show", "time_log_id", "time_log 7"),
         "dispute_timeout_failed": ("dispute_timeout", "dispute_id", "dispute 7"),
         "hard_stop_failed": ("stop_booking", "booking_id", "booking 7"),
         "final_warning_failed": ("warn_unpaid", "booking_id", "booking 7"),

@@ -224,7 +224,7 @@ def test_confirmed_extra_time_is_charged_with_the_next_week_and_never_twice(town
     assert moved(town, "transfer") == [3000, 24000, 24000]
     near(town, W10 + timedelta(days=7) - SECOND)
     town.mainspring.advance(to=W10 + timedelta(days=7, seconds=10))
-    assert town.ledger(booking) == (75000, 24000, 0, 51000, 0)
+    assert town.ledger(booking) == (75000, 0, 0, 51000, 24000), "and what nobody began has gone back"
 
 
 @pytest.mark.rule("STAFF-20.04")

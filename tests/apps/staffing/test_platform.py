@@ -54,6 +54,7 @@ QUEUES = {
     "dispute-resolution-payment-retry", "weekly-final-warning", "weekly-hard-cutoff", "insurance-monitoring",
     "insurance-hard-stop", "saved-search-instant", "saved-search-digest", "clock-out-reminders", "magic-link-cleanup",
     "lender-transfers", "refunds", "payment-reconciliation", "payment-events", "q:maintenance",
+    "no-shows", "booking-completion",
 }  # fmt: skip
 
 

@@ -43,7 +43,9 @@ BEGINNINGS: Final = (
 )
 HOUR: Final = timedelta(hours=1)
 #: Those that fire in a short walk: without hourly sweeps, which find nothing where timers can be set, and digests.
-SCHEDULES: Final = ("weekly-payments", "weekly-final-warning", "weekly-hard-cutoff", "insurance-monitoring")
+SCHEDULES: Final = (
+    "weekly-payments", "weekly-final-warning", "weekly-hard-cutoff", "insurance-monitoring", "finished-bookings",
+)  # fmt: skip
 TRIES: Final = 6  # to find something to do
 LAST: Final = 30  # events that a failure shows
 CLOSER: Final = 300  # after so many steps the provider's books are compared every tenth step
@@ -164,7 +166,7 @@ class Walk:
             self._work(HOUR)
             for note in self.people.conclude():
                 self._note(note)
-        self._work(10 * HOUR)  # who sleeps gets messages in the morning
+        self._work(44 * HOUR)  # what nobody began is given up, and who sleeps gets messages in the morning
         self._replay()
         self._check(settled=True)
         for rule, query in OVER.items():
@@ -196,12 +198,11 @@ class Walk:
         )
 
 
-#: What holds when all is over. Shifts that nobody came to keep their money: no rule says whose it is.
+#: What holds when all is over.
 OVER: Final = {
     "nothing is frozen": "select * from staffing.escrow where frozen <> 0",
-    "money is held only where nobody came": """
-        select h.id, t.id, t.status from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id
-        where h.status = 'Held' and not (t.status = 'Scheduled' and t.scheduled_start_time < mainspring.now())""",
+    "no money is held": "select id, time_log_id from staffing.escrow_holds where status = 'Held'",
+    "what is over is completed": "select id from staffing.finished_bookings",
     "no verified work of a booking that has ended is unpaid": """
         select b.id, t.id, b.status from staffing.time_log t join staffing.bookings b on b.id = t.booking_id
         where t.status = 'Verified' and t.paid_minutes is distinct from 0 and b.status in ('Completed', 'Cancelled')

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from tests.apps.staffing.town import Town
 
-from mainspring_apps.staffing import bookings, insurance
+from mainspring_apps.staffing import bookings, insurance, withdrawal
 from mainspring_apps.staffing import shifts as sheets
 from mainspring_apps.staffing.conflicts import disputes, incidents
 from mainspring_apps.staffing.payments import accounts, arrears, escrow, reversals, weekly
@@ -83,6 +83,7 @@ class People:
             (4, self.card), (4, self.pay), (3, self.pay_arrears), (1, self.account), (2, self.show),
             (4, self.bank_decides), (2, self.bank_refunds), (2, self.by_hand), (2, self.charge_back),
             (3, self.bank_closes), (2, self.reverse), (3, self.divide),
+            (3, self.was_worked), (3, self.cancel_shift), (1, self.cancel_booking),
         )  # fmt: skip
 
     def next_at(self) -> datetime:
@@ -158,6 +159,31 @@ class People:
             return None
         by = self.chance.choice((found.supervisor or found.admin, found.admin, found.worker))
         return self._try("confirm extra time", sheets.confirm_extra_time, found.id, by=by)
+
+    def was_worked(self) -> str | None:
+        """Of what began by its plan within the day; whatever is too early or too late is refused."""
+        begun = "and t.scheduled_start_time between mainspring.now() - interval '40 hours' and mainspring.now()"
+        found = self._shift("Scheduled", begun)
+        if not found:
+            return None
+        start = self.town.row("time_log", found.id)["scheduled_start_time"]
+        end = min(self.town.now, start + timedelta(minutes=self.chance.randrange(1, 600)))
+        return self._try("was worked", sheets.was_worked, found.id, start=start, end=end, by=found.admin)
+
+    def cancel_shift(self) -> str | None:
+        ahead = "and t.scheduled_start_time < mainspring.now() + interval '3 days'"
+        found = self._shift("Scheduled", "" if self.chance.random() < 0.3 else ahead)
+        if not found:
+            return None
+        by = self.chance.choice((found.admin, found.admin, self.town.operator))
+        return self._try("cancel shift", withdrawal.cancel_shift, found.id, by=by)
+
+    def cancel_booking(self) -> str | None:
+        found = self._maybe(f"select id, {ADMIN} from staffing.bookings b where status <> 'Cancelled'")
+        if not found:
+            return None
+        by = self.chance.choice((found[1], found[1], self.town.operator))
+        return self._try("cancel booking", withdrawal.cancel_booking, found[0], by=by)
 
     def change_end(self) -> str | None:
         booking = self._maybe(f"select id, {ADMIN} from staffing.bookings b where status in ('Active', 'Completed')")

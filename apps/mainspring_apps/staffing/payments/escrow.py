@@ -18,7 +18,7 @@ from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import movements
 from mainspring_apps.staffing.payments.movements import MovementKind
-from mainspring_apps.staffing.rules import pay, penalty
+from mainspring_apps.staffing.rules import pay, penalty, withdrawal
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
@@ -85,7 +85,8 @@ def catch_up(desk: Desk, conn: Conn, holds: Sequence[Hold]) -> None:
             freeze(conn, hold.time_log_id, shift.dispute_id)
         elif shift.status == "Cancelled":
             assert shift.cancelled_at is not None
-            _split_late(desk, conn, hold.time_log_id, shift.cancelled_at)
+            penalised = withdrawal.penalised(shift.cancel_reason)
+            _split_late(desk, conn, hold.time_log_id, shift.cancelled_at, penalised=penalised)
         elif hold.kind == "Shift":
             give_back_rest(desk, conn, hold.time_log_id)
 
@@ -143,11 +144,14 @@ def split(
     dispute_id: int | None = None,
     *,
     incident_id: int | None = None,
+    penalised: bool = False,
 ) -> tuple[int, int]:
     """The money of a cancelled shift: the penalty of formula P is frozen for who disputes, the rest refunded.
 
-    Where nobody disputes, nothing is frozen: all of it goes back. Answers both sums.
+    Where nobody disputes, nothing stays frozen: the penalty is the lender's at once if the borrower is `penalised`, and
+    else all of it goes back. Answers both sums.
     """
+    disputed = dispute_id is not None or incident_id is not None
     owed = back = 0
     for hold in store.many(conn, Hold, "held_for_shift", time_log_id=time_log_id):
         shift = store.needed(conn, _EscrowedShift, "shift_of_hold", hold_id=hold.id)
@@ -156,16 +160,18 @@ def split(
             notice=shift.scheduled_start_time - cancelled_at,
             long_term=shift.payment_type == "Weekly_Progress",
         )
-        if dispute_id is None and incident_id is None:
+        if not (disputed or penalised):
             fee = 0
         owed, back = owed + fee, back + hold.amount_minor - fee
-        cause = {"dispute_id": dispute_id, "incident_id": incident_id}
-        if fee == hold.amount_minor:
-            store.needed(conn, Hold, "freeze_penalty", hold_id=hold.id, **cause)
-            continue
         if fee:
-            store.needed(conn, Hold, "split_penalty", hold_id=hold.id, penalty=fee, **cause)
-        refund(desk, conn, [hold.id])
+            cause = {"dispute_id": dispute_id, "incident_id": incident_id}
+            part = {"penalty": fee} if fee < hold.amount_minor else {}
+            name = "split_penalty" if part else "freeze_penalty"
+            frozen_now = store.needed(conn, Hold, name, hold_id=hold.id, **part, **cause)
+            if not disputed:
+                _pay(desk, conn, frozen_now)
+        if fee < hold.amount_minor:
+            refund(desk, conn, [hold.id])
     return owed, back
 
 
@@ -185,8 +191,7 @@ def settle(desk: Desk, conn: Conn, holds: Sequence[Hold], *, lender_minor: int, 
             continue
         if to_lender < hold.amount_minor:
             _split_off(desk, conn, hold, to_lender)
-        if store.value(conn, "release_frozen", hold_id=hold.id) is not None:
-            _send(desk, conn, "transfers", [hold])
+        _pay(desk, conn, hold)
 
 
 def check_division(holds: Sequence[Hold], lender_minor: int, borrower_minor: int) -> None:
@@ -225,6 +230,7 @@ class _EscrowedShift(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     scheduled_start_time: datetime
     cancelled_at: datetime | None
+    cancel_reason: str | None
     payment_type: str
     dispute_id: int | None
 
@@ -242,11 +248,11 @@ class _Cause(msgspec.Struct, frozen=True, kw_only=True):
     over: bool
 
 
-def _split_late(desk: Desk, conn: Conn, time_log_id: int, cancelled_at: datetime) -> None:
+def _split_late(desk: Desk, conn: Conn, time_log_id: int, cancelled_at: datetime, *, penalised: bool) -> None:
     """Money of a shift that was cancelled before it came; where the dispute is over, the lender is owed the penalty."""
     cause = store.one(conn, _Cause, "cause_of_cancellation", time_log_id=time_log_id)
     if cause is None:
-        split(desk, conn, time_log_id, cancelled_at)
+        split(desk, conn, time_log_id, cancelled_at, penalised=penalised)
         return
     owed, _ = split(desk, conn, time_log_id, cancelled_at, cause.dispute_id, incident_id=cause.incident_id)
     if cause.over and owed:
@@ -258,6 +264,12 @@ def _split_off(desk: Desk, conn: Conn, hold: Hold, kept: int) -> None:
     """Let a hold keep so much, and give the rest back."""
     rest = store.needed(conn, Hold, "split_hold", hold_id=hold.id, kept=kept)
     refund(desk, conn, [rest.id])
+
+
+def _pay(desk: Desk, conn: Conn, hold: Hold) -> None:
+    """Let frozen money go to the lender."""
+    if store.value(conn, "release_frozen", hold_id=hold.id) is not None:
+        _send(desk, conn, "transfers", [hold])
 
 
 def _sum(holds: Sequence[Hold]) -> int:

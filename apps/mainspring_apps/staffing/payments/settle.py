@@ -17,7 +17,7 @@ from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import Charge, NotYet
 from mainspring_apps.staffing import settings, store, timers
 from mainspring_apps.staffing.desk import Desk, booking_subject
-from mainspring_apps.staffing.payments import accounts, confirmation, escrow
+from mainspring_apps.staffing.payments import accounts, confirmation, escrow, no_shows
 from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import PAYMENT_EVENTS_QUEUE, tasks
 from mainspring_apps.staffing.rules import charge as rules
@@ -152,6 +152,7 @@ def _succeed(desk: Desk, conn: Conn, payment: OpenPayment, booking: _PaidBooking
                 _give_back(desk, conn, payment, "the worker was released")
                 return
     escrow.fund(desk, conn, payment.id)
+    no_shows.watch_over(desk, conn, payment.booking_id)
     if payment.source != "arrears":
         store.do(conn, "fund_booking", booking_id=payment.booking_id, period_end=payment.period_end)
     accounts.pay_out(desk, conn, payment.booking_id, payment.id)

@@ -57,6 +57,10 @@ MAY: Final[Mapping[str, frozenset[Part]]] = {
     "edit_timesheet": _ON_SITE | _WORKER,
     "verify_timesheet": _ON_SITE,
     "confirm_extra_time": _ON_SITE,  # who says what was worked, and pays for it; never who is paid
+    "was_worked": _ON_SITE,
+    # what is to come is called off by who pays for it, or by us
+    "cancel_shift": frozenset({"Borrowing Admin", "Platform Operator"}),
+    "cancel_booking": frozenset({"Borrowing Admin", "Platform Operator"}),
     # quarrels: who has a share in the money does not divide it alone
     "file_dispute A": _FILERS | _WORKER,
     "file_dispute B": _FILERS,

@@ -75,6 +75,15 @@ select %(booking_id)s, %(worker_id)s, s.starts, s.starts, s.ends, s.minutes
 from unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[], %(minutes)s::integer[]) as s (starts, ends, minutes)
 order by s.starts
 
+-- name: complete_booking
+-- Once there is nothing left to do; what a hard stop had suspended is over as well.
+update staffing.bookings b set status = 'Completed', status_before_suspension = null, cutoff_at = null
+where b.id = %(booking_id)s and exists (select from staffing.finished_bookings f where f.id = b.id)
+
+-- name: finished_bookings
+-- Every hour, by page; index bookings_ending.
+select f.id from staffing.finished_bookings f
+
 -- name: project_zones
 -- Where schedules that follow a project's clock fire; index projects_timezone.
 select distinct timezone from staffing.projects

@@ -84,7 +84,7 @@ order by id
 for update
 
 -- name: end_booking
-update staffing.bookings set status = 'Cancelled', status_before_suspension = null
+update staffing.bookings set status = 'Cancelled', status_before_suspension = null, cutoff_at = null
 where id = %(booking_id)s
   and status in ('Pending_Payment', 'Active', 'Payment_Paused_Dispute', 'Suspended_Insurance', 'Disputed')
 

@@ -15,7 +15,7 @@ returning *
 
 -- name: shift_of_hold
 -- The shift whose money it is, with the dispute that is still about it.
-select t.status, t.scheduled_start_time, t.cancelled_at, b.payment_type,
+select t.status, t.scheduled_start_time, t.cancelled_at, t.cancel_reason, b.payment_type,
        (select d.id from staffing.disputes d where d.time_log_id = t.id and d.status in ('Open', 'Legal_Hold')) as dispute_id
 from staffing.escrow_holds h
 join staffing.time_log t on t.id = h.time_log_id

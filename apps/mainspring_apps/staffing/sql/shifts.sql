@@ -24,6 +24,28 @@ where t.booking_id = %(booking_id)s and t.status in ('Scheduled', 'Working')
 order by t.id
 for update of t
 
+-- name: unbegun_shifts
+-- Those of a booking that nobody has begun and that money is held for; indexes time_log_booking, escrow_holds_held.
+select t.*, null::bigint as dispute_id from staffing.time_log t
+where t.booking_id = %(booking_id)s and t.status = 'Scheduled'
+  and exists (select from staffing.escrow_holds h where h.time_log_id = t.id and h.status = 'Held')
+order by t.id
+
+-- name: no_shows
+-- Every hour, by page: what nobody began, long after its end; index time_log_unbegun.
+select t.id, t.booking_id from staffing.time_log t
+where t.status = 'Scheduled' and t.scheduled_start_time <= %(now)s::timestamptz - %(patience)s::interval
+  and coalesce(t.scheduled_end_time, t.scheduled_start_time + t.planned_minutes * interval '1 minute')
+      <= %(now)s::timestamptz - %(patience)s::interval
+
+-- name: shifts_ahead
+-- What can be called off: neither begun nor over.
+select t.id from staffing.time_log t
+where t.booking_id = %(booking_id)s and t.status = 'Scheduled'
+  and coalesce(t.scheduled_end_time, t.scheduled_start_time + t.planned_minutes * interval '1 minute') > %(now)s
+order by t.id
+for update
+
 -- name: clock_in_shift
 update staffing.time_log set status = 'Working', clock_in_time = %(at)s
 where id = %(time_log_id)s and status = 'Scheduled'

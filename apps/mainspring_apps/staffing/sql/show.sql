@@ -59,9 +59,11 @@ order by s.at, s.place, s.tie
 limit %(limit)s
 
 -- name: open_rows
--- What may have timers: shifts that are not over, disputes that are open, and a booking that is not confirmed yet.
+-- What may have timers: shifts that are not over, those that nobody began in time, disputes that are open, and a booking
+-- that is not confirmed yet.
 select 'time_log' as entity, id from staffing.time_log
-where booking_id = %(booking_id)s and status in ('Working', 'Pending_Verification')
+where booking_id = %(booking_id)s and (status in ('Working', 'Pending_Verification')
+  or status = 'Scheduled' and coalesce(scheduled_end_time, scheduled_start_time) < {schema}.now())
 union all
 select 'dispute', id from staffing.disputes where booking_id = %(booking_id)s and status = 'Open' and timed_out_at is null
 union all

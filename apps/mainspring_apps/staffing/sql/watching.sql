@@ -44,8 +44,8 @@ where b.status = 'Payment_Paused_Dispute' and t.status = 'Scheduled'
 order by t.id
 
 -- name: money_standing_still
--- Money that nothing moves by itself: on its way for too long, held for a shift that nobody began or submitted, or for
--- verified work. Indexes: pending_payments_status, transfers_status, refunds_status, escrow_holds_held.
+-- Money that nothing moves by itself: on its way for too long, held for a shift that nobody submitted, or began and was not
+-- refunded for it, or for verified work. Indexes: pending_payments_status, transfers_status, refunds_status, escrow_holds_held.
 select 'payment ' || p.id, 'booking ' || p.booking_id || ': the provider has not ended it for a day'
 from staffing.pending_payments p
 where p.status = 'Pending' and p.created_at < {schema}.now() - %(after)s::interval
@@ -65,7 +65,8 @@ union all
 select 'shift ' || t.id, 'booking ' || t.booking_id || ': was to end a day ago, is paid for, and is still ' || t.status
 from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id
 where h.status = 'Held' and h.kind = 'Shift' and t.status in ('Scheduled', 'Working')
-  and t.scheduled_start_time + t.planned_minutes * interval '1 min' < {schema}.now() - %(after)s::interval
+  and coalesce(t.scheduled_end_time, t.scheduled_start_time + t.planned_minutes * interval '1 min')
+      < {schema}.now() - %(after)s::interval - case t.status when 'Scheduled' then %(no_show)s::interval else '0' end
 union all
 select 'shift ' || t.id, 'booking ' || t.booking_id || ': is verified and paid for, and the lender has nothing'
 from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id

@@ -41,6 +41,19 @@ join staffing.users u on u.company_id = b.lender_company_id and u.role in ('Admi
 union all
 select b.id, u.id, 'Platform Operator', true from staffing.bookings b cross join staffing.users u where u.role = 'Operator';
 
+-- Bookings that are over, with nothing left to do: their last day has ended where the project is, every shift was worked
+-- or cancelled, no money waits for anything, and nobody quarrels (STAFF-20.09). Every hour, and for each that it finds.
+create or replace view staffing.finished_bookings with (security_invoker = true) as
+select b.id from staffing.bookings b join staffing.projects p on p.id = b.project_id
+where b.status in ('Active', 'Suspended_Insurance')
+  and b.end_date <= ({schema}.now() at time zone 'UTC')::date  -- by the index: the farthest east is 14 hours ahead
+  and b.end_date < ({schema}.now() at time zone p.timezone)::date
+  and not exists (select from staffing.time_log t where t.booking_id = b.id and t.status not in ('Verified', 'Cancelled'))
+  and not exists (select from staffing.escrow_holds h where h.booking_id = b.id and h.status in ('Held', 'Frozen'))
+  and not exists (select from staffing.pending_payments y where y.booking_id = b.id and y.status = 'Pending')
+  and not exists (select from staffing.disputes d where d.booking_id = b.id and d.status in ('Open', 'Legal_Hold'))
+  and not exists (select from staffing.incident_reports i where i.booking_id = b.id and i.status = 'Pending');
+
 -- Every act on a business row, by whom and why; the engine keeps it append-only and sealed (STAFF-19.11).
 create or replace view staffing.audit_log with (security_invoker = true) as
 select a.id, case when a.actor_type = 'system' then 'SYSTEM' else a.actor_id end as actor,
