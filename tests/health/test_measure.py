@@ -149,6 +149,20 @@ def test_an_application_reads_its_own_measures(mainspring: Harness, tasks: ms.Re
     assert app.measured() == [Measured(about, ("kind",), ((("late",), 1.0),))]
 
 
+def test_params_are_bound_as_values_now_and_in_a_histogram(mainspring: Harness, tasks: ms.Registry) -> None:
+    kinds = ["a%", "b"]
+    found = ms.measure(
+        "kinds", "Kinds", "select k, 1 from unnest(%(kinds)s::text[]) k", params=lambda: {"kinds": kinds}
+    )
+    sql = "select k from unnest(%(seconds)s::int[]) k"
+    waits = ms.measure("waits", "How long", sql, params={"seconds": [30, 90]}, kind="histogram", buckets=[60])
+    app = ms.App(tasks, dsn=mainspring.dsn, measures=[found, waits])
+
+    series, histogram = app.measured()
+    assert series == Measured(found, ("k",), ((("a%",), 1.0), (("b",), 1.0)))
+    assert histogram.histograms == (((), (("60.0", 1.0), ("+Inf", 2.0)), 120.0),)
+
+
 def test_the_web_application_shows_them_too(mainspring: Harness, tasks: ms.Registry) -> None:
     app = ms.App(tasks, dsn=mainspring.dsn, measures=[ms.measure("answer", "The answer", "select 42")])
 
@@ -186,6 +200,7 @@ def test_the_engines_names_are_the_engines() -> None:
         (lambda: ms.measure("cases", "h", "q", kind=ANYTHING), "kind: is not gauge, counter or histogram"),
         (lambda: ms.measure("cases", " ", "q"), "help: says nothing"),
         (lambda: ms.measure("cases", "h", ""), "sql: is not a query"),
+        (lambda: ms.measure("cases", "h", "select %(a)s", params={"b": 1}), "params: a: is missing"),
         (lambda: ms.App(measures=[ms.measure("a", "h", "q"), ms.measure("a_total", "h", "q", kind="counter")]),
          "measure a_total: is declared twice"),
         (lambda: ms.App(measures=[ANYTHING]), "measures: 'x' is not made by measure"),

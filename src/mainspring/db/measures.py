@@ -19,6 +19,7 @@ from mainspring.db.wire.sql import bounded
 from mainspring.errors import MainspringError
 from mainspring.health.measure import Measure, Measured, series
 from mainspring.health.trouble import Trouble
+from mainspring.text.params import params_now
 from mainspring.text.sanitize import sanitize
 
 log = logging.getLogger("mainspring.metrics")
@@ -82,10 +83,12 @@ class Measures:
                 conn.execute(MEASURE_GUARD)
                 cursor = psycopg.Cursor(conn, row_factory=tuple_row)
                 histogram = measure.kind == "histogram"
-                cursor.execute(bounded(measure.sql, self._schema, COLUMNS_ONLY if histogram else measure.most_rows))
+                params = None if measure.params is None else params_now(measure.sql, measure.params)
+                most = COLUMNS_ONLY if histogram else measure.most_rows
+                cursor.execute(bounded(measure.sql, self._schema, most), params)
                 columns = [column.name for column in cursor.description or ()]
                 if histogram:
-                    cursor.execute(bounded(counted(measure, len(columns) - 1), self._schema, measure.most_rows))
+                    cursor.execute(bounded(counted(measure, len(columns) - 1), self._schema, measure.most_rows), params)
                 found = series(measure, columns, cursor.fetchall())
         except (psycopg.Error, ValueError, TypeError) as error:
             return self._broken(measure, error)

@@ -9,7 +9,8 @@ from itertools import pairwise
 from math import inf
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from mainspring.errors import DeclarationError
+from mainspring.errors import DeclarationError, ValidationError
+from mainspring.text.params import QueryParams, check_params
 
 MeasureKind: TypeAlias = Literal["gauge", "counter", "histogram"]
 #: So many series may one measure have: more would be a label without bounds.
@@ -34,6 +35,7 @@ class Measure:
     sql: str
     kind: MeasureKind
     buckets: tuple[float, ...] = ()  # of a histogram: the upper bounds; +Inf is understood
+    params: QueryParams | None = None
 
     @property
     def most_rows(self) -> int:
@@ -66,7 +68,15 @@ class Measured:
             yield f"{name}_sum", labels, total
 
 
-def measure(name: str, help: str, sql: str, *, kind: MeasureKind = "gauge", buckets: Sequence[float] = ()) -> Measure:
+def measure(
+    name: str,
+    help: str,
+    sql: str,
+    *,
+    params: QueryParams | None = None,
+    kind: MeasureKind = "gauge",
+    buckets: Sequence[float] = (),
+) -> Measure:
     """Declare a number of your application: SQL whose last column is the value, and whose others are labels.
 
     ::
@@ -75,6 +85,7 @@ def measure(name: str, help: str, sql: str, *, kind: MeasureKind = "gauge", buck
                    "select kind, count(*) from policies where expires_on < {schema}.now() + '30 days' group by kind")
 
     It reads only, has two seconds, and is asked at most every 15 seconds. Labels must have few values: never an id.
+    `params` are values for its `%(name)s`, or a function that is asked for them each time.
 
     Of a histogram each row is one observation, and the database counts them into `buckets`, which are upper bounds::
 
@@ -103,7 +114,12 @@ def measure(name: str, help: str, sql: str, *, kind: MeasureKind = "gauge", buck
         raise DeclarationError(f"measure {name}: help: says nothing")
     if not isinstance(sql, str) or not sql.strip():
         raise DeclarationError(f"measure {name}: sql: is not a query")
-    return Measure(name, help.strip(), sql, kind, tuple(map(float, buckets)))
+    try:
+        if params is not None:
+            check_params(sql, params)
+    except ValidationError as error:
+        raise DeclarationError(f"measure {name}: {error}") from None
+    return Measure(name, help.strip(), sql, kind, tuple(map(float, buckets)), params)
 
 
 def _rising(bounds: Sequence[object]) -> bool:
