@@ -20,7 +20,7 @@ from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.payments import arrears, upfront
 from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.rules import names, planning, weeks, zones
-from mainspring_apps.staffing.settings import EARLIEST_BOOKING, HIGHEST_RATE, LONGEST_BOOKING
+from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
@@ -81,7 +81,8 @@ def add_operator(
     _text("name", name)
     _reachable("email", email, mail_address)
     _reachable("phone", phone, phone_number)
-    user = int(store.value(conn, "add_operator", name=name, email=email, phone=phone))
+    quiet = {"quiet_hours_start": desk.settings.quiet_hours_start, "quiet_hours_end": desk.settings.quiet_hours_end}
+    user = int(store.value(conn, "add_operator", name=name, email=email, phone=phone, **quiet))
     desk.record(conn, "operator_added", "user", user)
     return user
 
@@ -118,8 +119,8 @@ def add_user(
     email: str | None = None,
     phone: str | None = None,
     timezone: str = "UTC",
-    quiet_hours_start: time = time(22),
-    quiet_hours_end: time = time(7),
+    quiet_hours_start: time | None = None,
+    quiet_hours_end: time | None = None,
     alert_channels: Sequence[AlertChannel] = ("sms", "email"),
     by: By,
 ) -> int:
@@ -139,7 +140,8 @@ def add_user(
         "timezone": timezone,
         "alert_channels": list(alert_channels),
     }
-    about |= {"quiet_hours_start": quiet_hours_start, "quiet_hours_end": quiet_hours_end}
+    about["quiet_hours_start"] = desk.settings.quiet_hours_start if quiet_hours_start is None else quiet_hours_start
+    about["quiet_hours_end"] = desk.settings.quiet_hours_end if quiet_hours_end is None else quiet_hours_end
     user = int(store.value(conn, "add_user", company_id=company_id, role=role, name=name, **about))
     desk.record(conn, "user_added", "user", user, after=role)
     return user
@@ -211,12 +213,13 @@ def confirm_booking(
     """
     project = store.needed(conn, Project, "project", project_id=project_id)
     _choice("payment_type", payment_type, PaymentType)
-    _check_price(rate_minor, currency)
-    _check_dates(start_date, end_date, weeks.local_date(desk.now(conn), project.timezone))
+    _check_price(rate_minor, currency, desk.settings.highest_rate)
+    _check_dates(start_date, end_date, weeks.local_date(desk.now(conn), project.timezone), desk.settings)
     _check_times(start, end)
     if supervisor_id is not None:
         _person(conn, "supervisor_id", supervisor_id, project.company_id)
-    plan = list(planning.shifts(start_date, end_date, start, end, weekdays, project.timezone))
+    when = (start_date, end_date, start, end, weekdays, project.timezone)
+    plan = list(planning.shifts(*when, desk.settings.open_shift))
     if not plan:
         raise Refused("weekdays: there is no such day between the two dates", field="weekdays")
     worker = store.needed(conn, Worker, "lock_worker", worker_id=worker_id)
@@ -240,22 +243,24 @@ def confirm_booking(
     return booking
 
 
-def _check_price(rate_minor: int, currency: str) -> None:
-    if type(rate_minor) is not int or not 0 < rate_minor <= HIGHEST_RATE:
-        raise Refused(f"rate_minor: is not a positive number of minor units, up to {HIGHEST_RATE}", field="rate_minor")
+def _check_price(rate_minor: int, currency: str, highest: int) -> None:
+    if type(rate_minor) is not int or not 0 < rate_minor <= highest:
+        raise Refused(f"rate_minor: is not a positive number of minor units, up to {highest}", field="rate_minor")
     if not re.fullmatch("[A-Z]{3}", currency):
         raise Refused("currency: is not three capital letters, such as USD", field="currency")
 
 
-def _check_dates(first: date, last: date, today: date) -> None:
+def _check_dates(first: date, last: date, today: date, settings: Settings) -> None:
     if first < today:
         raise Refused("start_date: lies in the past", field="start_date")
-    if first > today + EARLIEST_BOOKING:
-        raise Refused(f"start_date: lies more than {EARLIEST_BOOKING.days} days ahead", field="start_date")
+    if first > today + settings.earliest_booking:
+        raise Refused(f"start_date: lies more than {settings.earliest_booking.days} days ahead", field="start_date")
     if last < first:
         raise Refused("end_date: lies before the start", field="end_date")
-    if last > first + LONGEST_BOOKING:
-        raise Refused(f"end_date: lies more than {LONGEST_BOOKING.days} days after the start", field="end_date")
+    if last > first + settings.longest_booking:
+        raise Refused(
+            f"end_date: lies more than {settings.longest_booking.days} days after the start", field="end_date"
+        )
 
 
 def _check_times(start: time, end: time | None) -> None:

@@ -1,12 +1,15 @@
-"""`mainspring staffing`: the story of a booking, and who comes in over HTTP, in a terminal."""
+"""`mainspring staffing`: the story of a booking, who comes in over HTTP, and the settings, in a terminal."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import groupby
+from pkgutil import resolve_name
 from typing import Annotated, Any
 
 import msgspec
@@ -15,7 +18,7 @@ from cyclopts import App, Parameter
 import mainspring as ms
 from mainspring.contrib.money import Money
 from mainspring.errors import ConfigurationError, DatabaseUnavailable
-from mainspring_apps.staffing import bookings, show
+from mainspring_apps.staffing import bookings, settings, show
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.payments.escrow import Ledger
@@ -130,6 +133,38 @@ def shut_out(user_id: int, /, *, dsn: str | None = None) -> None:
     """
     with _connected(dsn) as (desk, conn):
         bookings.let_in(desk, conn, user_id, principal=None, by=SYSTEM)
+
+
+@app.command(name="settings")
+def list_settings(
+    *, application: Annotated[str | None, Parameter(name="--app")] = None, json: Annotated[bool, FLAG] = False
+) -> None:
+    """Show every setting: its value, its default, what has set it, and what it is.
+
+    Args:
+        application: The marketplace, as module:name; else MAINSPRING_APP, or the one that the environment makes.
+        json: Print one JSON document and nothing else.
+    """
+    found = settings.shown(_market(application or os.environ.get("MAINSPRING_APP")).desk.settings)
+    if json:
+        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        return
+    rows = [(one.name, one.value, one.default, one.source, one.about) for one in found]
+    print("\n".join(table(("NAME", "VALUE", "DEFAULT", "FROM", "WHAT IT IS"), rows)))
+
+
+def _market(place: str | None) -> Market:
+    """A marketplace that somebody has made in code, or one as the environment says."""
+    if place is None or ":" not in place:
+        return Market()
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = resolve_name(place)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(f"app: {place}: {error}") from None
+    if not isinstance(found, Market):
+        raise ConfigurationError(f"app: {place} is a {type(found).__name__}, not a Market")
+    return found
 
 
 @contextmanager

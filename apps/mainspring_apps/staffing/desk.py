@@ -21,6 +21,7 @@ from mainspring.contrib.notify import Notify
 from mainspring.contrib.stripe import Stripe
 from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.store import Conn
+from mainspring_apps.tasks import fitted
 
 _POOL: Final = 4  # connections for requests
 REQUEST_WAIT_S: Final = 5.0  # seconds that a request waits for one of them
@@ -58,7 +59,11 @@ class Desk:
 
     def enqueue(self, conn: Conn, *jobs: ms.NewJob) -> list[ms.Enqueued]:
         """Enqueue with the transaction."""
-        return self.client.enqueue_many(jobs, conn=conn)
+        return self.client.enqueue_many([self.fitted(job) for job in jobs], conn=conn)
+
+    def fitted(self, job: ms.NewJob) -> ms.NewJob:
+        """A job that is tried as often as the settings say."""
+        return fitted(self.app.registry, job)
 
     def tell(
         self,

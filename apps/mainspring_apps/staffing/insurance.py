@@ -6,9 +6,9 @@ has done, and no booking stays suspended whose policies are valid.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
-from typing import Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,15 +21,13 @@ from mainspring_apps.staffing.people import By, of_company, people
 from mainspring_apps.staffing.registry import INSURANCE_HARD_STOP, INSURANCE_MONITORING, tasks
 from mainspring_apps.staffing.rules import insurance as rules
 from mainspring_apps.staffing.rules.insurance import Policy
-from mainspring_apps.staffing.settings import RETRY, SCAN_ROWS, TASK_TIMEOUT
+from mainspring_apps.staffing.settings import rest_of_day
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
-
-#: How often a stop looks whether a booking is confirmed by now.
-_LOOK_AGAIN: Final = timedelta(minutes=5)
+from mainspring_apps.staffing.texts import insurance_warning
 
 
-@tasks.task(queue=INSURANCE_MONITORING, retry=RETRY, timeout=TASK_TIMEOUT, subject="policy_id")
+@tasks.task(queue=INSURANCE_MONITORING, subject="policy_id")
 def look_at_policy(desk: Desk, ctx: ms.SyncContext, *, policy_id: int, instant: datetime) -> None:
     """Warn of a policy's end, once for each threshold, or deactivate what has expired."""
     today = instant.astimezone(UTC).date()
@@ -40,23 +38,32 @@ def look_at_policy(desk: Desk, ctx: ms.SyncContext, *, policy_id: int, instant: 
         if rules.expired(policy.expiration_date, today):
             _deactivate(desk, conn, policy, instant, reason="expired")
             _tell(desk, conn, policy, "insurance_expired", rules.ALARMED, instant)
-        elif threshold := rules.warning_due(policy.expiration_date, today):
+        elif threshold := rules.warning_due(policy.expiration_date, today, desk.settings.insurance_thresholds):
             about = {"policy_id": policy.id, "expiration_date": policy.expiration_date, "threshold": threshold}
             if store.do(conn, "record_warning", **about):
-                _tell(desk, conn, policy, f"insurance_{threshold}", rules.EXPIRY_WARNED, instant)
+                _tell(desk, conn, policy, insurance_warning(threshold), rules.EXPIRY_WARNED, instant)
+
+
+def ending_policies(
+    desk: Desk, conn: Conn, zone: str, after: int | None, limit: int, *, instant: datetime
+) -> list[tuple[int, Mapping[str, Any]]]:
+    """One page of what may be warned of, or has expired; the job decides."""
+    until = instant.astimezone(UTC).date() + timedelta(days=max(desk.settings.insurance_thresholds))
+    found = store.column(conn, "ending_policies", until=until, after=after, limit=limit)
+    return [(policy_id, {"policy_id": policy_id}) for policy_id in found]
 
 
 tasks.schedule(
     "insurance-monitoring",
-    ms.daily("00:00"),
+    lambda desk: ms.daily(desk.settings.insurance_at),
     look_at_policy,
-    entities=store.sql["ending_policies"],
-    page=SCAN_ROWS,
-    within=timedelta(days=1),  # the same UTC day (STAFF-0.08)
+    entities=ending_policies,
+    page=lambda desk: desk.settings.scan_rows,
+    within=lambda desk: rest_of_day(desk.settings.insurance_at),  # the same UTC day (STAFF-0.08)
 )
 
 
-@tasks.task(queue=INSURANCE_HARD_STOP, retry=RETRY, timeout=TASK_TIMEOUT, subject="booking_id")
+@tasks.task(queue=INSURANCE_HARD_STOP, subject="booking_id")
 def stop_booking(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, policy_id: int, instant: datetime) -> None:
     """Suspend a booking whose insurance is gone, and tell everybody on it to stop, whatever the hour."""
     with ctx.complete() as conn:
@@ -65,7 +72,7 @@ def stop_booking(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, policy_id:
         policies = store.many(conn, Policy, "policies_of_booking", booking_id=booking_id)  # and what came meanwhile
         missing = rules.uncovered(policies, _today(desk, conn))
         if missing is not None and booking.status == rules.UNCONFIRMED:
-            raise ms.Snooze(_LOOK_AGAIN)  # it stops once it is confirmed, if it is
+            raise ms.Snooze(desk.settings.unconfirmed_stop_every)  # it stops once it is confirmed, if it is
         if missing is None or not rules.stops(booking.status, to_be_worked=booking.to_be_worked):
             return
         if not store.do(conn, "suspend_booking", booking_id=booking_id, status=booking.status):
@@ -107,7 +114,7 @@ def renew_insurance(desk: Desk, conn: Conn, policy_id: int, *, expiration_date: 
 def lift_stops(desk: Desk, conn: Conn, company_id: int) -> None:
     """Let those suspended bookings of a company go on that are covered now; its policies are held meanwhile."""
     store.do(conn, "lock_policies_of_company", company_id=company_id)
-    for bookings in _pages(conn, "suspended_bookings", company_id=company_id):
+    for bookings in _pages(desk, conn, "suspended_bookings", company_id=company_id):
         for booking_id in bookings:
             _resume(desk, conn, booking_id)
 
@@ -138,7 +145,7 @@ def _resume(desk: Desk, conn: Conn, booking_id: int) -> None:
         return
     option_a = unresolved.of_booking(conn, booking_id).option_a
     status = rules.restored(booking.status_before_suspension, option_a=option_a)
-    store.do(conn, "lift_suspension", booking_id=booking_id, status=status)
+    store.do(conn, "lift_suspension", booking_id=booking_id, status=status, in_dispute=option_a)
     before, after = {"status": booking.status}, {"status": status}
     desk.record(conn, "booking_resumed", "booking", booking_id, reason="renewed", before=before, after=after)
     if status == "Active" and booking.payment_type == "Weekly_Progress":
@@ -150,7 +157,7 @@ def _affected(desk: Desk, conn: Conn, policy: Policy) -> Iterator[list[int]]:
     about = {"policy_id": policy.id, "company_id": policy.company_id, "policy_type": policy.policy_type}
     if store.value(conn, "other_valid_policy", **about, today=_today(desk, conn)) is None:
         statuses = sorted(rules.STOPPABLE | {rules.UNCONFIRMED})
-        yield from _pages(conn, "stoppable_bookings", company_id=policy.company_id, statuses=statuses)
+        yield from _pages(desk, conn, "stoppable_bookings", company_id=policy.company_id, statuses=statuses)
 
 
 def _tell(
@@ -182,10 +189,10 @@ def _record(
     desk.record(conn, action, "policy", policy.id, reason=reason, before=before, after=after)
 
 
-def _pages(conn: Conn, name: str, **params: object) -> Iterator[list[int]]:
-    """The ids that a statement answers, in order, by page: none answers more than a thousand (STAFF-17.10)."""
+def _pages(desk: Desk, conn: Conn, name: str, **params: object) -> Iterator[list[int]]:
+    """The ids that a statement answers, in order, by page (STAFF-17.10)."""
     after = 0
-    while ids := store.column(conn, name, **params, after=after, limit=SCAN_ROWS):
+    while ids := store.column(conn, name, **params, after=after, limit=desk.settings.scan_rows):
         yield ids
         after = ids[-1]
 

@@ -19,6 +19,7 @@ class LockedBooking(msgspec.Struct, frozen=True, kw_only=True):
     worker_id: int
     supervisor_id: int | None
     end_date: date
+    renewed_in_dispute: bool
     scheduled_end_time: time | None
     zone: str
 

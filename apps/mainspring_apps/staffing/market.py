@@ -30,13 +30,13 @@ from mainspring_apps.staffing.payments import (
     weekly,
 )
 from mainspring_apps.staffing.people import recipients
-from mainspring_apps.staffing.registry import LIMITS, tasks
+from mainspring_apps.staffing.registry import limits, tasks
 from mainspring_apps.staffing.searches import digest, instant
-from mainspring_apps.staffing.settings import RETRY, Settings
+from mainspring_apps.staffing.settings import Settings, from_env
 from mainspring_apps.staffing.store import Conn
-from mainspring_apps.staffing.texts import TEMPLATES
+from mainspring_apps.staffing.texts import templates
 from mainspring_apps.staffing.timesheets import approval, ladder, reminders
-from mainspring_apps.staffing.watching import MEASURES, watches
+from mainspring_apps.staffing.watching import measures, watches
 from mainspring_apps.staffing.web import Web
 from mainspring_apps.tasks import Tasks
 
@@ -65,7 +65,8 @@ class Market(ms.App):
         market = Market()  # STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET, MAINSPRING_SMTP_URL, TWILIO_… and MAINSPRING_DSN
         shifts.clock_in(market.desk, conn, time_log_id, by=user_id)
 
-    `extra` are further tasks, `seed` settles people in, `options` are those of `ms.App`.
+    What the environment says wins over `settings`, such as STAFFING_AUTO_APPROVAL=5h. `extra` are further tasks, `seed`
+    settles people in, `options` are those of `ms.App`.
     """
 
     def __init__(
@@ -79,18 +80,23 @@ class Market(ms.App):
         **options: Any,
     ) -> None:
         env = os.environ if env is None else env
+        settings = from_env(settings, env)
         stripe = Stripe.from_env({"STRIPE_API_KEY": "sk_test_none", **env})
-        notify = Notify(senders=senders(env), templates=TEMPLATES, recipients=recipients, retry=RETRY, spam=None)
+        notify = Notify(
+            senders=senders(env), templates=templates(settings), recipients=recipients, retry=settings.retry, spam=None
+        )  # fmt: skip
+        self.desk = desk = Desk(self, stripe, notify, settings)
+        ours, *others = (declared.bound(desk) for declared in (tasks, *extra))
         for task, events in HEARD:
-            stripe.on(*events)(task)
-        self.desk = desk = Desk(self, stripe, notify, settings or Settings())
+            stripe.on(*events)(ours.get(task.name))
         super().__init__(
-            *(declared.bound(desk) for declared in (tasks, *extra)),
+            ours,
+            *others,
             dsn=dsn,
             blocks=[stripe, notify],
-            limits=LIMITS,
+            limits=limits(settings),
             migrations=[MIGRATIONS],
             prepare=[partial(seed, desk)] if seed is not None else (),
             routes=Web(desk).routes(),
-            **{"watches": watches(desk), "measures": MEASURES, **options},
+            **{"watches": watches(desk), "measures": measures(settings), **options},
         )

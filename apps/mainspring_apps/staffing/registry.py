@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 import mainspring as ms
+from mainspring.limit import Limit
+from mainspring.retry import Retry
 from mainspring_apps.staffing.desk import Desk
-from mainspring_apps.staffing.settings import CHARGES_PER_SECOND, RETRIES_PER_SECOND
+from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.tasks import Tasks
 
-tasks = Tasks[Desk]("staffing")
+tasks = Tasks[Desk](
+    "staffing", retry=lambda desk: desk.settings.retry, timeout=lambda desk: desk.settings.task_timeout
+)  # fmt: skip
 
 # Named by the source.
 WEEKLY_PAYMENTS: Final = "weekly-payments"
@@ -34,22 +38,23 @@ RECONCILIATION_QUEUE: Final = "payment-reconciliation"
 NOTIFICATIONS: Final = "q:notifications"  # the engine's, where every message is delivered
 PAYMENT_EVENTS_QUEUE: Final = "payment-events"  # what the provider tells: it calls nobody, and waits behind no limit
 
-#: Every queue whose jobs call somebody outside has a rate and a limit of jobs at once (STAFF-0.03).
-LIMITS: Final = (
-    ms.rate(WEEKLY_PAYMENTS, CHARGES_PER_SECOND, per="1s"),
-    ms.concurrency(WEEKLY_PAYMENTS, 20),
-    ms.rate(PAYMENT_RETRY, RETRIES_PER_SECOND, per="1s"),
-    ms.concurrency(PAYMENT_RETRY, 10),
-    ms.rate(FINAL_WARNING, CHARGES_PER_SECOND, per="1s"),
-    ms.concurrency(FINAL_WARNING, 20),
-    ms.rate(HARD_CUTOFF, CHARGES_PER_SECOND, per="1s"),
-    ms.concurrency(HARD_CUTOFF, 20),
-    ms.rate(LENDER_TRANSFERS, 50, per="1s"),
-    ms.concurrency(LENDER_TRANSFERS, 20),
-    ms.rate(REFUNDS, 50, per="1s"),
-    ms.concurrency(REFUNDS, 20),
-    ms.rate(RECONCILIATION_QUEUE, 10, per="1s"),
-    ms.concurrency(RECONCILIATION_QUEUE, 5),
-    ms.rate(NOTIFICATIONS, 50, per="1s"),
-    ms.concurrency(NOTIFICATIONS, 20),
-)
+
+def few_tries(desk: Desk) -> Retry:
+    """How a task is tried again whose result is useless later."""
+    return desk.settings.few_tries
+
+
+def limits(settings: Settings) -> list[Limit]:
+    """Every queue whose jobs call somebody outside has a rate and a limit of jobs at once (STAFF-0.03)."""
+    return [
+        limit
+        for queues, rate, at_once in (
+            ((WEEKLY_PAYMENTS, FINAL_WARNING, HARD_CUTOFF), settings.charges_per_second, settings.charges_at_once),
+            ((PAYMENT_RETRY,), settings.retries_per_second, settings.retries_at_once),
+            ((LENDER_TRANSFERS, REFUNDS), settings.movements_per_second, settings.movements_at_once),
+            ((RECONCILIATION_QUEUE,), settings.questions_per_second, settings.questions_at_once),
+            ((NOTIFICATIONS,), settings.messages_per_second, settings.messages_at_once),
+        )
+        for queue in queues
+        for limit in (ms.rate(queue, rate, per="1s"), ms.concurrency(queue, at_once))
+    ]

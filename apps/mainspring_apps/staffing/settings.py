@@ -1,92 +1,307 @@
-"""Every number and choice that the source leaves open or that somebody may want to change, in one place (G-66)."""
+"""Every number and choice that the source leaves open or that somebody may want to change, in one place (G-66).
+
+`Settings` is what a marketplace works with: its defaults stand here, code may say otherwise, and what the environment
+says wins (STAFF-20.21).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Final, Literal
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import time, timedelta
+from functools import cache
+from itertools import pairwise
+from typing import Any, Final, Literal, get_args, get_type_hints
 
 import mainspring as ms
+from mainspring.errors import ConfigurationError
+from mainspring.retry import Retry
+from mainspring.text.span import length
+from mainspring.text.texts import did_you_mean
+from mainspring_apps.staffing.setting import Address, TimeOfDay, Weekday, kind_of, problem, read, setting
 
-# -- weekly payments
-PLATFORM_FEE_BPS: Final = 0
-ENQUEUEING_PAGE: Final = 100  # bookings of one page of enqueueing (STAFF-17.08)
-CHARGES_PER_SECOND: Final = 50
-RETRIES_PER_SECOND: Final = 10  # of payments after a resolution (STAFF-11.06)
-STALE_AFTER: Final = timedelta(minutes=15)  # what is under way for longer is asked for at the provider (STAFF-19.08)
-RECONCILE_AFTER: Final = timedelta(minutes=16)  # by a timer of its own,
-RECONCILE_EVERY: Final = timedelta(hours=1)  # or, where that is missing, by a sweep
-ASK_AGAIN: Final = timedelta(minutes=15)  # at the cutoff, while the provider says processing (STAFF-3.08)
-ASK_TIMES: Final = 4
-UNFUNDED_NOTICE: Final = timedelta(hours=24)  # STAFF-1.42
-LATE_WARNING: Final = timedelta(hours=10)  # before a cutoff that was moved (STAFF-3.26)
-LATE_GRACE: Final = timedelta(minutes=5)  # a late charge has so long to succeed before anybody is warned
-
-# -- cancellation penalties: formula P
-NOTICE_HOURS: Final = 24
-SHORT_TERM_PENALTY_BPS: Final = 5000
-LONG_TERM_NOTICE_HOURS: Final = 24
-LONG_TERM_PENALTY_BPS: Final = 10000
-
-# -- bookings
-HIGHEST_RATE: Final = 1_000_000  # minor units an hour: what more would cost a week, no card pays at once
-OPEN_SHIFT: Final = timedelta(hours=8)  # how long a shift is planned whose end nobody knows
-LONGEST_BOOKING: Final = timedelta(days=366)
-EARLIEST_BOOKING: Final = timedelta(days=366)  # so long ahead a booking may begin
-
-# -- timesheets
-REMINDER_A: Final = timedelta(minutes=5)
-REMINDER_B: Final = timedelta(minutes=30)
-AUTO_APPROVAL: Final = timedelta(hours=4)
-LADDER: Final = (timedelta(0), timedelta(minutes=60), timedelta(hours=3))
-LATE_EDIT: Final = timedelta(hours=1)  # with less left than this a supervisor's edit adds as much
-MAX_EDIT_EXTENSIONS: Final = 4
-#: The release comes this much after an approval: a dispute filed at the same instant is then known (G-36).
-RELEASE_DELAY: Final = timedelta(seconds=1)
-
-# -- disputes
-DISPUTE_TIMEOUT: Final = timedelta(hours=3)
-
-# -- insurance
-INSURANCE_THRESHOLDS: Final = (14, 7)
-CLOCK_IN_NEEDS_NO_DISPUTE_AFTER_RENEWAL: Final = False  # G-23
-SCAN_ROWS: Final = 1000  # rows of one statement of nightly runs and sweeps (STAFF-17.10)
-
-# -- saved searches
-SEARCH_BATCH: Final = 50
-INSTANT_ALERTS_PER_USER_PER_HOUR: Final = 10
-ZERO_RESULT_LIMIT: Final = 30
-QUERY_RETRIES: Final = 3
-FAILOVER_WINDOW: Final = timedelta(minutes=30)
-EXTENSION_WINDOW: Final = timedelta(hours=1)
-
-# -- magic links
-MAGIC_LINK_DELETE_BATCH: Final = 1000
-MAGIC_LINK_UNUSED: Final = timedelta(hours=24)
-
-# -- all jobs
-ALERT_MIN_SAMPLE: Final = 20  # fewer say nothing about a share (G-55)
-FAILED_PAYMENTS_PERCENT: Final = 5  # of a run's payments; more is an alert (STAFF-15.06)
-RETRIED_JOBS_PERCENT: Final = 20  # of the jobs of an hour (STAFF-15.11)
-DEAD_LETTERS: Final = 100  # STAFF-15.09
-LATE_START: Final = timedelta(minutes=5)  # STAFF-15.10
-STANDSTILL_AFTER: Final = timedelta(days=1)  # money that waits longer than this for what should have happened is told
-NIGHT_IS_OVER: Final = timedelta(hours=1)  # after its instant, what a nightly run was to do is done (STAFF-15.07)
-TASK_TIMEOUT: Final = timedelta(minutes=5)  # STAFF-17.11
-RETRY: Final = ms.exponential(base=30, factor=2, cap=3600, jitter="spread", attempts=6)  # STAFF-16.01: 5 retries
-RETRY_THREE: Final = ms.exponential(base=30, factor=2, cap=3600, jitter="spread", attempts=4)
+PREFIX: Final = "STAFFING_"
+#: What begins as a setting does, and is none: the web's own secret.
+OTHERS: Final = frozenset({"STAFFING_TOKEN"})
 
 TransferTiming = Literal["on_verification", "on_webhook"]
 
+_SECOND: Final = timedelta(seconds=1)
+_MINUTE: Final = timedelta(minutes=1)
+_DAY: Final = timedelta(days=1)
+_LADDER: Final = (timedelta(0), timedelta(minutes=60), timedelta(hours=3))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What one marketplace chooses; a choice that makes no sense is refused at once, by its name and its variable's."""
+
+    # -- weekly payments, by the project's clocks
+    charge_day: Weekday = setting("wed", "day on which the next week is charged")
+    charge_at: TimeOfDay = setting("10:00", "time of that day")
+    warn_day: Weekday = setting("wed", "day of the final warning, after the charge")
+    warn_at: TimeOfDay = setting("14:00", "time of that day")
+    cutoff_day: Weekday = setting("thu", "day on which an unpaid worker is released, after the warning")
+    cutoff_at: TimeOfDay = setting("00:00", "time of that day")
+    late_warning: timedelta = setting(length("10h"), "how long before a moved cutoff it is warned of (STAFF-3.26)")
+    late_grace: timedelta = setting(length("5m"), "how long a late charge has to succeed before that warning")
+    unfunded_notice: timedelta = setting(length("1d"), "how long before an unpaid shift operations hear (STAFF-1.42)")
+    platform_fee_bps: int = setting(0, "fee on top of a price, in 1/100 of a percent", most=10_000)
+    transfer_timing: TransferTiming = setting("on_verification", "when lenders are paid (G-13)")
+
+    # -- what the provider has not answered
+    ask_again: timedelta = setting(length("15m"), "how often it is asked at the cutoff (STAFF-3.08)", least=_SECOND)
+    ask_times: int = setting(4, "how many times it is asked there")
+    stale_after: timedelta = setting(length("15m"), "when a sweep asks for what is under way (STAFF-19.08)")
+    reconcile_after: timedelta = setting(length("16m"), "when a timer asks for it, not before a sweep would")
+    reconcile_every: timedelta = setting(length("1h"), "how often that sweep runs", least=_MINUTE)
+    upfront_wait: timedelta = setting(length("1h"), "how long a booking waits for its money (STAFF-20.27)")
+    unknown_payment_after: timedelta = setting(
+        length("1h"), "when an event of no payment is a dead letter", least=_SECOND
+    )
+    account_wait: timedelta = setting(length("1h"), "how often a lender without account is looked at", least=_SECOND)
+
+    # -- cancellation penalties: formula P
+    short_term_notice: timedelta = setting(length("1d"), "notice with which a short-term shift costs nothing")
+    short_term_penalty_bps: int = setting(5000, "penalty with less notice, in 1/100 of a percent", most=10_000)
+    long_term_notice: timedelta = setting(length("1d"), "notice with which a long-term shift costs nothing")
+    long_term_penalty_bps: int = setting(10_000, "penalty with less notice, in 1/100 of a percent", most=10_000)
+
+    # -- bookings
+    highest_rate: int = setting(1_000_000, "highest rate an hour, in minor units", least=1)
+    open_shift: timedelta = setting(length("8h"), "how long a shift is planned whose end nobody knows", least=_MINUTE)
+    longest_booking: timedelta = setting(length("366d"), "how long a booking may last", least=_DAY)
+    earliest_booking: timedelta = setting(length("366d"), "how long ahead a booking may begin", least=_DAY)
+
+    # -- the clock-in gate
+    clock_in_early: timedelta = setting(length("1h"), "how long before its start a shift can be begun (STAFF-20.05)")
+    clock_in_open: timedelta = setting(length("1d"), "how long after it, where nobody knows the end (STAFF-20.05)")
+    no_show_after: timedelta = setting(length("1d"), "when a shift that nobody began is refunded (STAFF-20.07)")
+
+    # -- timesheets
+    reminder_a: timedelta = setting(length("5m"), "when somebody is asked to clock out, after the planned end")
+    reminder_b: timedelta = setting(length("30m"), "when they are told urgently, after the planned end")
+    auto_approval: timedelta = setting(length("4h"), "when a submitted timesheet approves itself", least=_MINUTE)
+    ladder: tuple[timedelta, ...] = setting(_LADDER, "when its three messages go out, after it was submitted")
+    late_edit: timedelta = setting(length("1h"), "with less left than this, a supervisor's edit adds as much")
+    max_edit_extensions: int = setting(4, "how often a supervisor's edit adds that")
+    release_delay: timedelta = setting(_SECOND, "when money is released, after an approval (G-36)")
+
+    # -- disputes
+    dispute_timeout: timedelta = setting(length("3h"), "when an open dispute cancels what is to come", least=_MINUTE)
+
+    # -- insurance, by the clocks of UTC
+    insurance_at: TimeOfDay = setting("00:00", "when policies are looked at every day")
+    insurance_thresholds: tuple[int, ...] = setting((14, 7), "days before a policy's end at which is warned", least=1)
+    unconfirmed_stop_every: timedelta = setting(length("5m"), "how often a stop looks for its booking", least=_SECOND)
+    clock_in_needs_no_dispute_after_renewal: bool = setting(
+        True, "whether nobody clocks in, after a renewal with an open dispute, until that is resolved (G-23)"
+    )
+
+    # -- saved searches
+    digest_at: TimeOfDay = setting("05:00", "when the digest comes, by its user's clocks")
+    search_batch: int = setting(50, "searches that are asked together", least=1)
+    instant_alerts_per_user_per_hour: int = setting(10, "instant alerts of a user in an hour; the digest has the rest")
+    zero_result_limit: int = setting(30, "days after which an empty search may be switched off (STAFF-7.14)", least=1)
+    deactivate_empty_searches: bool = setting(False, "whether it is switched off")
+    query_retries: int = setting(3, "how often a search whose query fails is tried again")
+    failover_window: timedelta = setting(length("30m"), "how long it is, while the database is away")
+    extension_window: timedelta = setting(length("1h"), "how long a digest is, while an extension is missing")
+    query_first_pause: timedelta = setting(length("30s"), "first pause within these windows; it doubles", least=_SECOND)
+    query_longest_pause: timedelta = setting(length("5m"), "longest pause within these windows", least=_SECOND)
+
+    # -- people
+    quiet_hours_start: time = setting(time(22), "from when new users are not woken")
+    quiet_hours_end: time = setting(time(7), "until when new users are not woken")
+    app_url: Address = setting("https://app.example.com", "where links in messages lead")
+
+    # -- magic links, by the clocks of UTC
+    cleanup_at: TimeOfDay = setting("02:00", "when magic links are removed every day")
+    magic_link_unused: timedelta = setting(length("1d"), "age at which an unused one is removed, as expired ones are")
+    magic_link_delete_batch: int = setting(1000, "how many are removed in one transaction", least=1)
+
+    # -- jobs
+    retries: int = setting(5, "how often a failed job is tried again (STAFF-16.01)", most=999)
+    few_retries: int = setting(3, "how often payments after a resolution and searches are", most=999)
+    retry_base: timedelta = setting(length("30s"), "first pause between tries; it doubles")
+    retry_cap: timedelta = setting(length("1h"), "longest pause between tries")
+    task_timeout: timedelta = setting(length("5m"), "how long one try may take (STAFF-17.11)", least=_SECOND)
+    sweep_every: timedelta = setting(length("1h"), "how often is looked for what has no timer", least=_MINUTE)
+    enqueueing_page: int = setting(100, "bookings of one page of enqueueing (STAFF-17.08)", least=1, most=1000)
+    scan_rows: int = setting(1000, "rows of one page of nightly runs and sweeps (STAFF-17.10)", least=1, most=1000)
+
+    # -- how fast queues run whose jobs call somebody outside (STAFF-0.03)
+    charges_per_second: int = setting(50, "charges in a second; warnings, and cutoffs, as well", least=1)
+    charges_at_once: int = setting(20, "charges at once; warnings, and cutoffs, as well", least=1)
+    retries_per_second: int = setting(10, "payments after a resolution in a second (STAFF-11.06)", least=1)
+    retries_at_once: int = setting(10, "payments after a resolution at once", least=1)
+    movements_per_second: int = setting(50, "transfers in a second; refunds as well", least=1)
+    movements_at_once: int = setting(20, "transfers at once; refunds as well", least=1)
+    questions_per_second: int = setting(10, "questions to the provider in a second", least=1)
+    questions_at_once: int = setting(5, "questions to the provider at once", least=1)
+    messages_per_second: int = setting(50, "messages in a second", least=1)
+    messages_at_once: int = setting(20, "messages at once", least=1)
+
+    # -- what operations are told
+    watch_every: timedelta = setting(length("5m"), "how often conditions are looked at", least=_SECOND, most=_DAY)
+    slow_watch_every: timedelta = setting(length("1h"), "how often slow ones are", least=_SECOND, most=_DAY)
+    alert_min_sample: int = setting(20, "sample that is large enough for a share (G-55)", least=1)
+    failed_payments_percent: int = setting(5, "share of a run's payments that may fail (STAFF-15.06)", most=100)
+    retried_jobs_percent: int = setting(20, "share of an hour's jobs that may be tried again (STAFF-15.11)", most=100)
+    dead_letters: int = setting(100, "dead letters that may wait for somebody (STAFF-15.09)")
+    late_start: timedelta = setting(length("5m"), "how late a due job may start (STAFF-15.10)")
+    standstill_after: timedelta = setting(length("1d"), "how long money may wait for what should have happened")
+    night_is_over: timedelta = setting(length("1h"), "when a nightly run has done all it was to do (STAFF-15.07)")
+
+    def __post_init__(self) -> None:
+        types = types_of()
+        for one in fields(self):
+            bounds = {name: one.metadata.get(name) for name in ("least", "most")}
+            if (wrong := problem(types[one.name], getattr(self, one.name), **bounds)) is not None:
+                raise _wrong(one.name, wrong)
+        for name, wrong in self._together():
+            raise _wrong(name, wrong)
+
+    def _together(self) -> Iterator[tuple[str, str]]:
+        """What does not fit to something else."""
+        if not self._charged < self._warned:
+            yield "warn_at", "the warning does not come after the charge, in the week from Monday on"
+        if not self._warned < self._cut_off:
+            yield "cutoff_at", "the cutoff does not come after the warning, in the week from Monday on"
+        if not self.insurance_thresholds or not _falling(self.insurance_thresholds):
+            yield "insurance_thresholds", "are not descending numbers of days"
+        if len(self.ladder) != len(_LADDER) or not _falling(self.ladder[::-1]):
+            yield "ladder", "are not three ascending time spans"
+        if self.ladder[-1] >= self.auto_approval:
+            yield "ladder", "the last message does not come before the timesheet approves itself"
+        for lower, higher in (
+            ("reminder_a", "reminder_b"), ("stale_after", "reconcile_after"), ("retry_base", "retry_cap"),
+            ("query_first_pause", "query_longest_pause"), ("late_edit", "auto_approval"),
+        ):  # fmt: skip
+            if getattr(self, lower) > getattr(self, higher):
+                yield lower, f"is more than {higher}"
+
+    @property
+    def retry(self) -> Retry:
+        """How a job is tried again."""
+        return self._tries(self.retries)
+
+    @property
+    def few_tries(self) -> Retry:
+        """The same, for what is useless later."""
+        return self._tries(self.few_retries)
+
+    def _tries(self, retries: int) -> Retry:
+        return ms.exponential(
+            base=self.retry_base, factor=2, cap=self.retry_cap, jitter="spread", attempts=retries + 1
+        )  # fmt: skip
+
+    @property
+    def charge_within(self) -> timedelta:
+        """An outage may last until the cutoff; a later charge is the cutoff's matter (G-04)."""
+        return self._cut_off - self._charged
+
+    @property
+    def warning_within(self) -> timedelta:
+        """Then the cutoff comes, and a warning is too late."""
+        return self._cut_off - self._warned
+
+    @property
+    def cutoff_within(self) -> timedelta:
+        """Up to the week that it is about."""
+        return 7 * _DAY - self._cut_off
+
+    @property
+    def _charged(self) -> timedelta:
+        return _since_monday(self.charge_day, self.charge_at)
+
+    @property
+    def _warned(self) -> timedelta:
+        return _since_monday(self.warn_day, self.warn_at)
+
+    @property
+    def _cut_off(self) -> timedelta:
+        return _since_monday(self.cutoff_day, self.cutoff_at)
+
+
+def weekday(day: Weekday) -> int:
+    """The number of a day in the week; Monday is 0."""
+    return get_args(Weekday).index(day)
+
+
+def rest_of_day(at: TimeOfDay) -> timedelta:
+    """How long a day still lasts from a time on, where clocks do not change.
+
+    >>> str(rest_of_day("02:00"))
+    '22:00:00'
+    """
+    hours, minutes = map(int, at.split(":"))
+    return _DAY - timedelta(hours=hours, minutes=minutes)
+
+
+def variable(name: str) -> str:
+    """What a setting is called in the environment."""
+    return f"{PREFIX}{name.upper()}"
+
+
+@cache
+def types_of() -> Mapping[str, Any]:
+    """The type of each setting."""
+    return get_type_hints(Settings, include_extras=True)
+
+
+def from_env(base: Settings | None = None, env: Mapping[str, str] | None = None) -> Settings:
+    """Settings with what the environment says.
+
+    >>> from_env(env={"STAFFING_AUTO_APPROVAL": "5h"}).auto_approval
+    datetime.timedelta(seconds=18000)
+    """
+    env = os.environ if env is None else env
+    said = {variable(name): name for name in types_of()}
+    for unknown in sorted(name for name in env if name.startswith(PREFIX) and name not in said.keys() | OTHERS):
+        if near := did_you_mean(unknown.removeprefix(PREFIX).lower(), types_of()):
+            raise ConfigurationError(f"{unknown}: is no setting{near}")
+    changes: dict[str, Any] = {}
+    for name in said.values():
+        if text := env.get(variable(name)):
+            try:
+                changes[name] = read(types_of()[name], text)
+            except ConfigurationError as error:
+                raise _wrong(name, str(error)) from None
+    return replace(base or Settings(), **changes)
+
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What one marketplace may choose; see the constants of this module for what all share."""
+class Shown:
+    """A setting as people see it."""
 
-    transfer_timing: TransferTiming = "on_verification"  # G-13
-    deactivate_empty_searches: bool = False  # STAFF-7.14: built, off by default
-    upfront_wait: timedelta = timedelta(hours=1)  # so long a worker waits for money to confirm a booking (STAFF-20.27)
-    app_url: str = "https://app.example.com"  # where links in messages lead
-    clock_in_early: timedelta = timedelta(minutes=60)  # before its planned start a shift can be begun (STAFF-20.05)
-    clock_in_open: timedelta = timedelta(hours=24)  # after the start, where nobody knows the end (STAFF-20.05)
-    no_show_after: timedelta = timedelta(hours=24)  # its end past for so long, nobody began it (STAFF-20.07)
+    name: str
+    variable: str
+    value: str
+    default: str
+    source: str  # "default", "code", or the variable's name
+    about: str
+
+
+def shown(settings: Settings, env: Mapping[str, str] | None = None) -> list[Shown]:
+    """Every setting of a marketplace, and where its value is from."""
+    env = os.environ if env is None else env
+    found = []
+    for one in fields(settings):
+        show, value, name = kind_of(types_of()[one.name]).show, getattr(settings, one.name), variable(one.name)
+        source = name if env.get(name) else "default" if value == one.default else "code"
+        found.append(Shown(one.name, name, show(value), show(one.default), source, one.metadata["about"]))
+    return found
+
+
+def _since_monday(day: Weekday, at: TimeOfDay) -> timedelta:
+    return (weekday(day) + 1) * _DAY - rest_of_day(at)
+
+
+def _falling(values: Sequence[Any]) -> bool:
+    return all(one > following for one, following in pairwise(values))
+
+
+def _wrong(name: str, wrong: str) -> ConfigurationError:
+    return ConfigurationError(f"{name}: {wrong} ({variable(name)})")

@@ -59,7 +59,7 @@ def _clock_out(desk: Desk, conn: Conn, act: str, time_log_id: int, end: datetime
     _check_status(shift, "Working")
     now = desk.now(conn)
     _check_end(shift, end, now)
-    sheet = rules.sheet(shift.id, booking.id, now)
+    sheet = rules.sheet(shift.id, booking.id, now, desk.settings)
     store.do(conn, "clock_out_shift", time_log_id=shift.id, at=now, end=end, deadline=sheet.auto_approval_time)
     _record(desk, conn, act, shift, after="Pending_Verification")
     reminders.drop(desk, conn, shift.id, now=now, reason="clocked out")
@@ -77,12 +77,13 @@ def edit_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, end: datetime, b
     _check_end(shift, end, now)
     supervisor = "Supervisor" in parts_of(conn, by, "booking_id", booking.id)
     deadline = rules.after_edit(
-        shift.auto_approval_time, now=now, by_supervisor=supervisor, extensions=shift.edit_extensions
+        shift.auto_approval_time, desk.settings, now=now, by_supervisor=supervisor, extensions=shift.edit_extensions
     )
     store.do(conn, "edit_shift", time_log_id=shift.id, end=end, deadline=deadline)
     _record(desk, conn, "edit_timesheet", shift)
     if deadline != shift.auto_approval_time:
-        ladder.extend(desk, conn, rules.sheet(shift.id, booking.id, shift.clock_out_time, deadline=deadline))
+        moved = rules.sheet(shift.id, booking.id, shift.clock_out_time, desk.settings, deadline=deadline)
+        ladder.extend(desk, conn, moved)
 
 
 @event
@@ -115,7 +116,7 @@ def was_worked(desk: Desk, conn: Conn, time_log_id: int, *, start: datetime, end
     )  # fmt: skip
     if why is not None:
         raise Refused(why, field=why.partition(":")[0])
-    sheet = rules.sheet(shift.id, booking.id, now)
+    sheet = rules.sheet(shift.id, booking.id, now, desk.settings)
     store.do(conn, "clock_in_shift", time_log_id=shift.id, at=start)
     store.do(conn, "clock_out_shift", time_log_id=shift.id, at=now, end=end, deadline=sheet.auto_approval_time)
     _record(desk, conn, "was_worked", shift, after="Pending_Verification")
@@ -163,6 +164,7 @@ def _check_gate(desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShi
         starts_on=weeks.local_date(shift.scheduled_start_time, booking.zone),
         end_date=booking.end_date,
         funded=not gate.PAID.isdisjoint(store.column(conn, "holds_of_shift", time_log_id=shift.id)),
+        awaits_resolution=booking.renewed_in_dispute and desk.settings.clock_in_needs_no_dispute_after_renewal,
         uncovered=insurance.uncovered(conn, booking.id, weeks.local_date(now, booking.zone)),
     ) or gate.outside(
         now, start=shift.scheduled_start_time, end=shift.scheduled_end_time, early=desk.settings.clock_in_early,

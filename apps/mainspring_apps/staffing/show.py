@@ -19,7 +19,7 @@ from mainspring_apps.staffing.payments import escrow
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
-from mainspring_apps.staffing.texts import TEMPLATES
+from mainspring_apps.staffing.texts import templates
 
 _MOST_MOMENTS: Final = 1000  # moments of a story
 BOOKINGS_PAGE: Final = 100
@@ -67,7 +67,6 @@ SAID: Final = {
     "reverse_transfer": "transfer to be taken back",
     "divide_set_aside": "divided what was set aside",
 }
-TITLES: Final = {template.name: template.title for template in TEMPLATES}
 
 
 _TIMERS: Final[Mapping[str, Sequence[str]]] = {
@@ -172,13 +171,14 @@ def story(desk: Desk, conn: Conn, booking_id: int, *, by: int | None = None) -> 
         raise Refused(f"booking_id: there is no booking {booking_id}", field="booking_id")
     booking = store.needed(conn, BookingView, "shown_booking", booking_id=booking_id)
     now = desk.now(conn)
+    titles = {template.name: template.title for template in templates(desk.settings)}
     happened = store.many(conn, _Happened, "what_happened", subject=booking_subject(booking_id), limit=_MOST_MOMENTS)
     return Story(
         now=now,
         booking=booking,
         ledger=escrow.ledger(conn, booking_id),
         shifts=_shifts(conn, booking_id),
-        happened=[_moment(one.at, booking.zone, one.words, one.about) for one in happened],
+        happened=[_moment(one.at, booking.zone, one.words(titles), one.about) for one in happened],
         next=sorted(_coming(desk, conn, booking, now), key=lambda moment: (moment.utc, moment.what)),
     )
 
@@ -204,10 +204,9 @@ class _Happened(msgspec.Struct, frozen=True, kw_only=True):
     person: str | None
     role: str | None
 
-    @property
-    def words(self) -> str:
+    def words(self, titles: Mapping[str, str]) -> str:
         if self.entity == "message":
-            return f"message: {TITLES.get(self.what, self.what)}"
+            return f"message: {titles.get(self.what, self.what)}"
         return SAID.get(self.what, self.what.replace("_", " "))
 
     @property
@@ -221,7 +220,9 @@ class _Happened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _coming(desk: Desk, conn: Conn, booking: BookingView, now: datetime) -> list[Moment]:
-    found = [_moment(at, booking.zone, what, f"for the week of {week}") for at, what, week in weekly(booking, now)]
+    found = [
+        _moment(at, booking.zone, what, f"for the week of {week}") for at, what, week in weekly(desk, booking, now)
+    ]
     if booking.cutoff_at is not None and booking.cutoff_at > now:
         found.append(_moment(booking.cutoff_at, booking.zone, "cutoff of a late payment", f"booking {booking.id}"))
     for entity, id_ in _open(conn, booking.id):
@@ -237,21 +238,22 @@ def _coming(desk: Desk, conn: Conn, booking: BookingView, now: datetime) -> list
     return found
 
 
-def weekly(booking: BookingView, now: datetime) -> list[tuple[datetime, str, date]]:
+def weekly(desk: Desk, booking: BookingView, now: datetime) -> list[tuple[datetime, str, date]]:
     """The next charge, warning and cutoff of a booking that is paid week by week, and the Monday of the week it is for.
 
     What is paid for, or lies before or after the booking, is left out.
     """
     if booking.payment_type != "Weekly_Progress" or booking.status != "Active":
         return []
+    s = desk.settings
     rules = (
-        (ms.weekly(weeks.CHARGE_DAY, weeks.CHARGE_AT, zone=booking.zone), "weekly payment"),
-        (ms.weekly(weeks.CHARGE_DAY, weeks.WARN_AT, zone=booking.zone), "final warning, if unpaid"),
-        (ms.weekly(weeks.CUTOFF_DAY, weeks.CUTOFF_AT, zone=booking.zone), "hard cutoff, if unpaid"),
+        (s.charge_day, s.charge_at, "weekly payment"),
+        (s.warn_day, s.warn_at, "final warning, if unpaid"),
+        (s.cutoff_day, s.cutoff_at, "hard cutoff, if unpaid"),
     )
     found = []
-    for rule, what in rules:
-        for tick in rule.ticks(now, now + _HORIZON):
+    for day, at, what in rules:
+        for tick in ms.weekly(day, at, zone=booking.zone).ticks(now, now + _HORIZON):
             week = weeks.next_week(tick.at, booking.zone)
             first, last = weeks.local_date(week.start, booking.zone), weeks.local_date(week.end, booking.zone)
             if first <= booking.end_date and booking.start_date < last and not _paid(booking, week):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import mainspring as ms
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.store import Conn
 
@@ -17,13 +18,23 @@ UPFRONT_TIMER: Final = "upfront"
 RECONCILIATION_TIMER: Final = "reconcile_payment"  # the key of its task, so that a sweep leaves alone what has a timer
 
 
-def key(timer: str, row_id: int) -> str:
+def key(timer: str, row_id: int | str) -> str:
     """The key of a row's timer.
 
     >>> key("auto-approve", 9)
     'auto-approve:9'
     """
     return f"{timer}:{row_id}"
+
+
+def start(desk: Desk, conn: Conn, timer: str, row_id: int | str, job: ms.NewJob) -> None:
+    """Set a row's timer, or set it anew."""
+    desk.client.timers.set(desk.fitted(job).with_key(key(timer, row_id)), conn=conn)
+
+
+def try_start(desk: Desk, conn: Conn, timer: str, row_id: int, job: ms.NewJob) -> ms.Enqueued | None:
+    """The same, but never in the way of what it is set for: None where that failed (STAFF-9.32)."""
+    return desk.client.timers.try_set(desk.fitted(job).with_key(key(timer, row_id)), conn=conn)
 
 
 def cancel(desk: Desk, conn: Conn, row_id: int, *timers: str, reason: str) -> bool:

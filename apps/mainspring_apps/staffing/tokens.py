@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 
 import mainspring as ms
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk, log
 from mainspring_apps.staffing.registry import MAGIC_LINKS, tasks
-from mainspring_apps.staffing.settings import MAGIC_LINK_DELETE_BATCH, MAGIC_LINK_UNUSED, RETRY, TASK_TIMEOUT
+from mainspring_apps.staffing.settings import rest_of_day
 
 
-@tasks.task(queue=MAGIC_LINKS, retry=RETRY, timeout=TASK_TIMEOUT)
+@tasks.task(queue=MAGIC_LINKS)
 def clean_tokens(desk: Desk, ctx: ms.SyncContext) -> None:
     """Delete useless tokens, a batch a transaction: a run that dies leaves the rest to the next one."""
     began = time.monotonic()
+    limit, age = desk.settings.magic_link_delete_batch, desk.settings.magic_link_unused
     expired = unused = batches = 0
     while True:
         with ctx.transaction() as conn:
-            rows = store.column(conn, "delete_tokens", limit=MAGIC_LINK_DELETE_BATCH, unused=MAGIC_LINK_UNUSED)
+            rows = store.column(conn, "delete_tokens", limit=limit, unused=age)
         expired += sum(rows)
         unused += len(rows) - sum(rows)
         batches += bool(rows)
-        if len(rows) < MAGIC_LINK_DELETE_BATCH:
+        if len(rows) < limit:
             break
         ctx.check()
     about = {"expired": expired, "unused": unused, "batches": batches, "duration": round(time.monotonic() - began, 3)}
@@ -31,7 +31,10 @@ def clean_tokens(desk: Desk, ctx: ms.SyncContext) -> None:
     log.info(text, about, extra=about)
 
 
-#: Missed, it is caught up on the same day of UTC (STAFF-0.08).
-SAME_DAY = timedelta(hours=22)
-
-tasks.schedule("magic-link-cleanup", ms.daily("02:00"), clean_tokens, within=SAME_DAY, catch_up="latest")
+tasks.schedule(
+    "magic-link-cleanup",
+    lambda desk: ms.daily(desk.settings.cleanup_at),
+    clean_tokens,
+    within=lambda desk: rest_of_day(desk.settings.cleanup_at),  # caught up on the same day of UTC (STAFF-0.08)
+    catch_up="latest",
+)

@@ -10,27 +10,27 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Literal, LiteralString
+from typing import Any, Literal, LiteralString
 
 import psycopg
 from psycopg.rows import tuple_row
 
 import mainspring as ms
+from mainspring.health.measure import Measure
 from mainspring.health.watch import Watch
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.registry import HARD_CUTOFF
 from mainspring_apps.staffing.rules import watching as rules
 from mainspring_apps.staffing.rules.quiet import HOUR
-from mainspring_apps.staffing.settings import NIGHT_IS_OVER, STANDSTILL_AFTER, UNFUNDED_NOTICE
+from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.store import sql
+from mainspring_apps.staffing.texts import insurance_warning
 
 AsyncConn = psycopg.AsyncConnection[Any]
 Wrong = list[tuple[str, str]]
 
-_SOON: Final = timedelta(minutes=5)
 
-
-async def failing_payments(conn: AsyncConn) -> Wrong:
+async def failing_payments(settings: Settings, conn: AsyncConn) -> Wrong:
     """Weeks of which too many payments failed (STAFF-15.06)."""
     weeks: dict[str, dict[str | None, int]] = defaultdict(dict)
     for week, cause, count in await _rows(conn, sql["failed_payments"]):
@@ -39,15 +39,15 @@ async def failing_payments(conn: AsyncConn) -> Wrong:
     for week, counts in weeks.items():
         failures = {cause: n for cause, n in counts.items() if cause is not None}
         failed, payments = sum(failures.values()), sum(counts.values())
-        if rules.failing(failed, payments):
+        if rules.failing(failed, payments, settings):
             found.append((f"week of {week}", f"{failed} of {payments} payments failed: {rules.causes(failures)}"))
     return found
 
 
-async def crowded_dead_letter(conn: AsyncConn) -> Wrong:
+async def crowded_dead_letter(settings: Settings, conn: AsyncConn) -> Wrong:
     """More dead letters than somebody looks through (STAFF-15.09)."""
     ((dead,),) = await _rows(conn, sql["dead_letter_size"])
-    return [("dead letter", f"{dead} jobs wait for somebody to decide")] if rules.crowded(dead) else []
+    return [("dead letter", f"{dead} jobs wait for somebody to decide")] if rules.crowded(dead, settings) else []
 
 
 async def late_queues(desk: Desk, conn: AsyncConn) -> Wrong:
@@ -57,20 +57,19 @@ async def late_queues(desk: Desk, conn: AsyncConn) -> Wrong:
     return [
         (f"queue {queue}", f"a job is due since {wait.total_seconds():.0f} s and not started")
         for queue, wait in waits
-        if rules.late(wait)
+        if rules.late(wait, desk.settings)
     ]
 
 
-async def unsteady_jobs(conn: AsyncConn) -> Wrong:
+async def unsteady_jobs(settings: Settings, conn: AsyncConn) -> Wrong:
     """An hour in which too many jobs had to be tried again (STAFF-15.11)."""
     ((retried, jobs),) = await _rows(conn, sql["retried_jobs"], within=HOUR)
-    return [("all jobs", f"{retried} of {jobs} jobs were retried")] if rules.unsteady(retried, jobs) else []
+    return [("all jobs", f"{retried} of {jobs} jobs were retried")] if rules.unsteady(retried, jobs, settings) else []
 
 
 def asked(
-    name: str, statement: str, *, severity: Literal["critical", "warning"] = "warning", every: timedelta = _SOON,
-    **params: Any,
-) -> Watch:  # fmt: skip
+    name: str, statement: str, *, every: timedelta, severity: Literal["critical", "warning"] = "warning", **params: Any
+) -> Watch:
     """A watch whose statement answers (subject, text) with these parameters."""
     return ms.watch(name, sql[statement], params=params, severity=severity, every=every)
 
@@ -80,139 +79,170 @@ async def _rows(conn: AsyncConn, statement: LiteralString, **params: Any) -> lis
         return await (await cursor.execute(statement, params)).fetchall()
 
 
-INSURANCE: Final = ("insurance_14", "insurance_7", "insurance_expired", "insurance_stop")
-
-
-WATCHES: Final = (
-    # Of all jobs.
-    ms.watch("payments_failing", failing_payments, severity="critical", every=_SOON),
-    ms.watch("dead_letter_crowded", crowded_dead_letter, severity="critical", every=_SOON),
-    ms.watch("jobs_retried", unsteady_jobs, every=_SOON),
-    # STAFF-1.38, 11.20, 19.07: charges that were not made, and events about payments that nobody knows; a worker who
-    # stays reserved for a booking that nobody confirms.
-    ms.watch_dead("charge_failed", "charge_week", subject="booking {booking_id}", every=_SOON),
-    ms.watch_dead("arrears_failed", "charge_arrears", subject="booking {booking_id}", every=_SOON),
-    ms.watch_dead("upfront_failed", "charge_upfront", subject="booking {booking_id}", every=_SOON),
-    ms.watch_dead("upfront_unended", "end_wait", subject="booking {booking_id}", severity="critical", every=_SOON),
-    ms.watch_dead("payment_retry_failed", "retry_payment", subject="booking {booking_id}", every=_SOON),
-    ms.watch_dead("unknown_payment", "payment_changed", subject="event {event_id}", every=_SOON),
-    # STAFF-1.42: somebody is about to work, and nobody has paid for it.
-    asked("unfunded_shift", "unfunded_shifts_soon", notice=UNFUNDED_NOTICE),
-    # STAFF-15.08, 9.30, 10.28: timesheets that were not approved, money that did not move, shifts that were not
-    # cancelled, until somebody has decided.
-    ms.watch_dead(
-        "auto_approval_failed", "auto_approve", subject="time_log {time_log_id}", severity="critical", every=_SOON
-    ),
-    ms.watch_dead(
-        "release_failed", "release_shift", subject="time_log {time_log_id}", severity="critical", every=_SOON
-    ),
-    ms.watch_dead("transfer_failed", "pay_lender", subject="transfer {transfer_id}", severity="critical", every=_SOON),
-    ms.watch_dead("refund_failed", "refund_borrower", subject="refund {refund_id}", severity="critical", every=_SOON),
-    ms.watch_dead(
-        "no_show_failed", "refund_no_show", subject="time_log {time_log_id}", severity="critical", every=_SOON
-    ),
-    ms.watch_dead(
-        "dispute_timeout_failed", "dispute_timeout", subject="dispute {dispute_id}", severity="critical", every=_SOON
-    ),
-    # Work that goes on uninsured, a borrower who was not warned, and what the provider said or would say of money.
-    ms.watch_dead("hard_stop_failed", "stop_booking", subject="booking {booking_id}", severity="critical", every=_SOON),
-    ms.watch_dead("final_warning_failed", "warn_unpaid", subject="booking {booking_id}", every=_SOON),
-    ms.watch_dead(
-        "refund_event_failed", "refund_changed", subject="event {event_id}", severity="critical", every=_SOON
-    ),
-    ms.watch_dead("refund_unasked", "charge_refunded", subject="event {event_id}", severity="critical", every=_SOON),
-    ms.watch_dead(
-        "chargeback_event_failed", "chargeback_changed", subject="event {event_id}", severity="critical", every=_SOON
-    ),
-    ms.watch_dead("account_event_failed", "account_changed", subject="event {event_id}", every=_SOON),
-    ms.watch_dead("payout_event_failed", "payout_failed", subject="event {event_id}", every=_SOON),
-    ms.watch_dead("reversal_failed", "take_back", subject="reversal {reversal_id}", severity="critical", every=_SOON),
-    ms.watch_dead("payment_unasked", "reconcile_payment", subject="payment {payment_id}", every=_SOON),
-    ms.watch_dead("movement_unasked", "reconcile_movement", subject="{kind} {row_id}", every=_SOON),
-    # STAFF-2.12, 3.25, 4.28: messages that nobody got.
-    asked("final_warning_delivery", "undelivered", kinds=["final_warning"]),
-    asked("worker_released_delivery", "undelivered", kinds=["worker_released"]),
-    asked("insurance_delivery", "undelivered", kinds=list(INSURANCE)),
-    # STAFF-3.25: a release that failed is tried again, and somebody should know that it had to be.
-    asked("cutoff_failed", "failed_in_queue", severity="critical", queue=HARD_CUTOFF),
-    # STAFF-15.07, 4.30: an hour after the nightly run, what it has not done.
-    asked("insurance_warning_unsent", "unsent_insurance", severity="critical", every=HOUR, after=NIGHT_IS_OVER),
-    asked("expired_policy_active", "expired_policies_active", severity="critical", every=HOUR, after=NIGHT_IS_OVER),
-    # STAFF-7.10: while saved searches are left out, somebody should bring back what is missing; it closes by itself.
-    asked("saved_searches_skipped", "skipped_searches"),
-)
-
-MEASURES: Final = (
-    # STAFF-1.37, 11.19: how payments end and why, who was told, and how long a resolution waited for its payment.
-    ms.measure(
-        "staffing_payments",
-        "Payments that came to an end, by what began them and how they ended",
-        sql["measure_payments"],
-        kind="counter",
-    ),
-    ms.measure(
-        "staffing_payment_failures", "Payments that failed, by cause", sql["measure_payment_failures"], kind="counter"
-    ),
-    ms.measure(
-        "staffing_payment_failures_told",
-        "Messages that a payment failed and somebody must act, by channel",
-        sql["measure_failures_told"],
-        kind="counter",
-    ),
-    ms.measure(
-        "staffing_resolution_to_payment_seconds",
-        "How long a resolution waited for its payment",
-        sql["measure_resolution_to_payment"],
-        kind="histogram",
-        buckets=(60, 300, 3600, 21_600, 86_400),
-    ),
-    ms.measure("staffing_releases", "Bookings that the hard cutoff has ended", sql["measure_releases"], kind="counter"),
-    ms.measure(
-        "staffing_delivery_rate",
-        "Of the messages that came to an end within a week, how many were delivered, by kind and channel",
-        sql["measure_delivery_rate"],
-    ),
-    ms.measure(
-        "staffing_retry_success_rate",
-        "Of the jobs that came to an end within a day after a retry, how many succeeded, by task",
-        sql["measure_retry_success_rate"],
-    ),
-    ms.measure(
-        "staffing_policies_near_expiry",
-        "Active policies that end within so many days, by the warning that they are due",
-        sql["measure_policies_near_expiry"],
-    ),
-    # Saved searches (STAFF-7.06, 7.09, 7.20): what was skipped and why, how long it had failed, and how batches go.
-    ms.measure(
-        "staffing_search_skips",
-        "Alerts of saved searches that were left out, by kind and reason",
-        sql["measure_search_skips"],
-        kind="counter",
-    ),
-    ms.measure(
-        "staffing_search_outage_seconds",
-        "How long queries had failed before their alerts were left out, in all, by kind and reason",
-        sql["measure_search_outage"],
-        kind="counter",
-    ),
-    ms.measure(
-        "staffing_search_batch_failure_rate",
-        "Of the batches of saved searches within a week, how many failed at first, by kind",
-        sql["measure_batch_failure_rate"],
-    ),
-    ms.measure(
-        "staffing_search_retry_success_rate",
-        "Of the saved searches within a week that were tried again alone, how many were told, by kind",
-        sql["measure_batch_retry_success_rate"],
-    ),
-)
-
-
 def watches(desk: Desk) -> Sequence[Watch]:
     """What is watched in a marketplace."""
-    spans: dict[str, Any] = {"after": STANDSTILL_AFTER, "no_show": desk.settings.no_show_after}
+    s, soon = desk.settings, desk.settings.watch_every
+    warnings = [insurance_warning(threshold) for threshold in s.insurance_thresholds]
     return (
-        *WATCHES,
-        ms.watch("jobs_late", partial(late_queues, desk), every=_SOON),
-        asked("money_stands_still", "money_standing_still", every=HOUR, **spans),
+        # Of all jobs.
+        ms.watch("payments_failing", partial(failing_payments, s), severity="critical", every=soon),
+        ms.watch("dead_letter_crowded", partial(crowded_dead_letter, s), severity="critical", every=soon),
+        ms.watch("jobs_retried", partial(unsteady_jobs, s), every=soon),
+        # STAFF-1.38, 11.20, 19.07: charges that were not made, and events about payments that nobody knows; a worker
+        # who stays reserved for a booking that nobody confirms.
+        ms.watch_dead("charge_failed", "charge_week", subject="booking {booking_id}", every=soon),
+        ms.watch_dead("arrears_failed", "charge_arrears", subject="booking {booking_id}", every=soon),
+        ms.watch_dead("upfront_failed", "charge_upfront", subject="booking {booking_id}", every=soon),
+        ms.watch_dead("upfront_unended", "end_wait", subject="booking {booking_id}", severity="critical", every=soon),
+        ms.watch_dead("payment_retry_failed", "retry_payment", subject="booking {booking_id}", every=soon),
+        ms.watch_dead("unknown_payment", "payment_changed", subject="event {event_id}", every=soon),
+        # STAFF-1.42: somebody is about to work, and nobody has paid for it.
+        asked("unfunded_shift", "unfunded_shifts_soon", notice=s.unfunded_notice, every=soon),
+        # STAFF-15.08, 9.30, 10.28: timesheets that were not approved, money that did not move, shifts that were not
+        # cancelled, until somebody has decided.
+        ms.watch_dead(
+            "auto_approval_failed", "auto_approve", subject="time_log {time_log_id}", severity="critical", every=soon
+        ),
+        ms.watch_dead(
+            "release_failed", "release_shift", subject="time_log {time_log_id}", severity="critical", every=soon
+        ),
+        ms.watch_dead(
+            "transfer_failed", "pay_lender", subject="transfer {transfer_id}", severity="critical", every=soon
+        ),
+        ms.watch_dead(
+            "refund_failed", "refund_borrower", subject="refund {refund_id}", severity="critical", every=soon
+        ),
+        ms.watch_dead(
+            "no_show_failed", "refund_no_show", subject="time_log {time_log_id}", severity="critical", every=soon
+        ),
+        ms.watch_dead(
+            "dispute_timeout_failed", "dispute_timeout", subject="dispute {dispute_id}", severity="critical", every=soon
+        ),
+        # Work that goes on uninsured, a borrower who was not warned, and what the provider said or would say of money.
+        ms.watch_dead(
+            "hard_stop_failed", "stop_booking", subject="booking {booking_id}", severity="critical", every=soon
+        ),
+        ms.watch_dead("final_warning_failed", "warn_unpaid", subject="booking {booking_id}", every=soon),
+        ms.watch_dead(
+            "refund_event_failed", "refund_changed", subject="event {event_id}", severity="critical", every=soon
+        ),
+        ms.watch_dead("refund_unasked", "charge_refunded", subject="event {event_id}", severity="critical", every=soon),
+        ms.watch_dead(
+            "chargeback_event_failed", "chargeback_changed", subject="event {event_id}", severity="critical", every=soon
+        ),
+        ms.watch_dead("account_event_failed", "account_changed", subject="event {event_id}", every=soon),
+        ms.watch_dead("payout_event_failed", "payout_failed", subject="event {event_id}", every=soon),
+        ms.watch_dead(
+            "reversal_failed", "take_back", subject="reversal {reversal_id}", severity="critical", every=soon
+        ),
+        ms.watch_dead("payment_unasked", "reconcile_payment", subject="payment {payment_id}", every=soon),
+        ms.watch_dead("movement_unasked", "reconcile_movement", subject="{kind} {row_id}", every=soon),
+        asked(
+            "money_stands_still",
+            "money_standing_still",
+            every=s.slow_watch_every,
+            after=s.standstill_after,
+            no_show=s.no_show_after,
+        ),
+        # STAFF-2.12, 3.25, 4.28: messages that nobody got.
+        asked("final_warning_delivery", "undelivered", kinds=["final_warning"], every=soon),
+        asked("worker_released_delivery", "undelivered", kinds=["worker_released"], every=soon),
+        asked(
+            "insurance_delivery", "undelivered", kinds=[*warnings, "insurance_expired", "insurance_stop"], every=soon
+        ),
+        # STAFF-3.25: a release that failed is tried again, and somebody should know that it had to be.
+        asked("cutoff_failed", "failed_in_queue", severity="critical", queue=HARD_CUTOFF, every=soon),
+        # STAFF-15.07, 4.30: after the nightly run, what it has not done.
+        asked(
+            "insurance_warning_unsent",
+            "unsent_insurance",
+            kinds=warnings,
+            severity="critical",
+            every=s.slow_watch_every,
+            after=s.night_is_over,
+        ),
+        asked(
+            "expired_policy_active",
+            "expired_policies_active",
+            severity="critical",
+            every=s.slow_watch_every,
+            after=s.night_is_over,
+        ),
+        # STAFF-7.10: while saved searches are left out, somebody should bring back what is missing.
+        asked("saved_searches_skipped", "skipped_searches", every=soon),
+        ms.watch("jobs_late", partial(late_queues, desk), every=soon),
+    )
+
+
+def measures(s: Settings) -> Sequence[Measure]:
+    """What is measured in a marketplace."""
+    return (
+        # STAFF-1.37, 11.19: how payments end and why, who was told, and how long a resolution waited for its payment.
+        ms.measure(
+            "staffing_payments",
+            "Payments that came to an end, by what began them and how they ended",
+            sql["measure_payments"],
+            kind="counter",
+        ),
+        ms.measure(
+            "staffing_payment_failures",
+            "Payments that failed, by cause",
+            sql["measure_payment_failures"],
+            kind="counter",
+        ),
+        ms.measure(
+            "staffing_payment_failures_told",
+            "Messages that a payment failed and somebody must act, by channel",
+            sql["measure_failures_told"],
+            kind="counter",
+        ),
+        ms.measure(
+            "staffing_resolution_to_payment_seconds",
+            "How long a resolution waited for its payment",
+            sql["measure_resolution_to_payment"],
+            kind="histogram",
+            buckets=(60, 300, 3600, 21_600, 86_400),
+        ),
+        ms.measure(
+            "staffing_releases", "Bookings that the hard cutoff has ended", sql["measure_releases"], kind="counter"
+        ),
+        ms.measure(
+            "staffing_delivery_rate",
+            "Of the messages that came to an end within a week, how many were delivered, by kind and channel",
+            sql["measure_delivery_rate"],
+        ),
+        ms.measure(
+            "staffing_retry_success_rate",
+            "Of the jobs that came to an end within a day after a retry, how many succeeded, by task",
+            sql["measure_retry_success_rate"],
+        ),
+        ms.measure(
+            "staffing_policies_near_expiry",
+            "Active policies that end within so many days, by the warning that they are due",
+            sql["measure_policies_near_expiry"],
+            params={"thresholds": list(s.insurance_thresholds)},
+        ),
+        # Saved searches (STAFF-7.06, 7.09, 7.20): what was skipped and why, how long it had failed, and how batches go.
+        ms.measure(
+            "staffing_search_skips",
+            "Alerts of saved searches that were left out, by kind and reason",
+            sql["measure_search_skips"],
+            kind="counter",
+        ),
+        ms.measure(
+            "staffing_search_outage_seconds",
+            "How long queries had failed before their alerts were left out, in all, by kind and reason",
+            sql["measure_search_outage"],
+            kind="counter",
+        ),
+        ms.measure(
+            "staffing_search_batch_failure_rate",
+            "Of the batches of saved searches within a week, how many failed at first, by kind",
+            sql["measure_batch_failure_rate"],
+        ),
+        ms.measure(
+            "staffing_search_retry_success_rate",
+            "Of the saved searches within a week that were tried again alone, how many were told, by kind",
+            sql["measure_batch_retry_success_rate"],
+        ),
     )

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from tests.apps.staffing.town import Town
 
 from mainspring_apps.staffing.searches import listings
-from mainspring_apps.staffing.watching import MEASURES
+from mainspring_apps.staffing.watching import measures
 
 #: Tuesday noon in New York: nobody sleeps, and the next digests are far.
 NOON = datetime(2026, 6, 2, 16, tzinfo=UTC)
@@ -44,8 +44,10 @@ class Seekers:
     def crowd(self, count: int, *, trades: Sequence[str] = ("welder",), zone: str = "America/New_York") -> list[int]:
         """So many users with one search each; in one go."""
         rows = self.town.rows(
-            "with people as (insert into staffing.users (company_id, role, name, email, timezone)"
-            " select %s, 'Manager', 'P', 'c' || n || '@example.com', %s from generate_series(1, %s) n returning id)"
+            "with people as (insert into staffing.users"
+            " (company_id, role, name, email, timezone, quiet_hours_start, quiet_hours_end)"
+            " select %s, 'Manager', 'P', 'c' || n || '@example.com', %s, '22:00', '07:00' from generate_series(1, %s) n"
+            " returning id)"
             " insert into staffing.saved_searches (user_id, criteria) select id, jsonb_build_object('trade',"
             " (%s::text[])[1 + (row_number() over (order by id)) %% cardinality(%s::text[])]) from people returning id",
             self.borrower, zone, count, list(trades), list(trades),
@@ -100,5 +102,5 @@ class Seekers:
 
 def measured(town: Town, name: str) -> dict[tuple[Any, ...], float]:
     """What a measure answers now, by its labels."""
-    (sql,) = [one.sql for one in MEASURES if one.name == name]
+    (sql,) = [one.sql for one in measures(town.desk.settings) if one.name == name]
     return {tuple(row[:-1]): float(row[-1]) for row in town.rows(sql.replace("{schema}", "mainspring"))}

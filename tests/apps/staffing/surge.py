@@ -40,7 +40,7 @@ from mainspring.worker import Worker
 from mainspring_apps.staffing.market import MIGRATIONS, Market
 from mainspring_apps.staffing.payments import settle
 from mainspring_apps.staffing.rules import weeks
-from mainspring_apps.staffing.settings import CHARGES_PER_SECOND
+from mainspring_apps.staffing.settings import Settings
 from mainspring_sandbox import Sandbox
 from mainspring_sandbox.environment import WEBHOOK_SECRET, environment
 from mainspring_sandbox.ledger import Ledger
@@ -75,7 +75,8 @@ insert into staffing.companies (id, kind, name, stripe_customer_id, card_on_file
   select n, 'Borrower', 'Borrower ' || n, (%(customers)s::text[])[n], 'pm_card_visa'
   from generate_series(1, cardinality(%(customers)s::text[])) n;
 insert into staffing.companies (id, kind, name) values (1000000, 'Lender', 'Lender');
-insert into staffing.users (id, company_id, role, name) values (1, 1000000, 'Worker', 'Somebody');
+insert into staffing.users (id, company_id, role, name, quiet_hours_start, quiet_hours_end)
+  values (1, 1000000, 'Worker', 'Somebody', '22:00', '07:00');
 insert into staffing.workers (id, company_id, user_id, trade, zip_code)
   select n, 1000000, 1, 'welder', '10001' from generate_series(1, %(bookings)s) n;
 insert into staffing.projects (id, company_id, name, timezone)
@@ -249,7 +250,7 @@ def run(
     dsn: str, folder: Path, *, bookings: int, workers: int = WORKERS, say: Callable[[str], object] = lambda _: None
 ) -> Result:
     """Fire, watch, and check."""
-    result = Result(bookings, pools=workers * POOL + SIZE, expected=bookings / CHARGES_PER_SECOND)
+    result = Result(bookings, pools=workers * POOL + SIZE, expected=bookings / Settings().charges_per_second)
     with psycopg.connect(dsn, autocommit=True, application_name="surge") as conn:
         migrate_all(conn, [MIGRATIONS])
         with stage(dsn, folder, workers) as on, ms.Client(dsn) as client:
@@ -270,7 +271,7 @@ def seed(conn: psycopg.Connection[Any], bank: stripe.StripeClient, bookings: int
     """Borrowers with a card, and bookings with one shift in the week that is due."""
     customers = [bank.v1.customers.create().id for _ in range(min(BORROWERS, bookings))]
     ((now,),) = conn.execute("select mainspring.now()").fetchall()
-    start = weeks.due_week(now, ZONE).start + timedelta(hours=9)
+    start = weeks.due_week(now, ZONE, Settings()).start + timedelta(hours=9)
     about = {"customers": customers, "bookings": bookings, "zone": ZONE, "start": start}
     for statement in SEED.split(";"):
         conn.execute(statement.encode(), about)
@@ -319,7 +320,7 @@ def check(result: Result, entered: Sequence[float], fired: float, books: Path) -
         (len(charges) != result.bookings, f"{len(charges)} of {result.bookings} bookings were charged"),
         (max(charges.values(), default=1) > 1, f"{len(charges - Counter(dict.fromkeys(charges, 1)))} charged twice"),
         (result.funded != result.bookings, f"{result.funded} of {result.bookings} weeks were funded"),
-        (result.window > CHARGES_PER_SECOND, f"{result.window} handlers started in a second"),
+        (result.window > Settings().charges_per_second, f"{result.window} handlers started in a second"),
         (result.connections > result.pools, f"{result.connections} connections, and pools of {result.pools}"),
         (late > TOLERANCE, f"the starts took {result.seconds:.1f} s, not {result.expected:.1f} s"),
     ):

@@ -16,7 +16,6 @@ from tests.apps.staffing.wednesday import SECOND
 from mainspring_apps.staffing import bookings, shifts
 from mainspring_apps.staffing.payments import arrears, escrow, weekly
 from mainspring_apps.staffing.rules import charge, weeks
-from mainspring_apps.staffing.settings import RECONCILE_AFTER
 from mainspring_apps.staffing.states import Refused
 from mainspring_sandbox import Fault
 
@@ -90,7 +89,7 @@ def test_a_shift_that_is_over_is_owed_only_if_somebody_began_it(
     shift = charge.UnpaidShift(
         id=1, status=status, scheduled_start_time=start, scheduled_end_time=until, planned_minutes=60
     )
-    found = charge.amounts([shift], 3000, weeks.Period(*NEXT_WEEK), now=W10)
+    found = charge.amounts([shift], 3000, weeks.Period(*NEXT_WEEK), 0, now=W10)
     assert found == ({1: 3000} if owed else {})
 
 
@@ -196,7 +195,7 @@ def test_arrears_are_charged_once_whatever_is_lost_and_as_often_as_there_is_more
     for _ in range(2):
         with pytest.raises(Refused, match="or it is being paid"):
             pay(town, booking)
-    town.mainspring.advance(to=town.now + RECONCILE_AFTER + timedelta(minutes=5))
+    town.mainspring.advance(to=town.now + town.desk.settings.reconcile_after + timedelta(minutes=5))
     assert payments(town, booking)[1:] == [("arrears", 1, "Succeeded", 24000, [done])]
     assert len([one for one in town.sandbox.ledger.find("charge") if one.body["amount"] == 24000]) == 1
 

@@ -9,7 +9,7 @@ from tests.apps.staffing.sheets import at, begun, leap, live, refusing, submitte
 from tests.apps.staffing.town import MONDAY, Booking, Town
 
 import mainspring as ms
-from mainspring_apps.staffing import settings, shifts
+from mainspring_apps.staffing import shifts
 from mainspring_apps.staffing import timers as keys
 from mainspring_apps.staffing.conflicts.disputes import file_dispute
 from mainspring_apps.staffing.payments import accounts, escrow
@@ -29,7 +29,7 @@ def again(town: Town, shift: int) -> ms.NewJob:
     """The approval of a shift, as its timer runs it."""
     row = town.row("time_log", shift)
     out, deadline = row["clock_out_time"] or town.now, row["auto_approval_time"]
-    return auto_approve.job(rules.sheet(shift, row["booking_id"], out, deadline=deadline))
+    return auto_approve.job(rules.sheet(shift, row["booking_id"], out, town.desk.settings, deadline=deadline))
 
 
 def transfers(town: Town) -> list[tuple[Any, ...]]:
@@ -120,7 +120,7 @@ def test_work_is_approved_and_paid_at_any_hour_whatever_became_of_the_booking(to
     assert timers(town, shift)["auto-approve"] == sunday
     leap(town, sunday)
     town.mainspring.run_one(auto_approve)
-    leap(town, sunday + settings.RELEASE_DELAY)
+    leap(town, sunday + town.desk.settings.release_delay)
     town.mainspring.run_one(release_shift)
     town.mainspring.drain()
     assert town.shift_status(shift) == "Verified"

@@ -79,11 +79,14 @@ def test_a_booking_plans_every_shift_before_anybody_clocks_in(town: Town, office
     assert (end, minutes) == (None, 480)
 
 
+OPEN = timedelta(hours=8)
+
+
 def test_a_night_in_which_clocks_go_back_is_an_hour_longer_and_a_date_left_out_has_no_shift() -> None:
     week = frozenset(range(7))
-    (plan,) = planning.shifts(date(2026, 10, 31), date(2026, 10, 31), time(22), time(6), week, NY)
+    (plan,) = planning.shifts(date(2026, 10, 31), date(2026, 10, 31), time(22), time(6), week, NY, OPEN)
     assert plan.minutes == 540
-    apia = list(planning.shifts(date(2011, 12, 29), date(2011, 12, 31), time(9), time(17), week, "Pacific/Apia"))
+    apia = list(planning.shifts(date(2011, 12, 29), date(2011, 12, 31), time(9), time(17), week, "Pacific/Apia", OPEN))
     assert [shift.start.day for shift in apia] == [29, 30]  # 09:00 on the 29th and on the 31st there
 
 

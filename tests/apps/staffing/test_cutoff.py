@@ -17,6 +17,7 @@ from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.payments import cutoff, reconcile
 from mainspring_apps.staffing.rules import cutoff as rules
 from mainspring_apps.staffing.rules import weeks
+from mainspring_apps.staffing.settings import Settings
 from mainspring_sandbox import Fault
 
 REASON = "Weekly Payment Hard Cutoff - Worker Released"
@@ -100,7 +101,7 @@ def test_a_midnight_that_is_missing_or_comes_twice_is_one_instant(
     assert schedule.rule == ms.weekly("thu", "00:00")
     ticks = ms.weekly("thu", "00:00", zone=zone).ticks(instant - timedelta(days=2), instant + timedelta(days=2))
     assert [tick.at for tick in ticks] == [instant]
-    assert rules.moved_cutoff(instant - timedelta(hours=5), zone) == instant
+    assert rules.moved_cutoff(instant - timedelta(hours=5), zone, Settings()) == instant
 
 
 # -- who, and what becomes of it
@@ -412,7 +413,7 @@ def test_a_release_that_the_database_always_refuses_is_told_until_somebody_has_d
     booking = town.booking(shifts=1)
     town.only(at=T00)
     tried(town, booking)
-    town.mainspring.client.enqueue(cutoff.cut_off.job(booking_id=booking.id, instant=T00))
+    town.desk.enqueue(town.conn, cutoff.cut_off.job(booking_id=booking.id, instant=T00))
     with failing(town, "bookings", 6):
         town.mainspring.advance(hours=1, raise_errors=False)
 
@@ -471,16 +472,19 @@ def standing(**values: Any) -> rules.Standing:
     ],
 )
 def test_what_a_cutoff_does(about: dict[str, Any], asked: int, step: str) -> None:
-    assert rules.decide(standing(**about), DUE, T00, asked=asked) == step
+    assert rules.decide(standing(**about), DUE, T00, asked=asked, ask_times=4) == step
 
 
 @pytest.mark.rule("STAFF-3.09", "STAFF-3.14", "STAFF-3.26")
 def test_the_last_sunday_is_the_one_before_the_unpaid_week() -> None:
     assert rules.last_day(DUE, NY) == SUNDAY
-    assert rules.last_day(weeks.due_week(DUE.start, NY), NY) == SUNDAY  # a cutoff that was moved to Monday
+    assert rules.last_day(weeks.due_week(DUE.start, NY, Settings()), NY) == SUNDAY  # a cutoff that was moved to Monday
     assert [rules.stays(DUE.start - SECOND, DUE), rules.stays(DUE.start, DUE)] == [True, False]
     midnight = T00 + timedelta(days=1)
-    assert rules.moved_cutoff(T00 + 5 * MINUTE, NY) == midnight
-    late = {hours: midnight - rules.late_warning(midnight - timedelta(hours=hours), midnight) for hours in (23, 4, 0)}
+    assert rules.moved_cutoff(T00 + 5 * MINUTE, NY, Settings()) == midnight
+    warned = {
+        hours: rules.late_warning(midnight - timedelta(hours=hours), midnight, Settings()) for hours in (23, 4, 0)
+    }
+    late = {hours: midnight - at for hours, at in warned.items()}
     assert late == {23: timedelta(hours=10), 4: timedelta(hours=4) - 5 * MINUTE, 0: timedelta(0)}  # or at once
     assert weeks.monday(W14, NY) == MONDAY

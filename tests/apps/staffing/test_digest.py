@@ -90,7 +90,7 @@ def test_a_day_of_25_hours_loses_nobody_and_tells_nobody_twice(town: Town, seeke
         come(town, slot)
     said = [text for _, _, text in seekers.told("digest")]
     assert said == [parts(["Welders"], found) for found in ([before], [last, half, early], [after])]
-    spring = digests.window(datetime(2026, 3, 8, 9, tzinfo=UTC), NY)
+    spring = digests.window(datetime(2026, 3, 8, 9, tzinfo=UTC), NY, "05:00")
     assert spring.end - spring.start == timedelta(hours=23)
 
 
@@ -165,7 +165,7 @@ def test_a_date_that_does_not_exist_has_no_digest(town: Town) -> None:
         come(town, slot)
     assert fires(town) == [(APIA, slot) for slot in slots]
     assert [text for _, _, text in seekers.told("digest")] == [parts(["Welders"], []), parts(["Welders"], [worker])]
-    assert digests.window(slots[1], APIA).start == slots[0]
+    assert digests.window(slots[1], APIA, "05:00").start == slots[0]
 
 
 @pytest.mark.rule("STAFF-0.08")

@@ -280,7 +280,7 @@ def test_what_the_timeout_cancelled_does_not_come_back_and_is_not_charged(town: 
     town.mainspring.advance(minutes=1)
     paid = town.rows("select amount_minor::int from staffing.pending_payments where source = 'weekly' and try = 1"
                      " and period_start > %s", T)  # fmt: skip
-    assert paid == [(pay.shift_pay(480, 3000),)]
+    assert paid == [(pay.shift_pay(480, 3000, 0),)]
     assert town.rows("select time_log_id from staffing.payment_shifts where time_log_id = any(%s)",
                      [*booking.shifts[3:], again]) == [(again,)]  # fmt: skip
 
@@ -288,7 +288,8 @@ def test_what_the_timeout_cancelled_does_not_come_back_and_is_not_charged(town: 
 @pytest.mark.rule("STAFF-10.10", "STAFF-10.11", "STAFF-10.26", "STAFF-10.31")
 def test_when_a_dispute_times_out() -> None:
     due = {
-        "option": "A", "status": "Open", "booking": "Active", "filed_at": T, "timed_out_at": None, "now": T + 3 * HOUR
+        "option": "A", "status": "Open", "booking": "Active", "filed_at": T, "timed_out_at": None, "now": T + 3 * HOUR,
+        "timeout": 3 * HOUR,
     }  # fmt: skip
 
     def times_out(**other: object) -> bool:

@@ -217,7 +217,7 @@ def test_option_b_ends_the_booking_at_once(town: Town) -> None:
     tomorrow = town.shift(booking, TUESDAY)  # in sixteen hours
     next_week = town.shift(booking, NEXT_MONDAY)
     paid_later(town, booking, tomorrow, next_week)
-    planted = timeouts.timeout_of(1, booking.id, T).with_key(f"reminder-5m:{tomorrow}")
+    planted = timeouts.timeout_of(town.desk, 1, booking.id, T).with_key(f"reminder-5m:{tomorrow}")
     town.desk.client.timers.set(planted, conn=town.conn)
 
     dispute = filed(town, shift, "B", by=booking.borrowing_admin)

@@ -9,8 +9,9 @@ from itertools import pairwise
 import pytest
 from tests.apps.staffing.test_weekly_payments import near
 from tests.apps.staffing.town import MONDAY, W10, Town
+from tests.apps.staffing.wednesday import charged
 
-from mainspring_apps.staffing import settings, tokens
+from mainspring_apps.staffing import tokens
 from mainspring_sandbox import Fault
 
 SECOND = timedelta(seconds=1)
@@ -26,24 +27,32 @@ def of_ours(town: Town) -> dict[str, object]:
 
 @pytest.mark.rule("STAFF-16.01")
 def test_every_task_is_tried_again_by_the_constants_of_the_ledger(town: Town) -> None:
+    usual, few = town.desk.settings.retry, town.desk.settings.few_tries
     for name, retry in of_ours(town).items():
-        assert retry == (settings.RETRY_THREE if name in THREE else settings.RETRY), name
-    for policy, retries in ((settings.RETRY, 5), (settings.RETRY_THREE, 3)):
+        assert retry == (few if name in THREE else usual), name
+    for policy, retries in ((usual, 5), (few, 3)):
         assert policy.attempts == 1 + retries
         seeded = random.Random(16)
         for attempt in range(1, 12):
-            usual = min(30 * 2 ** (attempt - 1), 3600)
+            middle = min(30 * 2 ** (attempt - 1), 3600)
             gaps = {policy.delay(attempt, seeded.random).total_seconds() for _ in range(50)}
             assert len(gaps) > 1
-            assert 0.8 * usual <= min(gaps) < 0.9 * usual
-            assert 0.9 * usual < max(gaps) <= min(1.2 * usual, 3600)
+            assert 0.8 * middle <= min(gaps) < 0.9 * middle
+            assert 0.9 * middle < max(gaps) <= min(1.2 * middle, 3600)
+
+
+@pytest.mark.rule("STAFF-16.01")
+def test_what_the_provider_tells_is_tried_as_often_as_anything_else(town: Town) -> None:
+    charged(town, town.booking())
+    town.mainspring.advance(seconds=3)
+    assert town.rows("select max_attempts::int from mainspring.jobs where task = 'payment_changed'") == [(6,)]
 
 
 @pytest.mark.rule("STAFF-16.01")
 def test_two_jobs_that_always_fail_end_after_five_retries_each_at_its_own_instants(town: Town) -> None:
     town.only()
     town.conn.execute("alter table staffing.magic_link_tokens rename to gone")
-    jobs = [town.mainspring.client.enqueue(tokens.clean_tokens.job()).id for _ in range(2)]
+    jobs = [one.id for one in town.desk.enqueue(town.conn, *(tokens.clean_tokens.job() for _ in range(2)))]
     town.mainspring.advance(hours=1, raise_errors=False)
 
     starts = {

@@ -18,6 +18,7 @@ from mainspring_apps.staffing import states
 from mainspring_apps.staffing.payments import escrow
 from mainspring_apps.staffing.rules import pay
 from mainspring_apps.staffing.rules.penalty import penalty
+from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.states import Refused
 
 HOUR = timedelta(hours=1)
@@ -42,13 +43,13 @@ HOUR = timedelta(hours=1)
     ],
 )
 def test_formula_p(long_term: bool, held: int, notice: timedelta, owed: int) -> None:
-    assert penalty(held, notice=notice, long_term=long_term) == owed
+    assert penalty(held, Settings(), notice=notice, long_term=long_term) == owed
 
 
 @pytest.mark.rule("STAFF-10.17", "STAFF-19.09")
 @given(st.integers(0, 10**12), st.integers(-100, 100), st.booleans())
 def test_a_penalty_is_a_whole_part_of_the_hold(held: int, hours: int, long_term: bool) -> None:
-    owed = penalty(held, notice=hours * HOUR, long_term=long_term)
+    owed = penalty(held, Settings(), notice=hours * HOUR, long_term=long_term)
     assert isinstance(owed, int)
     assert 0 <= owed <= held
     if not long_term and hours < 24:
@@ -57,9 +58,9 @@ def test_a_penalty_is_a_whole_part_of_the_hold(held: int, hours: int, long_term:
 
 @pytest.mark.rule("STAFF-19.09")
 def test_yen_have_no_cents_and_currencies_are_never_added(town: Town) -> None:
-    assert pay.shift_pay(90, 1501) == 2252  # yen: half of one rounds up
+    assert pay.shift_pay(90, 1501, 0) == 2252  # yen: half of one rounds up
     assert str(Money(2252, "JPY")) == "2252 JPY"
-    assert penalty(2251, notice=HOUR, long_term=False) == 1126
+    assert penalty(2251, Settings(), notice=HOUR, long_term=False) == 1126
     holds = [
         escrow.Hold(
             id=n, booking_id=1, time_log_id=1, payment_id=1, kind="Shift", part=0, amount_minor=100, currency=currency,

@@ -11,6 +11,7 @@ from tests.apps.staffing.wednesday import MINUTE, SECOND, at, deliver, pending
 from mainspring_apps.staffing.payments import warning
 from mainspring_apps.staffing.rules import cutoff as rules
 from mainspring_apps.staffing.rules import weeks
+from mainspring_apps.staffing.settings import Settings
 from mainspring_sandbox import Fault
 
 
@@ -80,9 +81,9 @@ def test_only_active_weekly_bookings_without_the_next_week_are_warned(town: Town
 )
 def test_unpaid_is_what_ends_before_the_due_week_does(instant: datetime, funded: datetime | None, unpaid: bool) -> None:
     standing = rules.Standing(status="Active", payment_type="Weekly_Progress", funded_period_end=funded)
-    assert rules.unpaid(standing, weeks.due_week(instant, NY)) is unpaid
+    assert rules.unpaid(standing, weeks.due_week(instant, NY, Settings())) is unpaid
     upfront = rules.Standing(status="Active", payment_type="Upfront", funded_period_end=funded)
-    assert not rules.unpaid(upfront, weeks.due_week(instant, NY))
+    assert not rules.unpaid(upfront, weeks.due_week(instant, NY, Settings()))
 
 
 @pytest.mark.rule("STAFF-2.07", "STAFF-2.08", "STAFF-2.09", "STAFF-2.10")

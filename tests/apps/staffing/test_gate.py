@@ -5,11 +5,13 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import pytest
+from tests.apps.staffing.quarrels import resolved
 from tests.apps.staffing.sheets import at, begun, booked, leap, live, timers
-from tests.apps.staffing.town import MONDAY, Town
+from tests.apps.staffing.town import MONDAY, Booking, Town
 
 from mainspring_apps.staffing import cancellation, insurance, shifts
 from mainspring_apps.staffing.rules import gate
+from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.timesheets import reminders
 
@@ -40,6 +42,7 @@ def test_only_insurance_and_the_end_of_a_booking_close_the_gate(
     booking: str, shift: str, starts_on: date, uncovered: str | None, why: str | None
 ) -> None:
     about: dict[str, Any] = {"shift": shift, "starts_on": starts_on, "end_date": SUNDAY, "uncovered": uncovered}
+    about["awaits_resolution"] = False
     assert gate.closed(booking=booking, funded=booking == "Completed", **about) == why
 
 
@@ -146,11 +149,21 @@ def test_the_gate_asks_for_cover_on_the_local_date(town: Town) -> None:
     assert town.status(booking) == "Active"
 
 
+def disputed(town: Town, booking: Booking, day: date) -> int:
+    """A shift of another day, worked as planned."""
+    return town.shift(booking, day, status="Disputed", clock_out_time=at("17:00", day), work_end_time=at("17:00", day))
+
+
 @pytest.mark.rule("STAFF-4.24")
-def test_after_renewal_a_disputed_booking_is_worked_again(town: Town) -> None:
+@pytest.mark.rule("STAFF-20.22")
+def test_after_renewal_with_an_open_dispute_nobody_clocks_in_until_it_is_resolved(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
     booking, shift = booked(town, status="Suspended_Insurance", status_before_suspension="Payment_Paused_Dispute")
-    worked = town.shift(booking, date(2026, 5, 29), status="Disputed")
-    town.insert("disputes", booking_id=booking.id, time_log_id=worked, dispute_option="A", dispute_filed_at=town.now)
+    worked = disputed(town, booking, date(2026, 5, 29))
+    dispute = town.insert(
+        "disputes", booking_id=booking.id, time_log_id=worked, dispute_option="A", dispute_filed_at=town.now
+    )
     policy = town.value("select id from staffing.insurance_policies where company_id = %s", booking.lender)
     town.conn.execute(
         "update staffing.insurance_policies set is_active = false, expiration_date = '2026-05-31' where id = %s",
@@ -164,6 +177,31 @@ def test_after_renewal_a_disputed_booking_is_worked_again(town: Town) -> None:
             town.desk, town.conn, policy, expiration_date=date(2027, 6, 1), by=booking.lending_admin
         )
     assert town.status(booking) == "Payment_Paused_Dispute"
+    with pytest.raises(Refused, match="status: a dispute was open when the insurance was renewed, and is not resolved"):
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
+    with monkeypatch.context() as choice, town.conn.transaction(force_rollback=True):
+        choice.setitem(vars(town.desk), "settings", Settings(clock_in_needs_no_dispute_after_renewal=False))
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
+    resolved(town, dispute)
+    with town.conn.transaction():
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)  # at once, whatever jobs are still to run
+    assert town.shift_status(shift) == "Working"
+
+
+@pytest.mark.rule("STAFF-4.24", "STAFF-20.22", "STAFF-10.23")
+def test_a_dispute_that_was_not_open_at_the_renewal_closes_no_gate(town: Town) -> None:
+    booking, shift = booked(town, status="Suspended_Insurance", status_before_suspension="Payment_Paused_Dispute")
+    shut = {"booking_id": booking.id, "dispute_option": "A", "dispute_filed_at": town.now}
+    first, second = (disputed(town, booking, date(2026, 5, day)) for day in (28, 29))
+    dispute = town.insert("disputes", time_log_id=first, **shut)
+    resolved(town, dispute)  # while nobody is insured
+    policy = town.policy(booking.lender, date(2027, 6, 1))
+    with town.conn.transaction():
+        insurance.renew_insurance(
+            town.desk, town.conn, policy, expiration_date=date(2027, 6, 2), by=booking.lending_admin
+        )
+    town.insert("disputes", time_log_id=second, **shut)
+    leap(town, at("09:00"))
     with town.conn.transaction():
         shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
     assert town.shift_status(shift) == "Working"

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from tests.apps.staffing.town import NEXT_WEEK, Town
 
-from mainspring_apps.staffing import settings, store
+from mainspring_apps.staffing import store
 
 #: The definition of each, as the catalogue prints it after `USING`; the second is for what has no company or booking.
 ASKED = {
@@ -46,7 +46,7 @@ def test_payments_whose_end_nobody_told_are_found_by_status_and_age(town: Town) 
         [booking, *NEXT_WEEK],
     )
     town.conn.execute("analyze staffing.pending_payments")
-    about = {"stale": settings.STALE_AFTER, "after": None, "limit": settings.ENQUEUEING_PAGE}
+    about = {"stale": town.desk.settings.stale_after, "after": None, "limit": town.desk.settings.enqueueing_page}
     plan = town.conn.execute("explain (format json) " + store.sql["stale_payments"], about).fetchone()
     assert plan is not None
     assert "'Index Name': 'pending_payments_status'" in str(plan[0])

@@ -10,6 +10,7 @@ from mainspring_apps.staffing import shifts
 from mainspring_apps.staffing.conflicts.disputes import file_dispute
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import ladder as rules
+from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.timesheets.ladder import ladder_60m
 
@@ -36,7 +37,7 @@ def instant(text: str) -> datetime:
 def test_four_hours_are_four_hours(clock_out: str, deadline: str) -> None:
     out = instant(clock_out)
     for begin in (out, out.astimezone(at("09:00").tzinfo)):  # whatever zone the instant is told in
-        sheet = rules.sheet(9, 1, begin)
+        sheet = rules.sheet(9, 1, begin, Settings())
         notes = (sheet.notification_0_time, sheet.notification_60m_time, sheet.notification_3h_time)
         assert tuple(note - out for note in notes) == (timedelta(0), HOUR, 3 * HOUR)
         assert sheet.auto_approval_time.astimezone(UTC) == instant(deadline)
@@ -63,7 +64,9 @@ def test_a_supervisor_who_edits_late_gives_an_hour(
     left: timedelta, by_supervisor: bool, extensions: int, added: int | None
 ) -> None:
     def edited() -> datetime:
-        return rules.after_edit(DEADLINE, now=DEADLINE - left, by_supervisor=by_supervisor, extensions=extensions)
+        return rules.after_edit(
+            DEADLINE, Settings(), now=DEADLINE - left, by_supervisor=by_supervisor, extensions=extensions
+        )
 
     if added is None:
         with pytest.raises(Refused):

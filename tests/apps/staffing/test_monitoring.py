@@ -20,7 +20,8 @@ from mainspring.worker import Hosting, Worker
 from mainspring_apps.staffing import insurance, tokens
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.rules import watching as rules
-from mainspring_apps.staffing.watching import MEASURES, watches
+from mainspring_apps.staffing.settings import Settings
+from mainspring_apps.staffing.watching import measures, watches
 from mainspring_sandbox import Fault, Sandbox
 
 HERE = Path(__file__).parent
@@ -100,13 +101,14 @@ def retried(town: Town, count: int) -> None:
 
 @pytest.mark.rule("STAFF-15.06", "STAFF-15.09", "STAFF-15.10", "STAFF-15.11")
 def test_an_alert_begins_right_above_its_threshold_and_never_with_too_few() -> None:
-    assert [rules.failing(bad, 100) for bad in (0, 5, 6, 100)] == [False, False, True, True]
-    assert [rules.unsteady(again, 100) for again in (0, 20, 21, 100)] == [False, False, True, True]
+    s = Settings()
+    assert [rules.failing(bad, 100, s) for bad in (0, 5, 6, 100)] == [False, False, True, True]
+    assert [rules.unsteady(again, 100, s) for again in (0, 20, 21, 100)] == [False, False, True, True]
     for judge in (rules.failing, rules.unsteady):
-        assert [judge(some, some) for some in (0, 1, 19, 20)] == [False, False, False, True]
-    assert [rules.failing(1, 20), rules.failing(2, 20)] == [False, True]
-    assert [rules.crowded(dead) for dead in (0, 100, 101)] == [False, False, True]
-    assert [rules.late(timedelta(seconds=s)) for s in (0, 300, 301)] == [False, False, True]
+        assert [judge(some, some, s) for some in (0, 1, 19, 20)] == [False, False, False, True]
+    assert [rules.failing(1, 20, s), rules.failing(2, 20, s)] == [False, True]
+    assert [rules.crowded(dead, s) for dead in (0, 100, 101)] == [False, False, True]
+    assert [rules.late(timedelta(seconds=late), s) for late in (0, 300, 301)] == [False, False, True]
 
 
 @pytest.mark.rule("STAFF-15.06", "STAFF-1.37")
@@ -339,7 +341,7 @@ def test_of_nine_messages_sent_and_one_that_failed_the_rate_is_nine_tenths(town:
 @pytest.mark.rule("STAFF-15.14", "STAFF-15.05")
 def test_every_measure_answers_prometheus(town: Town) -> None:
     shown = {one.measure.name: one.error for one in town.desk.app.measured()}
-    assert shown == dict.fromkeys((one.name for one in MEASURES), None)
+    assert shown == dict.fromkeys((one.name for one in measures(town.desk.settings)), None)
     assert shown.keys() >= {
         "staffing_payments", "staffing_releases", "staffing_delivery_rate", "staffing_policies_near_expiry",
         "staffing_search_skips", "staffing_search_outage_seconds", "staffing_search_batch_failure_rate",

@@ -14,7 +14,8 @@ from tests.apps.staffing.wednesday import tried
 from mainspring_apps.staffing import insurance, shifts
 from mainspring_apps.staffing.conflicts import disputes
 from mainspring_apps.staffing.payments import cutoff
-from mainspring_apps.staffing.texts import TEMPLATES
+from mainspring_apps.staffing.settings import Settings
+from mainspring_apps.staffing.texts import templates
 from mainspring_sandbox import Fault
 
 HOUR = timedelta(hours=1)
@@ -40,7 +41,7 @@ MAIL = {"insurance_14", "digest", "search_deactivated"}
 
 @pytest.mark.rule("STAFF-14.06", "STAFF-14.07", "STAFF-14.08")
 def test_every_kind_has_its_class_and_its_channels() -> None:
-    kinds = {one.name: one for one in TEMPLATES}
+    kinds = {one.name: one for one in templates(Settings())}
     assert {kind: {name for name, one in kinds.items() if one.class_ == kind} for kind in CLASSES} == CLASSES
     channels = {name: {"sms", "email"} if name in BOTH else {"email"} if name in MAIL else {"sms"} for name in kinds}
     assert {name: set(one.channels) for name, one in kinds.items()} == channels
@@ -51,11 +52,11 @@ def test_at_three_in_the_night_only_a_normal_sms_waits_for_seven(town: Town) -> 
     town.only(at=THREE)
     somebody = town.user(town.company("Borrower"), "Admin")
     with town.conn.transaction():
-        for one in TEMPLATES:
+        for one in templates(Settings()):
             about: dict[str, Any] = dict.fromkeys(re.findall(r"\[([^]]+)\]", one.text), "x")
             about["parts"] = [{"name": "x", "workers": []}]
             town.desk.tell(town.conn, one.name, [somebody], about, occurrence=THREE)
-    asked = sorted((one.name, channel) for one in TEMPLATES for channel in one.channels)
+    asked = sorted((one.name, channel) for one in templates(Settings()) for channel in one.channels)
     assert [(kind, channel) for kind, _, channel, _ in town.messages()] == asked
 
     town.mainspring.advance(hours=5)

@@ -68,9 +68,9 @@ def test_hours_are_those_of_the_clock_that_never_changes_and_an_open_shift_is_pa
     ("minutes", "rate", "price"), [(187, 3000, 9350), (187, 1001, 3120), (30, 1001, 501), (0, 3000, 0), (29, 1, 0)]
 )
 def test_pay_is_rounded_once_half_up_however_it_is_charged(minutes: int, rate: int, price: int) -> None:
-    assert pay.shift_pay(minutes, rate) == price
+    assert pay.shift_pay(minutes, rate, 0) == price
     for part in range(minutes + 1):
-        assert pay.shift_pay(part, rate) + pay.added_pay(part, minutes, rate) == price
+        assert pay.shift_pay(part, rate, 0) + pay.added_pay(part, minutes, rate, 0) == price
 
 
 @pytest.mark.rule("STAFF-20.01", "STAFF-20.02")

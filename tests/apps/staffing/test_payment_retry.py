@@ -14,7 +14,7 @@ from tests.apps.staffing.town import NEXT_MONDAY, NEXT_WEEK, W10, Booking, Town
 
 from mainspring_apps.staffing.conflicts import disputes, incidents
 from mainspring_apps.staffing.payments import retries
-from mainspring_apps.staffing.registry import LIMITS, PAYMENT_RETRY
+from mainspring_apps.staffing.registry import PAYMENT_RETRY, limits
 from mainspring_apps.staffing.rules import charge
 from mainspring_sandbox import Fault
 
@@ -80,8 +80,8 @@ def test_the_end_of_an_option_b_dispute_enqueues_nothing(town: Town) -> None:
 
 @pytest.mark.rule("STAFF-11.06")
 def test_retries_start_ten_a_second(town: Town) -> None:
-    limits = [limit for limit in LIMITS if limit.queue == PAYMENT_RETRY]
-    assert [(limit.rate, limit.per, limit.concurrency) for limit in limits] == [(10, SECOND, None), (None, None, 10)]
+    ours = [limit for limit in limits(town.desk.settings) if limit.queue == PAYMENT_RETRY]
+    assert [(limit.rate, limit.per, limit.concurrency) for limit in ours] == [(10, SECOND, None), (None, None, 10)]
     about: dict[str, Any] = {"dispute_resolved_at": THURSDAY, "previous_status": PAUSED}
     booking = town.booking(status="Cancelled")
     near(town, THURSDAY)

@@ -11,6 +11,7 @@ from mainspring_apps.staffing import shifts
 from mainspring_apps.staffing import timers as keys
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import reminders as rules
+from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.states import Refused
 from mainspring_sandbox import Fault
 
@@ -31,7 +32,7 @@ FIVE = datetime(2026, 6, 1, 21, tzinfo=UTC)
 def test_reminders_come_five_and_thirty_minutes_after_an_end_that_has_not_passed(
     end: datetime | None, now: datetime, expected: tuple[int, int] | None
 ) -> None:
-    due = rules.instants(end, now)
+    due = rules.instants(end, now, Settings())
     assert due == (expected and tuple(FIVE + timedelta(minutes=minutes) for minutes in expected))
 
 
@@ -67,7 +68,10 @@ def test_a_shift_over_midnight_ends_on_the_next_day(town: Town) -> None:
     _, shift = begun(town, start=time(22), end=time(6))
     end = datetime(2026, 6, 2, 10, tzinfo=UTC)
     assert town.row("time_log", shift)["scheduled_end_time"] == end
-    assert timers(town, shift) == {"reminder-5m": end + rules.A.after, "reminder-30m": end + rules.B.after}
+    assert timers(town, shift) == {
+        "reminder-5m": end + timedelta(minutes=5),
+        "reminder-30m": end + timedelta(minutes=30),
+    }
 
 
 @pytest.mark.rule("STAFF-8.07", "STAFF-8.09", "STAFF-8.11", "STAFF-8.12")

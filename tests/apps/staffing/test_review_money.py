@@ -375,7 +375,7 @@ def test_money_that_nothing_moves_any_more_is_told_after_a_day(town: Town) -> No
 
 def test_a_shift_that_falls_into_the_hour_that_is_left_out_does_not_take_place() -> None:
     spring = date(2027, 3, 14)
-    found = planning.shifts(spring - DAY, spring + DAY, time(2), time(3), frozenset(range(7)), NY)
+    found = planning.shifts(spring - DAY, spring + DAY, time(2), time(3), frozenset(range(7)), NY, 8 * HOUR)
     assert [(plan.start.day, plan.minutes) for plan in found] == [(13, 60), (15, 60)]
 
 

@@ -11,7 +11,7 @@ from tests.apps.staffing.town import Town
 from mainspring_apps.staffing.registry import DIGEST_QUEUE, INSTANT_QUEUE
 from mainspring_apps.staffing.rules import failures
 from mainspring_apps.staffing.rules.failures import Again, Failure, Halve, SearchKind, Skip
-from mainspring_apps.staffing.settings import RETRY_THREE
+from mainspring_apps.staffing.settings import Settings
 
 SLOT = datetime(2026, 6, 3, 9, tzinfo=UTC)  # Wednesday 05:00 in New York
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
@@ -61,7 +61,7 @@ def test_a_query_that_always_fails_is_tried_four_times_and_left_out(
     tries = seekers.ran("match")
     assert len(tries) == 4
     for number, (before, after) in enumerate(pairwise(tries), 1):
-        assert 0.75 < (after - before) / RETRY_THREE.delay(number, lambda: 0.5) < 1.25
+        assert 0.75 < (after - before) / Settings().few_tries.delay(number, lambda: 0.5) < 1.25
     assert seekers.deliveries() == [(one, "instant", "Skipped", "ordinary")]
     lines = [vars(line) for line in caplog.records if line.levelname == "ERROR"]
     assert [(line["saved_search_id"], line["sqlstate"]) for line in lines] == [(one, "53200")] * 4
@@ -231,7 +231,7 @@ def test_what_follows_a_failure_by_its_class() -> None:
 
     def follow(kind: SearchKind, failure: Failure, *, after: timedelta, **about: int) -> object:
         about = {"searches": 1, "attempt": 1, "tries": 0} | about
-        return failures.follow(kind, failure, since=SLOT, now=SLOT + after, **about)
+        return failures.follow(kind, failure, since=SLOT, now=SLOT + after, settings=Settings(), **about)
 
     now = timedelta(0)
     assert follow("digest", "ordinary", searches=2, after=now) == Halve()
@@ -244,9 +244,9 @@ def test_what_follows_a_failure_by_its_class() -> None:
     assert follow("digest", "extension", tries=9, after=60 * MINUTE) == Skip()
     assert follow("instant", "connection", tries=9, after=29 * MINUTE) == Again(MINUTE)
     assert follow("instant", "connection", tries=9, after=30 * MINUTE) == Skip()
-    assert not failures.over("digest", "connection", SLOT, SLOT + 30 * MINUTE)
-    assert failures.over("digest", "connection", SLOT, SLOT + 30 * MINUTE + half)
-    assert not failures.over("digest", "ordinary", SLOT, SLOT + DAY)
+    assert not failures.over("digest", "connection", SLOT, SLOT + 30 * MINUTE, Settings())
+    assert failures.over("digest", "connection", SLOT, SLOT + 30 * MINUTE + half, Settings())
+    assert not failures.over("digest", "ordinary", SLOT, SLOT + DAY, Settings())
 
 
 @pytest.mark.parametrize(

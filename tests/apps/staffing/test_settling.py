@@ -334,7 +334,7 @@ def test_events_that_nobody_wants_are_ignored_and_unknown_payments_are_told(town
     town.only(at=town.now)
     town.mainspring.advance(seconds=5)
     assert town.wrong("unknown_payment") == []  # its row may still come
-    town.mainspring.clock.set(town.now + settle.UNKNOWN_AFTER)
+    town.mainspring.clock.set(town.now + town.desk.settings.unknown_payment_after)
     town.mainspring.drain(raise_errors=False)
 
     query = "select event_id from staffing.stripe_events where type = 'payment_intent.succeeded'"

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from mainspring_apps.staffing.rules import pay, weeks
+from mainspring_apps.staffing.settings import Settings
 
 NY = "America/New_York"
 
@@ -89,7 +90,7 @@ def utc(text: str) -> datetime:
 def test_wednesday_pays_for_the_week_that_follows(at: str, zone: str, start: str, end: str) -> None:
     expected = weeks.Period(utc(start), utc(end))
     assert weeks.next_week(utc(at), zone) == expected
-    assert weeks.due_week(utc(at), zone) == expected
+    assert weeks.due_week(utc(at), zone, Settings()) == expected
     assert expected.start in expected
     assert expected.end not in expected
 
@@ -109,7 +110,7 @@ def test_wednesday_pays_for_the_week_that_follows(at: str, zone: str, start: str
     ],
 )
 def test_the_due_week_is_the_one_after_the_latest_wednesday_at_ten(at: str, monday: str) -> None:
-    assert weeks.due_week(utc(at), NY) == weeks.week(date.fromisoformat(monday), NY)
+    assert weeks.due_week(utc(at), NY, Settings()) == weeks.week(date.fromisoformat(monday), NY)
 
 
 @pytest.mark.rule("STAFF-1.36")
@@ -122,7 +123,7 @@ def test_the_due_week_is_the_one_after_the_latest_wednesday_at_ten(at: str, mond
     ],
 )
 def test_the_cutoff_is_the_next_end_of_a_wednesday(at: str, expected: str) -> None:
-    assert weeks.cutoff(utc(at), NY) == utc(expected)
+    assert weeks.cutoff(utc(at), NY, Settings()) == utc(expected)
 
 
 @pytest.mark.rule("STAFF-1.25")
@@ -130,7 +131,7 @@ def test_the_cutoff_is_the_next_end_of_a_wednesday(at: str, expected: str) -> No
     ("minutes", "rate", "price"), [(480, 3000, 24000), (1, 3000, 50), (50, 1001, 834), (1, 30, 1), (1, 29, 0)]
 )
 def test_a_shift_costs_its_planned_minutes_with_halves_up(minutes: int, rate: int, price: int) -> None:
-    assert pay.shift_pay(minutes, rate) == price
+    assert pay.shift_pay(minutes, rate, 0) == price
 
 
 @pytest.mark.rule("STAFF-0.07")

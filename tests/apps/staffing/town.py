@@ -16,7 +16,7 @@ import stripe as sdk
 from mainspring.testing import Harness
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.rules import weeks
-from mainspring_apps.staffing.watching import MEASURES, watches
+from mainspring_apps.staffing.watching import measures, watches
 from mainspring_sandbox import Sandbox
 from mainspring_sandbox.stripe.post import Manner
 
@@ -99,7 +99,12 @@ class Town:
 
     def user(self, company: int, role: str, **values: Any) -> int:
         number = next(self._numbers)
-        about = {"name": f"Person {number}", "email": f"p{number}@example.com", "phone": f"+1555{number:07}"}
+        about: dict[str, Any] = {
+            "name": f"Person {number}",
+            "email": f"p{number}@example.com",
+            "phone": f"+1555{number:07}",
+        }
+        about |= {"quiet_hours_start": time(22), "quiet_hours_end": time(7)}
         return self.insert("users", **{"company_id": company, "role": role, "timezone": NY} | about | values)
 
     @property
@@ -322,8 +327,10 @@ class Town:
 
     def measured(self, name: str) -> list[tuple[Any, ...]]:
         """(labels…, value) of a measure, now."""
-        (one,) = [one for one in MEASURES if one.name == name]
-        return sorted(self.rows(one.sql.replace("{schema}", "mainspring")))
+        (one,) = [one for one in measures(self.desk.settings) if one.name == name]
+        query, params = one.sql.replace("{schema}", "mainspring"), one.params or None
+        assert not callable(params)
+        return sorted(self.conn.execute(query.encode(), params).fetchall())
 
     def ledger(self, booking: Booking) -> tuple[int, int, int, int, int]:
         """(charged, held, frozen, released, refunded); with what is charged back it always adds up."""

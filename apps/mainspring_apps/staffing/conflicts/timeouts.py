@@ -1,8 +1,8 @@
-"""The resolution timer: a dispute that nobody settled in three hours cancels what is to come (STAFF-10.11 to 10.31)."""
+"""The resolution timer: a dispute that nobody settled in time cancels what is to come (STAFF-10.11 to 10.31)."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -14,7 +14,6 @@ from mainspring_apps.staffing.locking import lock_booking
 from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import dispute as rules
-from mainspring_apps.staffing.settings import DISPUTE_TIMEOUT, RETRY, SCAN_ROWS, TASK_TIMEOUT
 from mainspring_apps.staffing.store import Conn
 
 
@@ -25,7 +24,7 @@ class _FiledDispute(msgspec.Struct, frozen=True, kw_only=True):
     timed_out_at: datetime | None
 
 
-@tasks.task(queue=registry.DISPUTE_TIMEOUT_QUEUE, retry=RETRY, timeout=TASK_TIMEOUT, subject="dispute_id")
+@tasks.task(queue=registry.DISPUTE_TIMEOUT_QUEUE, subject="dispute_id")
 def dispute_timeout(
     desk: Desk,
     ctx: ms.SyncContext,
@@ -43,6 +42,7 @@ def dispute_timeout(
         if not rules.times_out(
             option=dispute.dispute_option, status=dispute.status, booking=booking.status,
             filed_at=dispute.dispute_filed_at, timed_out_at=dispute.timed_out_at, now=now,
+            timeout=desk.settings.dispute_timeout,
         ):  # fmt: skip
             return
         store.do(conn, "time_out_dispute", dispute_id=dispute_id, at=now)
@@ -51,7 +51,7 @@ def dispute_timeout(
             conn, "dispute_timeout", "dispute", dispute_id, booking_id=booking_id, dispute_id=dispute_id,
             reason=rules.TIMEOUT_REASON, after={"cancelled": len(cancelled)},
         )  # fmt: skip
-        _tell(desk, conn, dispute_id, booking_id, rules.expires(dispute.dispute_filed_at))
+        _tell(desk, conn, dispute_id, booking_id, dispute.dispute_filed_at + desk.settings.dispute_timeout)
 
 
 def _tell(desk: Desk, conn: Conn, dispute_id: int, booking_id: int, expired_at: datetime) -> None:
@@ -66,32 +66,32 @@ def _tell(desk: Desk, conn: Conn, dispute_id: int, booking_id: int, expired_at: 
         log.warning("nobody was told of dispute %s: %s", dispute_id, type(error).__name__, exc_info=error)
 
 
-def timeout_of(dispute_id: int, booking_id: int, filed_at: datetime) -> ms.NewJob:
-    """The job that times a dispute out, at its instant, under its key."""
+def timeout_of(desk: Desk, dispute_id: int, booking_id: int, filed_at: datetime) -> ms.NewJob:
+    """The job that times a dispute out, at its instant."""
+    expires = filed_at + desk.settings.dispute_timeout
     job = dispute_timeout.job(
         dispute_id=dispute_id,
         booking_id=booking_id,
         dispute_filed_at=filed_at,
-        timeout_expiration_time=rules.expires(filed_at),
+        timeout_expiration_time=expires,
     )
-    return job.at(rules.expires(filed_at)).with_key(timers.key(timers.DISPUTE_TIMEOUT_TIMER, dispute_id))
+    return job.at(expires)
 
 
 def watch_over(desk: Desk, conn: Conn, dispute_id: int, booking_id: int, filed_at: datetime) -> None:
     """Set the timer of a new dispute; where that fails the dispute stands, and the sweep finds it (STAFF-10.30)."""
-    desk.client.timers.try_set(timeout_of(dispute_id, booking_id, filed_at), conn=conn)
+    job = timeout_of(desk, dispute_id, booking_id, filed_at)
+    timers.try_start(desk, conn, timers.DISPUTE_TIMEOUT_TIMER, dispute_id, job)
 
 
 # `keep`: a timeout that became a dead letter waits for a person, not for the next sweep.
 tasks.sweep(
     "overdue-disputes",
-    every=timedelta(hours=1),
+    every=lambda desk: desk.settings.sweep_every,
     query=store.sql["overdue_disputes"],
-    params={"timeout": DISPUTE_TIMEOUT},
-    job=lambda row: timeout_of(row.id, row.booking_id, row.dispute_filed_at).with_key(
+    params=lambda desk: {"timeout": desk.settings.dispute_timeout},
+    job=lambda desk, row: timeout_of(desk, row.id, row.booking_id, row.dispute_filed_at).with_key(
         timers.key(timers.DISPUTE_TIMEOUT_TIMER, row.id), "keep"
     ),
-    limit=SCAN_ROWS,
-    retry=RETRY,
-    timeout=TASK_TIMEOUT,
+    limit=lambda desk: desk.settings.scan_rows,
 )

@@ -17,7 +17,6 @@ from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.registry import PAYMENT_EVENTS_QUEUE, tasks
 from mainspring_apps.staffing.rules import names
 from mainspring_apps.staffing.rules import provider as rules
-from mainspring_apps.staffing.settings import RETRY, TASK_TIMEOUT
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
@@ -77,7 +76,7 @@ def connect_account(desk: Desk, conn: Conn, company_id: int, *, account: str, by
         pay_out(desk, conn, waiting.booking_id, waiting.id)
 
 
-@tasks.task(queue=PAYMENT_EVENTS_QUEUE, retry=RETRY, timeout=TASK_TIMEOUT)
+@tasks.task(queue=PAYMENT_EVENTS_QUEUE)
 def account_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: str) -> None:
     """Tell the operations team while the provider keeps a lender's account from its money; old news is left alone."""
     event = desk.stripe.sync.event(ctx, event_id)
@@ -90,7 +89,7 @@ def account_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id:
                 desk.calm(conn, RESTRICTED, f"company {company}")
 
 
-@tasks.task(queue=PAYMENT_EVENTS_QUEUE, retry=RETRY, timeout=TASK_TIMEOUT)
+@tasks.task(queue=PAYMENT_EVENTS_QUEUE)
 def payout_failed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: str) -> None:
     """Tell the operations team whose bank did not take what the provider has paid out."""
     event = desk.stripe.sync.event(ctx, event_id)

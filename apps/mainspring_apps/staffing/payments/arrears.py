@@ -7,7 +7,7 @@ comes, when the work is verified, or by hand. No week is funded by it, and nobod
 from __future__ import annotations
 
 import mainspring as ms
-from mainspring_apps.staffing import settings, store
+from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.payments import reserve, send
@@ -20,8 +20,6 @@ from mainspring_apps.staffing.store import Conn
 
 @tasks.task(
     queue=WEEKLY_PAYMENTS,
-    retry=settings.RETRY,
-    timeout=settings.TASK_TIMEOUT,
     needs=("stripe",),
     subject="booking_id",
 )
@@ -51,7 +49,7 @@ def pay_arrears(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
     booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
     if booking.status not in UNCHARGED:
         raise Refused(f"booking: is {booking.status}: its work is charged with its weeks", field="booking")
-    if not reserve.owes(conn, booking):
+    if not reserve.owes(desk, conn, booking):
         raise Refused("payment: nothing is owed for verified work, or it is being paid", field="payment")
     desk.record(conn, "arrears_by_hand", "booking", booking_id)
     of_booking(desk, conn, booking_id)

@@ -11,11 +11,9 @@ from mainspring.contrib.money import Money
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import accounts, escrow, reversals, takings
-from mainspring_apps.staffing.payments.settle import UNKNOWN_AFTER
 from mainspring_apps.staffing.payments.takings import ReceivedPayment
 from mainspring_apps.staffing.registry import PAYMENT_EVENTS_QUEUE, tasks
 from mainspring_apps.staffing.rules import provider as rules
-from mainspring_apps.staffing.settings import RETRY, TASK_TIMEOUT
 from mainspring_apps.staffing.store import Conn
 
 #: A bank that only asks first is heard of again, by an update, when it takes the money after all.
@@ -40,7 +38,7 @@ class Chargeback(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-@tasks.task(queue=PAYMENT_EVENTS_QUEUE, retry=RETRY, timeout=TASK_TIMEOUT, snooze_limit=UNKNOWN_AFTER)
+@tasks.task(queue=PAYMENT_EVENTS_QUEUE, snooze_limit=lambda desk: desk.settings.unknown_payment_after)
 def chargeback_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: str) -> None:
     """Let the ledger follow a chargeback, once for each of its turns and in any order."""
     dispute = desk.stripe.sync.event(ctx, event_id).object

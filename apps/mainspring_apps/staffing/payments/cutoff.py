@@ -1,8 +1,7 @@
-"""The hard cutoff: at the end of Wednesday, where the project is, a worker whose next week is unpaid is released.
+"""The hard cutoff: at its time, where the project is, a worker whose next week is unpaid is released.
 
 Each booking is decided alone, under its lock. While the provider may still say that the money came it is asked again,
-every quarter of an hour, an hour at the most. A booking that we never tried to charge is charged instead, and has until
-the next local midnight.
+a few times. A booking that we never tried to charge is charged instead, and has until that time on the next day.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from mainspring_apps.staffing.payments.warning import warn_unpaid
 from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import HARD_CUTOFF, tasks
 from mainspring_apps.staffing.rules import cutoff as rules
-from mainspring_apps.staffing.rules import weeks
-from mainspring_apps.staffing.settings import ASK_AGAIN, ASK_TIMES, ENQUEUEING_PAGE, RETRY, TASK_TIMEOUT
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.texts import RELEASE_REASON
 
@@ -29,57 +26,57 @@ from mainspring_apps.staffing.texts import RELEASE_REASON
 CHARGE_MISSED = "charge_missed"
 
 
-@tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TASK_TIMEOUT, subject="booking_id")
+@tasks.task(queue=HARD_CUTOFF, subject="booking_id")
 def cut_off(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime) -> None:
     """Release the worker of a booking that was not paid for by an instant."""
     with ctx.complete() as conn:
         _act(desk, conn, booking_id, instant, asked=0)
 
 
-@tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TASK_TIMEOUT, needs=("stripe",), subject="booking_id")
+@tasks.task(queue=HARD_CUTOFF, needs=("stripe",), subject="booking_id")
 def ask_again(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime, asked: int) -> None:
     """Ask the provider about a payment that was under way at the cutoff; after the last time, give it up."""
     with ctx.transaction() as conn:
-        week = standing.look(conn, booking_id, instant, before=instant)
+        week = standing.look(desk, conn, booking_id, instant, before=instant)
     if week.payment_id is not None and week.standing.payment == "Pending":
         status = reconcile.ask(desk, ctx, week.payment_id)
-        if status == "Pending" and asked >= ASK_TIMES:
+        if status == "Pending" and asked >= desk.settings.ask_times:
             reconcile.give_up(desk, ctx, week.payment_id)
     with ctx.complete() as conn:
         _act(desk, conn, booking_id, instant, asked=asked + 1)
 
 
-@tasks.task(queue=HARD_CUTOFF, retry=RETRY, timeout=TASK_TIMEOUT, subject="booking_id")
+@tasks.task(queue=HARD_CUTOFF, subject="booking_id")
 def cancel_released(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime) -> None:
     """Cancel the shifts of a released booking that could not be cancelled with it (G-18)."""
     with ctx.complete() as conn:
-        _cancel_shifts(desk, conn, standing.look(conn, booking_id, instant))
+        _cancel_shifts(desk, conn, standing.look(desk, conn, booking_id, instant))
 
 
 tasks.schedule(
     "weekly-hard-cutoff",
-    ms.weekly(weeks.CUTOFF_DAY, weeks.CUTOFF_AT),
+    lambda desk: ms.weekly(desk.settings.cutoff_day, desk.settings.cutoff_at),
     cut_off,
     zones=store.sql["project_zones"],
     entities=store.sql["unpaid_bookings"],
-    page=ENQUEUEING_PAGE,
-    within=timedelta(days=4),  # up to the week that it is about
+    page=lambda desk: desk.settings.enqueueing_page,
+    within=lambda desk: desk.settings.cutoff_within,
 )
 
 
 def _act(desk: Desk, conn: Conn, booking_id: int, instant: datetime, *, asked: int) -> None:
     """Do what the rules say about the week that is due at a cutoff; the provider was `asked` so often."""
-    week = standing.look(conn, booking_id, instant, before=instant)
-    match rules.decide(week.standing, week.due, instant, asked=asked):
+    week = standing.look(desk, conn, booking_id, instant, before=instant)
+    match rules.decide(week.standing, week.due, instant, asked=asked, ask_times=desk.settings.ask_times):
         case "skip":
             if not rules.unpaid(week.standing, week.due):
                 desk.calm(conn, CHARGE_MISSED, booking_subject(booking_id))
         case "ask again":
-            at = desk.now(conn) + (ASK_AGAIN if asked else timedelta(0))
+            at = desk.now(conn) + (desk.settings.ask_again if asked else timedelta(0))
             again = ask_again.job(booking_id=booking_id, instant=instant, asked=asked).at(at)
-            desk.client.timers.set(again.with_key(timers.key("cutoff-ask", booking_id)), conn=conn)
+            timers.start(desk, conn, "cutoff-ask", booking_id, again)
         case "give up":  # the provider neither gives the money nor lets go of it
-            raise ms.RetryAfter(ASK_AGAIN.total_seconds())
+            raise ms.RetryAfter(desk.settings.ask_again.total_seconds())
         case "late charge":
             _charge_late(desk, conn, week)
         case "release":
@@ -89,21 +86,19 @@ def _act(desk: Desk, conn: Conn, booking_id: int, instant: datetime, *, asked: i
 def _charge_late(desk: Desk, conn: Conn, week: Week) -> None:
     """Charge what we forgot to charge, and give the borrower a day; the moved cutoff then looks for itself."""
     now, booking_id = desk.now(conn), week.booking_id
-    cutoff = rules.moved_cutoff(now, week.zone)
-    warning = rules.late_warning(now, cutoff)
+    cutoff = rules.moved_cutoff(now, week.zone, desk.settings)
+    warning = rules.late_warning(now, cutoff, desk.settings)
     store.do(conn, "move_cutoff", booking_id=booking_id, at=cutoff)
     desk.record(conn, "cutoff_moved", "booking", booking_id, after={"cutoff_at": cutoff.isoformat()})
-    if rules.missed(week.confirmed_at, week.due, week.zone):
-        text = (
-            "the due week was never charged: it is charged now, and nobody is released before the next midnight there"
-        )
+    if rules.missed(week.confirmed_at, week.due, week.zone, desk.settings):
+        text = "the due week was never charged: it is charged now, and nobody is released there for a day"
         desk.alert(conn, CHARGE_MISSED, booking_subject(booking_id), text, critical=True, booking_id=booking_id)
     weekly.enqueue_due(desk, conn, booking_id, source="late")
     for timer, job, at in (
         ("late-cutoff", cut_off.job(booking_id=booking_id, instant=cutoff), cutoff),
         ("late-warning", warn_unpaid.job(booking_id=booking_id, instant=warning), warning),
     ):
-        desk.client.timers.set(job.at(at).with_key(timers.key(timer, booking_id)), conn=conn)
+        timers.start(desk, conn, timer, booking_id, job.at(at))
 
 
 def _release(desk: Desk, conn: Conn, week: Week, instant: datetime) -> None:

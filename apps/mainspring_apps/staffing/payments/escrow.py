@@ -121,7 +121,7 @@ def give_back_rest(desk: Desk, conn: Conn, time_log_id: int) -> None:
     worked = store.needed(conn, _WorkedShift, "worked_shift", time_log_id=time_log_id)
     if worked.paid_minutes is None:  # not verified, or divided by a settlement
         return
-    owed, too_much = pay.shift_pay(worked.paid_minutes, worked.rate_minor), 0
+    owed, too_much = pay.shift_pay(worked.paid_minutes, worked.rate_minor, desk.settings.platform_fee_bps), 0
     for hold in store.many(conn, Hold, "planned_holds", time_log_id=time_log_id):
         kept = min(hold.amount_minor, owed)
         owed -= kept
@@ -157,6 +157,7 @@ def split(
         shift = store.needed(conn, _EscrowedShift, "shift_of_hold", hold_id=hold.id)
         fee = penalty.penalty(
             hold.amount_minor,
+            desk.settings,
             notice=shift.scheduled_start_time - cancelled_at,
             long_term=shift.payment_type == "Weekly_Progress",
         )

@@ -7,7 +7,7 @@ an alert (STAFF-9.30); a replay of the dead letter tries again. What stays `Pend
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -18,22 +18,12 @@ from mainspring.contrib.stripe import ActionRequired, Declined, Pending, Refund,
 from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.registry import LENDER_TRANSFERS, RECONCILIATION_QUEUE, REFUNDS, tasks
-from mainspring_apps.staffing.settings import (
-    ENQUEUEING_PAGE,
-    RECONCILE_AFTER,
-    RECONCILE_EVERY,
-    RETRY,
-    STALE_AFTER,
-    TASK_TIMEOUT,
-)
 from mainspring_apps.staffing.states import MovementStatus
 from mainspring_apps.staffing.store import Conn
 
 MovementKind = Literal["transfers", "refunds", "reversals"]
 Moved = TypeVar("Moved", Transfer, Refund, Reversal)
 
-#: A lender without a Connected Account is looked at again so often (G-65).
-ACCOUNT_WAIT: Final = timedelta(hours=1)
 #: What tells that the provider has moved nothing.
 REFUSALS: Final = (RequestRefused, Declined, ActionRequired)
 #: Where a refund at the provider says which row of ours it is.
@@ -83,14 +73,12 @@ def carry_out(kind: MovementKind, row_id: int) -> ms.NewJob:
 
 def begin(desk: Desk, conn: Conn, kind: MovementKind, ids: Sequence[int]) -> None:
     """Let rows be carried out, and be asked for after a while if their end is not known by then."""
-    at = desk.now(conn) + RECONCILE_AFTER
+    at = desk.now(conn) + desk.settings.reconcile_after
     desk.enqueue(conn, *(carry_out(kind, id_) for id_ in ids), *(_asking(kind, id_, at) for id_ in ids))
 
 
 @tasks.task(
     queue=LENDER_TRANSFERS,
-    retry=RETRY,
-    timeout=TASK_TIMEOUT,
     needs=("stripe",),
     snooze_limit=None,
     subject="transfer_id",
@@ -106,7 +94,7 @@ def pay_lender(desk: Desk, ctx: ms.SyncContext, *, transfer_id: int) -> None:
     if transfer.status == "Succeeded":
         return
     if transfer.destination is None:
-        raise ms.Snooze(ACCOUNT_WAIT)
+        raise ms.Snooze(desk.settings.account_wait)
     destination = transfer.destination
     made = moved(desk, ctx, "transfers", transfer, lambda: desk.stripe.sync.transfer(
         transfer.amount, destination=destination, source=transfer.charge, key=transfer.key, since=transfer.created_at,
@@ -115,7 +103,7 @@ def pay_lender(desk: Desk, ctx: ms.SyncContext, *, transfer_id: int) -> None:
         settle(desk, conn, "transfers", transfer, made)
 
 
-@tasks.task(queue=REFUNDS, retry=RETRY, timeout=TASK_TIMEOUT, needs=("stripe",), subject="refund_id")
+@tasks.task(queue=REFUNDS, needs=("stripe",), subject="refund_id")
 def refund_borrower(desk: Desk, ctx: ms.SyncContext, *, refund_id: int) -> None:
     """Give money back to the borrower's payment method."""
     with ctx.transaction() as conn:
@@ -133,8 +121,6 @@ def refund_borrower(desk: Desk, ctx: ms.SyncContext, *, refund_id: int) -> None:
 # What runs is not cancelled: it may be what finds the end, which cancels the timer.
 @tasks.task(
     queue=RECONCILIATION_QUEUE,
-    retry=RETRY,
-    timeout=TASK_TIMEOUT,
     needs=("stripe",),
     dedupe=ms.dedupe.live("{kind}:{row_id}"),
     cancellable=False,
@@ -153,7 +139,8 @@ def reconcile_movement(desk: Desk, ctx: ms.SyncContext, *, kind: MovementKind, r
         if isinstance(finding.found, Transfer | Refund):
             settle(desk, conn, kind, row, finding.found)
         if to_make(conn, kind, row_id).status == "Pending":
-            desk.client.timers.set(_asking(kind, row_id, desk.now(conn) + RECONCILE_AFTER), conn=conn)
+            again = _asking(kind, row_id, desk.now(conn) + desk.settings.reconcile_after)
+            timers.start(desk, conn, _timer(kind), row_id, again)
 
 
 def _asking(kind: MovementKind, row_id: int, at: datetime) -> ms.NewJob:
@@ -165,18 +152,20 @@ def _timer(kind: MovementKind) -> str:
     return f"reconcile_movement:{kind}"
 
 
-def stale_movements(conn: Conn, zone: str, after: str | None, limit: int) -> list[tuple[str, dict[str, Any]]]:
+def stale_movements(
+    desk: Desk, conn: Conn, zone: str, after: str | None, limit: int
+) -> list[tuple[str, dict[str, Any]]]:
     """One page of the transfers and refunds that are under way for too long."""
-    found = store.column(conn, "stale_movements", stale=STALE_AFTER, after=after, limit=limit)
+    found = store.column(conn, "stale_movements", stale=desk.settings.stale_after, after=after, limit=limit)
     return [(key, {"kind": kind, "row_id": int(row)}) for key in found for kind, _, row in [key.partition(":")]]
 
 
 tasks.schedule(
     "movement-reconciliation",
-    ms.every(RECONCILE_EVERY),
+    lambda desk: ms.every(desk.settings.reconcile_every),
     reconcile_movement,
     entities=stale_movements,
-    page=ENQUEUEING_PAGE,
+    page=lambda desk: desk.settings.enqueueing_page,
 )
 
 

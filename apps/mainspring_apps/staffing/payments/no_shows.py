@@ -6,8 +6,6 @@ nobody has paid for.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import mainspring as ms
 from mainspring_apps.staffing import cancellation, store, timers
 from mainspring_apps.staffing.desk import Desk
@@ -17,12 +15,11 @@ from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import NO_SHOWS, tasks
 from mainspring_apps.staffing.rules import no_shows as rules
 from mainspring_apps.staffing.rules import weeks
-from mainspring_apps.staffing.settings import RETRY, SCAN_ROWS, TASK_TIMEOUT
 from mainspring_apps.staffing.store import Conn
 
 
 # What runs is not cancelled: it cancels the timers of the shift, and is one of them.
-@tasks.task(queue=NO_SHOWS, retry=RETRY, timeout=TASK_TIMEOUT, cancellable=False, subject="time_log_id")
+@tasks.task(queue=NO_SHOWS, cancellable=False, subject="time_log_id")
 def refund_no_show(desk: Desk, ctx: ms.SyncContext, *, time_log_id: int) -> None:
     """Cancel a shift that nobody began and nobody said was worked; both sides hear that its money goes back."""
     with ctx.complete() as conn:
@@ -55,11 +52,9 @@ def _given_up(time_log_id: int) -> ms.NewJob:
 
 tasks.sweep(
     "no-shows",
-    every=timedelta(hours=1),
+    every=lambda desk: desk.settings.sweep_every,
     query=store.sql["no_shows"],
     params=lambda desk: {"patience": desk.settings.no_show_after},
-    job=lambda row: _given_up(row.id),
-    limit=SCAN_ROWS,
-    retry=RETRY,
-    timeout=TASK_TIMEOUT,
+    job=lambda _, row: _given_up(row.id),
+    limit=lambda desk: desk.settings.scan_rows,
 )

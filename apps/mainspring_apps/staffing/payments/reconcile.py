@@ -7,7 +7,7 @@ from typing import Any
 
 import mainspring as ms
 from mainspring.contrib.stripe import Charge
-from mainspring_apps.staffing import settings, store, timers
+from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import settle
 from mainspring_apps.staffing.payments.settle import OpenPayment
@@ -18,8 +18,6 @@ from mainspring_apps.staffing.store import Conn
 # What runs is not cancelled: it may be what finds the end, which cancels the timer.
 @tasks.task(
     queue=RECONCILIATION_QUEUE,
-    retry=settings.RETRY,
-    timeout=settings.TASK_TIMEOUT,
     needs=("stripe",),
     dedupe=ms.dedupe.live("{payment_id}"),
     cancellable=False,
@@ -35,22 +33,24 @@ def reconcile_payment(desk: Desk, ctx: ms.SyncContext, *, payment_id: int) -> No
 
 def watch_over(desk: Desk, conn: Conn, payment_id: int) -> None:
     """Ask about a payment after a while, unless its end is known by then."""
-    job = reconcile_payment.job(payment_id=payment_id).at(desk.now(conn) + settings.RECONCILE_AFTER)
-    desk.client.timers.set(job.with_key(timers.key(timers.RECONCILIATION_TIMER, payment_id)), conn=conn)
+    job = reconcile_payment.job(payment_id=payment_id).at(desk.now(conn) + desk.settings.reconcile_after)
+    timers.start(desk, conn, timers.RECONCILIATION_TIMER, payment_id, job)
 
 
-def stale_payments(conn: Conn, zone: str, after: int | None, limit: int) -> list[tuple[int, Mapping[str, Any]]]:
+def stale_payments(
+    desk: Desk, conn: Conn, zone: str, after: int | None, limit: int
+) -> list[tuple[int, Mapping[str, Any]]]:
     """One page of the payments that were not settled for too long."""
-    found = store.column(conn, "stale_payments", stale=settings.STALE_AFTER, after=after, limit=limit)
+    found = store.column(conn, "stale_payments", stale=desk.settings.stale_after, after=after, limit=limit)
     return [(payment_id, {"payment_id": payment_id}) for payment_id in found]
 
 
 tasks.schedule(
     "payment-reconciliation",
-    ms.every(settings.RECONCILE_EVERY),
+    lambda desk: ms.every(desk.settings.reconcile_every),
     reconcile_payment,
     entities=stale_payments,
-    page=settings.ENQUEUEING_PAGE,
+    page=lambda desk: desk.settings.enqueueing_page,
 )
 
 

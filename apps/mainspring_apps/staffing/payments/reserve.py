@@ -81,8 +81,10 @@ def reserve(
         return begun if begun.to_send else None
     if charge.funded(booking.funded_period_end, period) or live(conn, booking.id, period):
         return None
-    owed = charge.amounts(_unfunded(conn, booking), booking.rate_minor, period, now=desk.now(conn))
-    return _commit(desk, conn, booking, period, source, job, _with_added(conn, booking, owed))
+    owed = charge.amounts(
+        _unfunded(conn, booking), booking.rate_minor, period, desk.settings.platform_fee_bps, now=desk.now(conn)
+    )
+    return _commit(desk, conn, booking, period, source, job, _with_added(desk, conn, booking, owed))
 
 
 def reserve_arrears(desk: Desk, conn: Conn, booking: ChargedBooking, job: ChargeJob) -> PaymentTry | None:
@@ -90,7 +92,7 @@ def reserve_arrears(desk: Desk, conn: Conn, booking: ChargedBooking, job: Charge
     begun = store.one(conn, PaymentTry, "payment_of_job", job_id=job.id)
     if begun is not None:
         return begun if begun.to_send else None
-    parts = _in_arrears(conn, booking)
+    parts = _in_arrears(desk, conn, booking)
     if not parts:
         return None
     starts = store.column(conn, "starts_of_shifts", ids=[shift for shift, _ in parts])
@@ -98,23 +100,25 @@ def reserve_arrears(desk: Desk, conn: Conn, booking: ChargedBooking, job: Charge
     return _commit(desk, conn, booking, weeks.Period(first.start, last.end), "arrears", job, parts)
 
 
-def owes(conn: Conn, booking: ChargedBooking) -> bool:
+def owes(desk: Desk, conn: Conn, booking: ChargedBooking) -> bool:
     """Whether a booking owes for verified work."""
-    return bool(_in_arrears(conn, booking))
+    return bool(_in_arrears(desk, conn, booking))
 
 
-def _in_arrears(conn: Conn, booking: ChargedBooking) -> Parts:
-    return _with_added(conn, booking, charge.arrears(_unfunded(conn, booking), booking.rate_minor))
+def _in_arrears(desk: Desk, conn: Conn, booking: ChargedBooking) -> Parts:
+    owed = charge.arrears(_unfunded(conn, booking), booking.rate_minor, desk.settings.platform_fee_bps)
+    return _with_added(desk, conn, booking, owed)
 
 
 def _unfunded(conn: Conn, booking: ChargedBooking) -> list[charge.UnpaidShift]:
     return store.many(conn, charge.UnpaidShift, "unfunded_shifts", booking_id=booking.id)
 
 
-def _with_added(conn: Conn, booking: ChargedBooking, owed: Mapping[int, int]) -> Parts:
+def _with_added(desk: Desk, conn: Conn, booking: ChargedBooking, owed: Mapping[int, int]) -> Parts:
     """The prices of shifts, and of the time that verified ones have on top of what was planned (STAFF-20.04)."""
     times = store.many(conn, charge.AddedTime, "unpaid_added_time", booking_id=booking.id)
-    return {(shift, "Shift"): price for shift, price in owed.items()} | charge.added(times, booking.rate_minor)
+    more = charge.added(times, booking.rate_minor, desk.settings.platform_fee_bps)
+    return {(shift, "Shift"): price for shift, price in owed.items()} | more
 
 
 def _commit(

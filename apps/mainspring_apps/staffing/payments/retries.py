@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 import mainspring as ms
-from mainspring_apps.staffing import settings, store, unresolved
+from mainspring_apps.staffing import store, unresolved
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import reserve, send
-from mainspring_apps.staffing.registry import PAYMENT_RETRY, tasks
+from mainspring_apps.staffing.registry import PAYMENT_RETRY, few_tries, tasks
 from mainspring_apps.staffing.rules import charge, weeks
 from mainspring_apps.staffing.store import Conn
 
@@ -21,6 +21,7 @@ def after_resolution(desk: Desk, conn: Conn, booking_id: int, *, resolved_at: da
     booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
     if unresolved.of_booking(conn, booking_id).option_a:
         return False
+    store.do(conn, "resolved_since_renewal", booking_id=booking_id)
     job = retry_payment.job(booking_id=booking_id, dispute_resolved_at=resolved_at, previous_status=booking.status)
     desk.enqueue(conn, job)
     return True
@@ -29,8 +30,7 @@ def after_resolution(desk: Desk, conn: Conn, booking_id: int, *, resolved_at: da
 # A job that runs has looked already: a resolution after that look gets a job of its own, which waits behind it.
 @tasks.task(
     queue=PAYMENT_RETRY,
-    retry=settings.RETRY_THREE,
-    timeout=settings.TASK_TIMEOUT,
+    retry=few_tries,
     needs=("stripe",),
     dedupe=ms.dedupe.replacing("{booking_id}"),
 )
@@ -48,7 +48,7 @@ def retry_payment(
             before, after = {"status": booking.status}, {"status": "Active"}
             reason = "no option A dispute or incident is open"
             desk.record(conn, "payment_resumed", "booking", booking_id, reason=reason, before=before, after=after)
-        period = weeks.due_week(desk.now(conn), booking.zone)
+        period = weeks.due_week(desk.now(conn), booking.zone, desk.settings)
         payment = (
             reserve.reserve(desk, conn, booking, period, "retry", reserve.job_of(ctx)) if act == "charge" else None
         )

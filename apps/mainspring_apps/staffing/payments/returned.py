@@ -9,10 +9,8 @@ from mainspring.contrib.stripe import Refund
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import movements, takings
-from mainspring_apps.staffing.payments.settle import UNKNOWN_AFTER
 from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import PAYMENT_EVENTS_QUEUE, RECONCILIATION_QUEUE, tasks
-from mainspring_apps.staffing.settings import RETRY, TASK_TIMEOUT
 from mainspring_apps.staffing.store import Conn
 
 #: Events that show a refund, and those that only show how much of a charge is refunded.
@@ -20,7 +18,7 @@ REFUND_EVENTS: Final = ("refund.created", "refund.updated", "refund.failed", "ch
 CHARGE_EVENTS: Final = ("charge.refunded",)
 
 
-@tasks.task(queue=PAYMENT_EVENTS_QUEUE, retry=RETRY, timeout=TASK_TIMEOUT, snooze_limit=UNKNOWN_AFTER)
+@tasks.task(queue=PAYMENT_EVENTS_QUEUE, snooze_limit=lambda desk: desk.settings.unknown_payment_after)
 def refund_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: str) -> None:
     """Write what the provider says about a refund."""
     event = desk.stripe.sync.event(ctx, event_id)
@@ -31,7 +29,7 @@ def refund_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: 
 
 
 @tasks.task(
-    queue=RECONCILIATION_QUEUE, retry=RETRY, timeout=TASK_TIMEOUT, needs=("stripe",), snooze_limit=UNKNOWN_AFTER
+    queue=RECONCILIATION_QUEUE, needs=("stripe",), snooze_limit=lambda desk: desk.settings.unknown_payment_after
 )
 def charge_refunded(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: str) -> None:
     """Ask for the refunds of a charge of which more is refunded than we know of."""

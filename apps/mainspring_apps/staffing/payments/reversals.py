@@ -21,7 +21,6 @@ from mainspring_apps.staffing.locking import lock_booking
 from mainspring_apps.staffing.payments import escrow, movements, takings
 from mainspring_apps.staffing.people import By, people
 from mainspring_apps.staffing.registry import LENDER_TRANSFERS, tasks
-from mainspring_apps.staffing.settings import ENQUEUEING_PAGE, RECONCILE_EVERY, RETRY, STALE_AFTER, TASK_TIMEOUT
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
@@ -86,8 +85,6 @@ def divide_set_aside(
 
 @tasks.task(
     queue=LENDER_TRANSFERS,
-    retry=RETRY,
-    timeout=TASK_TIMEOUT,
     needs=("stripe",),
     dedupe=ms.dedupe.live("{reversal_id}"),
     subject="reversal_id",
@@ -109,14 +106,20 @@ def take_back(desk: Desk, ctx: ms.SyncContext, *, reversal_id: int) -> None:
             _came_back(desk, conn, store.needed(conn, _Reversal, "reversal", reversal_id=reversal_id))
 
 
-def stale_reversals(conn: Conn, zone: str, after: int | None, limit: int) -> list[tuple[int, Mapping[str, Any]]]:
+def stale_reversals(
+    desk: Desk, conn: Conn, zone: str, after: int | None, limit: int
+) -> list[tuple[int, Mapping[str, Any]]]:
     """One page of the reversals whose end nobody knows, and no job is left to ask."""
-    found = store.column(conn, "stale_reversals", stale=STALE_AFTER, after=after, limit=limit)
+    found = store.column(conn, "stale_reversals", stale=desk.settings.stale_after, after=after, limit=limit)
     return [(reversal_id, {"reversal_id": reversal_id}) for reversal_id in found]
 
 
 tasks.schedule(
-    "reversal-reconciliation", ms.every(RECONCILE_EVERY), take_back, entities=stale_reversals, page=ENQUEUEING_PAGE
+    "reversal-reconciliation",
+    lambda desk: ms.every(desk.settings.reconcile_every),
+    take_back,
+    entities=stale_reversals,
+    page=lambda desk: desk.settings.enqueueing_page,
 )
 
 

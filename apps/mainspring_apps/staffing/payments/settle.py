@@ -7,7 +7,7 @@ once (STAFF-19.06).
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 import mainspring as ms
 from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import Charge, NotYet
-from mainspring_apps.staffing import settings, store, timers
+from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.desk import Desk, booking_subject
 from mainspring_apps.staffing.payments import accounts, confirmation, escrow, no_shows
 from mainspring_apps.staffing.people import people
@@ -25,8 +25,6 @@ from mainspring_apps.staffing.store import Conn
 
 #: Events of the provider that `payment_changed` wants.
 PAYMENT_EVENTS: Final = ("payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled")
-#: An event about a payment that stays unknown so long is somebody else's, or lost: a person looks (STAFF-19.07).
-UNKNOWN_AFTER: Final = timedelta(hours=1)
 
 
 class OpenPayment(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +60,8 @@ class _PaidBooking(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
 
 
-@tasks.task(queue=PAYMENT_EVENTS_QUEUE, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, snooze_limit=UNKNOWN_AFTER)
+# An event about a payment that stays unknown is somebody else's, or lost: a person looks (STAFF-19.07).
+@tasks.task(queue=PAYMENT_EVENTS_QUEUE, snooze_limit=lambda desk: desk.settings.unknown_payment_after)
 def payment_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: str) -> None:
     """Apply an event of the provider to the payment that it is about."""
     event = desk.stripe.sync.event(ctx, event_id)

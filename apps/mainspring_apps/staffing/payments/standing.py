@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 
 from mainspring_apps.staffing import store
+from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.rules.cutoff import Standing
 from mainspring_apps.staffing.rules.weeks import Period
@@ -24,10 +25,10 @@ class Week(msgspec.Struct, frozen=True, kw_only=True):
     confirmed_at: datetime
 
 
-def look(conn: Conn, booking_id: int, instant: datetime, *, before: datetime | None = None) -> Week:
+def look(desk: Desk, conn: Conn, booking_id: int, instant: datetime, *, before: datetime | None = None) -> Week:
     """Lock a booking and look at the week that was due at an instant; only attempts that began `before` count."""
     booking = store.needed(conn, _FundedBooking, "lock_booking", booking_id=booking_id)
-    due = weeks.due_week(instant, booking.zone)
+    due = weeks.due_week(instant, booking.zone, desk.settings)
     last = store.one(conn, _Attempt, "last_attempt", booking_id=booking_id, period_end=due.end, before=before)
     standing = Standing(
         status=booking.status,

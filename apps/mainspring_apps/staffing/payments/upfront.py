@@ -1,6 +1,6 @@
 """Upfront: a booking that is charged whole when it is asked for, and confirmed by the money (STAFF-20.27).
 
-The payment and its key are committed with the booking; a job sends it, and `settle` confirms. After an hour without an
+The payment and its key are committed with the booking; a job sends it, and `settle` confirms. After a while without an
 answer nobody waits any longer: money that comes then goes back.
 """
 
@@ -10,7 +10,7 @@ from uuid import UUID
 
 import mainspring as ms
 from mainspring.contrib.money import Money
-from mainspring_apps.staffing import settings, store, timers
+from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.locking import lock_booking
 from mainspring_apps.staffing.payments import confirmation, reconcile, reserve, send
@@ -31,13 +31,11 @@ def begin(desk: Desk, conn: Conn, booking_id: int, whole: weeks.Period) -> None:
         confirmation.confirm(desk, conn, booking_id)
         return
     wait = end_wait.job(booking_id=booking_id, payment_id=payment.id).at(desk.now(conn) + desk.settings.upfront_wait)
-    desk.client.timers.set(wait.with_key(timers.key(timers.UPFRONT_TIMER, booking_id)), conn=conn)
+    timers.start(desk, conn, timers.UPFRONT_TIMER, booking_id, wait)
 
 
 @tasks.task(
     queue=WEEKLY_PAYMENTS,
-    retry=settings.RETRY,
-    timeout=settings.TASK_TIMEOUT,
     needs=("stripe",),
     subject="booking_id",
 )
@@ -53,8 +51,6 @@ def charge_upfront(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> None:
 # What runs is not cancelled: it may be what finds the end, which cancels the timer.
 @tasks.task(
     queue=RECONCILIATION_QUEUE,
-    retry=settings.RETRY,
-    timeout=settings.TASK_TIMEOUT,
     cancellable=False,
     subject="booking_id",
 )

@@ -6,11 +6,11 @@ A charge is reserved, sent and settled, each in a transaction of its own: see th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Any, Final
+from datetime import datetime
+from typing import Any
 
 import mainspring as ms
-from mainspring_apps.staffing import settings, store, unresolved
+from mainspring_apps.staffing import store, unresolved
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.payments import reserve, send
@@ -20,11 +20,8 @@ from mainspring_apps.staffing.rules import charge, weeks
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
-#: An outage may last until the cutoff; a later charge is the cutoff's matter (G-04).
-CATCH_UP: Final = timedelta(hours=14)
 
-
-@tasks.task(queue=WEEKLY_PAYMENTS, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, needs=("stripe",))
+@tasks.task(queue=WEEKLY_PAYMENTS, needs=("stripe",))
 def charge_week(
     desk: Desk,
     ctx: ms.SyncContext,
@@ -53,10 +50,10 @@ def charge_week(
 
 
 def due_bookings(
-    conn: Conn, zone: str, after: int | None, limit: int, *, instant: datetime
+    desk: Desk, conn: Conn, zone: str, after: int | None, limit: int, *, instant: datetime
 ) -> list[tuple[int, Mapping[str, Any]]]:
     """One page of the bookings that a Wednesday charges in a zone, and the week that it is about (STAFF-1.13)."""
-    period = weeks.due_week(instant, zone)
+    period = weeks.due_week(instant, zone, desk.settings)
     about = {"period_start": period.start, "period_end": period.end, "occurrence": instant}
     which = {"payment_type": charge.PAYMENT_TYPE, "status": charge.STATUS}
     found = store.column(conn, "bookings_to_charge", zone=zone, after=after, limit=limit, **which)
@@ -65,12 +62,12 @@ def due_bookings(
 
 tasks.schedule(
     "weekly-payments",
-    ms.weekly(weeks.CHARGE_DAY, weeks.CHARGE_AT),
+    lambda desk: ms.weekly(desk.settings.charge_day, desk.settings.charge_at),
     charge_week,
     zones=store.sql["project_zones"],
     entities=due_bookings,
-    page=settings.ENQUEUEING_PAGE,
-    within=CATCH_UP,
+    page=lambda desk: desk.settings.enqueueing_page,
+    within=lambda desk: desk.settings.charge_within,
 )
 
 
@@ -78,7 +75,7 @@ def enqueue_due(desk: Desk, conn: Conn, booking_id: int, *, source: charge.Sourc
     """Enqueue the charge of the due week (`weeks.due_week`), if it is unfunded and not in charge."""
     booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
     now = desk.now(conn)
-    period = weeks.due_week(now, booking.zone)
+    period = weeks.due_week(now, booking.zone, desk.settings)
     if booking.payment_type != charge.PAYMENT_TYPE or charge.funded(booking.funded_period_end, period):
         return False
     if reserve.live(conn, booking_id, period):
@@ -100,18 +97,18 @@ def pay_by_hand(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
     if unresolved.of_booking(conn, booking_id).option_a:
         raise Refused("payment: waits until no dispute and no incident is open", field="payment")
     now = desk.now(conn)
-    period = weeks.due_week(now, booking.zone)
+    period = weeks.due_week(now, booking.zone, desk.settings)
     failed_at = store.value(conn, "last_failure", booking_id=booking_id, period_start=period.start)
     if charge.funded(booking.funded_period_end, period) or reserve.live(conn, booking_id, period):
         raise Refused("payment: the week is paid, or being paid", field="payment")
-    if failed_at is not None and now >= _cutoff(booking, failed_at):
+    if failed_at is not None and now >= _cutoff(desk, booking, failed_at):
         raise Refused("payment: the time to pay is over", field="payment")
     desk.record(conn, "payment_by_hand", "booking", booking_id)
     enqueue_due(desk, conn, booking_id, source="manual")
 
 
-def _cutoff(booking: reserve.ChargedBooking, failed_at: datetime) -> datetime:
+def _cutoff(desk: Desk, booking: reserve.ChargedBooking, failed_at: datetime) -> datetime:
     """Until when what failed may be paid: a cutoff that was moved since then counts (STAFF-3.26)."""
     if booking.cutoff_at is not None and booking.cutoff_at > failed_at:
         return booking.cutoff_at
-    return weeks.cutoff(failed_at, booking.zone)
+    return weeks.cutoff(failed_at, booking.zone, desk.settings)

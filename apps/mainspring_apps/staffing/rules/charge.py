@@ -95,28 +95,30 @@ def funded(funded_period_end: datetime | None, period: weeks.Period) -> bool:
     return funded_period_end is not None and funded_period_end >= period.end
 
 
-def amounts(shifts: Iterable[UnpaidShift], rate_minor: int, period: weeks.Period, *, now: datetime) -> dict[int, int]:
+def amounts(
+    shifts: Iterable[UnpaidShift], rate_minor: int, period: weeks.Period, fee_bps: int, *, now: datetime
+) -> dict[int, int]:
     """What each unfunded shift costs that begins before the end of the period: older ones join in (G-49).
 
     What is over and nobody began is not charged, by whatever source (STAFF-20.06).
     """
     due = [shift for shift in shifts if shift.status not in UNPAID and shift.scheduled_start_time < period.end]
-    return _prices([shift for shift in due if not shift.missed(now)], rate_minor)
+    return _prices([shift for shift in due if not shift.missed(now)], rate_minor, fee_bps)
 
 
-def arrears(shifts: Iterable[UnpaidShift], rate_minor: int) -> dict[int, int]:
+def arrears(shifts: Iterable[UnpaidShift], rate_minor: int, fee_bps: int) -> dict[int, int]:
     """What each unfunded shift costs that was worked and verified, whenever; what is disputed waits (STAFF-20.14)."""
-    return _prices([shift for shift in shifts if shift.status == "Verified"], rate_minor)
+    return _prices([shift for shift in shifts if shift.status == "Verified"], rate_minor, fee_bps)
 
 
-def _prices(shifts: Iterable[UnpaidShift], rate_minor: int) -> dict[int, int]:
-    prices = {shift.id: shift_pay(shift.minutes, rate_minor) for shift in shifts}
+def _prices(shifts: Iterable[UnpaidShift], rate_minor: int, fee_bps: int) -> dict[int, int]:
+    prices = {shift.id: shift_pay(shift.minutes, rate_minor, fee_bps) for shift in shifts}
     return {shift: price for shift, price in prices.items() if price}  # what rounds to nothing is not owed
 
 
-def added(times: Iterable[AddedTime], rate_minor: int) -> dict[tuple[int, Added], int]:
+def added(times: Iterable[AddedTime], rate_minor: int, fee_bps: int) -> dict[tuple[int, Added], int]:
     """What more each shift costs than was charged as planned (STAFF-20.04)."""
-    prices = {(time.time_log_id, time.kind): added_pay(time.since, time.until, rate_minor) for time in times}
+    prices = {(time.time_log_id, time.kind): added_pay(time.since, time.until, rate_minor, fee_bps) for time in times}
     return {part: price for part, price in prices.items() if price}
 
 

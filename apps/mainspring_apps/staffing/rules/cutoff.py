@@ -9,7 +9,7 @@ import msgspec
 
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.rules.weeks import Period
-from mainspring_apps.staffing.settings import ASK_TIMES, LATE_GRACE, LATE_WARNING
+from mainspring_apps.staffing.settings import Settings, weekday
 
 if TYPE_CHECKING:
     from mainspring_apps.staffing.rules.parts import Part
@@ -42,30 +42,31 @@ def unpaid(standing: Standing, due: Period) -> bool:
     return standing.funded_period_end is None or standing.funded_period_end < due.end
 
 
-def decide(standing: Standing, due: Period, instant: datetime, *, asked: int = 0) -> CutoffStep:
+def decide(standing: Standing, due: Period, instant: datetime, *, ask_times: int, asked: int = 0) -> CutoffStep:
     """What a cutoff at an instant does, after the provider was asked so many times.
 
     Nobody is released whom we have not even tried to charge (G-04), nor while the provider may still say that the
-    money came, an hour at the most (G-15).
+    money came, and is asked a few times at the most (G-15).
     """
     if not unpaid(standing, due) or (standing.cutoff_at is not None and standing.cutoff_at > instant):
         return "skip"
     if standing.payment is None:
         return "late charge"
     if standing.payment == "Pending":
-        return "ask again" if asked <= ASK_TIMES else "give up"
+        return "ask again" if asked <= ask_times else "give up"
     return "release"
 
 
-def missed(confirmed_at: datetime, due: Period, zone: str) -> bool:
+def missed(confirmed_at: datetime, due: Period, zone: str, settings: Settings) -> bool:
     """Whether it is our fault that a week was never charged: the booking was there when its Wednesday came.
 
     >>> from datetime import UTC
     >>> due = weeks.week(date(2026, 6, 8), "UTC")
-    >>> [missed(datetime(2026, 6, 3, hour, tzinfo=UTC), due, "UTC") for hour in (9, 11)]
+    >>> [missed(datetime(2026, 6, 3, hour, tzinfo=UTC), due, "UTC", Settings()) for hour in (9, 11)]
     [True, False]
     """
-    charged = weeks.instant(weeks.local_date(due.start, zone) - 5 * weeks.DAY, weeks.CHARGE_AT, zone)
+    day = weeks.local_date(due.start, zone) + (weekday(settings.charge_day) - 7) * weeks.DAY
+    charged = weeks.instant(day, settings.charge_at, zone)
     return charged is None or confirmed_at <= charged
 
 
@@ -79,18 +80,18 @@ def stays(start: datetime, due: Period) -> bool:
     return start < due.start
 
 
-def moved_cutoff(now: datetime, zone: str) -> datetime:
-    """The cutoff of a booking that was first charged after its own: the next local midnight (STAFF-3.26)."""
-    return weeks.midnight(weeks.local_date(now, zone) + weeks.DAY, zone)
+def moved_cutoff(now: datetime, zone: str, settings: Settings) -> datetime:
+    """The cutoff of a booking that was first charged after its own: the same time on the next day (STAFF-3.26)."""
+    return weeks.moment(weeks.local_date(now, zone) + weeks.DAY, settings.cutoff_at, zone)
 
 
-def late_warning(now: datetime, cutoff: datetime) -> datetime:
+def late_warning(now: datetime, cutoff: datetime, settings: Settings) -> datetime:
     """When a moved cutoff is warned of: ten hours before, or at once, when the late charge has had its chance.
 
     >>> from datetime import UTC, timedelta
     >>> cutoff = datetime(2026, 6, 5, 4, tzinfo=UTC)
-    >>> [f"{late_warning(cutoff - timedelta(hours=n), cutoff):%d %H:%M}" for n in (24, 4, 0)]
+    >>> [f"{late_warning(cutoff - timedelta(hours=n), cutoff, Settings()):%d %H:%M}" for n in (24, 4, 0)]
     ['04 18:00', '05 00:05', '05 04:00']
     """
-    soonest = now + LATE_GRACE if cutoff - now > LATE_GRACE else now
-    return max(cutoff - LATE_WARNING, soonest)
+    soonest = now + settings.late_grace if cutoff - now > settings.late_grace else now
+    return max(cutoff - settings.late_warning, soonest)

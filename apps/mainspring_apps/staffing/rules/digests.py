@@ -7,9 +7,7 @@ from typing import Final
 
 import mainspring as ms
 from mainspring_apps.staffing.rules import weeks, zones
-from mainspring_apps.staffing.settings import ZERO_RESULT_LIMIT
 
-AT: Final = "05:00"
 #: Where the zone of a user is missing or unknown (STAFF-6.08).
 FALLBACK: Final = "UTC"
 
@@ -23,14 +21,14 @@ def zone_of(name: str) -> str:
     return FALLBACK if zones.problem(name) else name
 
 
-def window(slot: datetime, zone: str) -> weeks.Period:
+def window(slot: datetime, zone: str, at: str) -> weeks.Period:
     """From the previous slot up to this one: 23 or 25 hours where clocks change, and over a date left out (G-27).
 
     >>> from datetime import UTC
-    >>> window(datetime(2026, 11, 1, 10, tzinfo=UTC), "America/New_York").start.isoformat()
+    >>> window(datetime(2026, 11, 1, 10, tzinfo=UTC), "America/New_York", "05:00").start.isoformat()
     '2026-10-31T09:00:00+00:00'
     """
-    before = ms.daily(AT, zone=zone).last(slot - timedelta(days=4), slot - timedelta(seconds=1))
+    before = ms.daily(at, zone=zone).last(slot - timedelta(days=4), slot - timedelta(seconds=1))
     assert before is not None
     return weeks.Period(before.at, slot)
 
@@ -47,8 +45,3 @@ def streak(before: int, found: int) -> int:
     (20, 0)
     """
     return 0 if found else before + 1
-
-
-def gives_up(streak: int) -> bool:
-    """Whether a search has found nobody for too long (STAFF-7.14)."""
-    return streak >= ZERO_RESULT_LIMIT

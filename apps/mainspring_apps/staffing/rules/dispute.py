@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
-
-from mainspring_apps.staffing.settings import DISPUTE_TIMEOUT
 
 if TYPE_CHECKING:
     from mainspring_apps.staffing.rules.parts import Part
@@ -49,13 +47,15 @@ def refusal(
     return None
 
 
-def expires(filed_at: datetime) -> datetime:
-    """When a dispute times out."""
-    return filed_at + DISPUTE_TIMEOUT
-
-
 def times_out(
-    *, option: str, status: str, booking: str, filed_at: datetime, timed_out_at: datetime | None, now: datetime
+    *,
+    option: str,
+    status: str,
+    booking: str,
+    filed_at: datetime,
+    timed_out_at: datetime | None,
+    now: datetime,
+    timeout: timedelta,
 ) -> bool:
     """Whether the future shifts of the booking are to be cancelled now for this dispute.
 
@@ -66,5 +66,5 @@ def times_out(
         and status == "Open"
         and booking != "Cancelled"
         and timed_out_at is None
-        and now >= expires(filed_at)
+        and now >= filed_at + timeout
     )

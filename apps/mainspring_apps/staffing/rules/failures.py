@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from mainspring_apps.staffing.settings import EXTENSION_WINDOW, FAILOVER_WINDOW, QUERY_RETRIES
+from mainspring_apps.staffing.settings import Settings
 
 SearchKind = Literal["instant", "digest"]
 Failure = Literal["ordinary", "connection", "extension"]
@@ -15,8 +15,6 @@ Failure = Literal["ordinary", "connection", "extension"]
 CONNECTION: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25006", "53300"})
 #: A function, a type or a library that an extension brings is not there.
 EXTENSION: Final = frozenset({"42883", "42704", "58P01"})
-FIRST_PAUSE: Final = timedelta(seconds=30)
-LONGEST_PAUSE: Final = timedelta(minutes=5)
 
 
 def failure_of(sqlstate: str | None) -> Failure:
@@ -47,23 +45,31 @@ class Skip:
     """Not this time: the next event, or the next day, runs as ever (STAFF-7.03)."""
 
 
-def window(kind: SearchKind, failure: Failure) -> timedelta | None:
+def window(kind: SearchKind, failure: Failure, settings: Settings) -> timedelta | None:
     """How long after the first failure it is tried again; None: attempts are counted instead."""
     if failure == "connection":
-        return FAILOVER_WINDOW
+        return settings.failover_window
     if failure == "extension":
-        return EXTENSION_WINDOW if kind == "digest" else timedelta(0)
+        return settings.extension_window if kind == "digest" else timedelta(0)
     return None
 
 
-def over(kind: SearchKind, failure: Failure, since: datetime, now: datetime) -> bool:
+def over(kind: SearchKind, failure: Failure, since: datetime, now: datetime, settings: Settings) -> bool:
     """Whether the time for trying again is over, also for an attempt that comes late."""
-    limit = window(kind, failure)
+    limit = window(kind, failure, settings)
     return limit is not None and now > since + limit
 
 
 def follow(
-    kind: SearchKind, failure: Failure, *, searches: int, attempt: int, tries: int, since: datetime, now: datetime
+    kind: SearchKind,
+    failure: Failure,
+    *,
+    searches: int,
+    attempt: int,
+    tries: int,
+    since: datetime,
+    now: datetime,
+    settings: Settings,
 ) -> Halve | Again | Skip:
     """What follows a failed query: of so many searches, in this attempt, after so many tries since the first failure.
 
@@ -71,10 +77,10 @@ def follow(
     """
     if failure != "connection" and searches > 1:
         return Halve()
-    limit = window(kind, failure)
+    limit = window(kind, failure, settings)
     if limit is None:
-        return Again() if attempt <= QUERY_RETRIES else Skip()
+        return Again() if attempt <= settings.query_retries else Skip()
     left = since + limit - now
     if left <= timedelta(0):
         return Skip()
-    return Again(min(FIRST_PAUSE * 2 ** min(tries, 10), LONGEST_PAUSE, left))
+    return Again(min(settings.query_first_pause * 2 ** min(tries, 10), settings.query_longest_pause, left))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import date, datetime, timedelta
 from typing import Final
 
-from mainspring_apps.staffing import settings
 from mainspring_apps.staffing.states import WORKABLE
 
 #: Where the money of a shift is that was paid for: `Released` before it is worked, with `on_webhook` (G-13).
@@ -13,16 +12,24 @@ PAID: Final = frozenset({"Held", "Released"})
 
 
 def closed(
-    *, booking: str, shift: str, starts_on: date, end_date: date, funded: bool, uncovered: str | None
+    *,
+    booking: str,
+    shift: str,
+    starts_on: date,
+    end_date: date,
+    funded: bool,
+    awaits_resolution: bool,
+    uncovered: str | None,
 ) -> str | None:
     """Why a shift cannot be begun, or None: the gate is open.
 
-    Of a booking only its insurance and its end close the gate; a dispute does not (G-07, G-23), nor does a week that
-    nobody has paid for (G-63). A released booking has shifts that are paid for, up to its end (G-16), and only those:
-    who is not paid is not asked to work on (STAFF-20.14).
+    Of a booking only its insurance and its end close the gate. A dispute does not (G-07), nor does a week that nobody
+    has paid for (G-63); but a dispute that was open when the insurance was renewed does, until it is resolved (G-23).
+    A released booking has shifts that are paid for, up to its end (G-16), and only those: who is not paid is not asked
+    to work on (STAFF-20.14).
 
     >>> day = date(2026, 6, 6)
-    >>> shift = {"shift": "Scheduled", "starts_on": day, "end_date": day, "uncovered": None}
+    >>> shift = {"shift": "Scheduled", "starts_on": day, "end_date": day, "awaits_resolution": False, "uncovered": None}
     >>> closed(booking="Active", funded=False, **shift)
     >>> closed(booking="Suspended_Insurance", funded=True, **shift)
     'status: the booking is Suspended_Insurance'
@@ -36,8 +43,8 @@ def closed(
         return f"status: the booking is {booking}"
     if released and not funded:
         return f"status: the booking is {booking}, and nobody has paid for the shift"
-    if settings.CLOCK_IN_NEEDS_NO_DISPUTE_AFTER_RENEWAL and booking == "Payment_Paused_Dispute":
-        return f"status: the booking is {booking}"
+    if awaits_resolution:
+        return "status: a dispute was open when the insurance was renewed, and is not resolved"
     if uncovered is not None:
         return f"insurance: {uncovered}"
     return None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from mainspring_apps.staffing.settings import INSURANCE_THRESHOLDS
 from mainspring_apps.staffing.states import BookingStatus
 
 if TYPE_CHECKING:
@@ -53,16 +52,16 @@ def expired(expires: date, today: date) -> bool:
     return expires < today
 
 
-def warning_due(expires: date, today: date) -> int | None:
+def warning_due(expires: date, today: date, thresholds: Iterable[int]) -> int | None:
     """Which warning is due, by its threshold; a missed day loses none (G-20).
 
     >>> from datetime import timedelta
     >>> today = date(2026, 6, 1)
-    >>> [warning_due(today + timedelta(days=left), today) for left in (15, 14, 8, 7, 0, -1)]
+    >>> [warning_due(today + timedelta(days=left), today, (14, 7)) for left in (15, 14, 8, 7, 0, -1)]
     [None, 14, 14, 7, 7, None]
     """
     left = days_left(expires, today)
-    return min((one for one in INSURANCE_THRESHOLDS if 0 <= left <= one), default=None)
+    return min((one for one in thresholds if 0 <= left <= one), default=None)
 
 
 def uncovered(policies: Iterable[Policy], on: date) -> Policy | None:

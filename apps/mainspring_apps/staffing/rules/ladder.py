@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mainspring_apps.staffing.settings import AUTO_APPROVAL, LADDER, LATE_EDIT, MAX_EDIT_EXTENSIONS
+from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.states import Refused
 
 if TYPE_CHECKING:
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LadderStep:
-    """One message: its kind, how long after clock-out, and to whom."""
+    """One message: its kind, and to whom."""
 
     kind: str
-    after: timedelta
     to: tuple[Part, ...]
 
 
-T0: Final = LadderStep("ladder_0", LADDER[0], ("Supervisor",))
-T60: Final = LadderStep("ladder_60m", LADDER[1], ("Supervisor", "Borrowing Admin"))
-T3H: Final = LadderStep("ladder_3h", LADDER[2], ("Supervisor", "Borrowing Admin"))
+T0: Final = LadderStep("ladder_0", ("Supervisor",))
+T60: Final = LadderStep("ladder_60m", ("Supervisor", "Borrowing Admin"))
+T3H: Final = LadderStep("ladder_3h", ("Supervisor", "Borrowing Admin"))
 
 #: Who hears of an auto-approval.
 APPROVED: Final[tuple[Part, ...]] = ("Worker",)
@@ -44,22 +43,25 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True):
     auto_approval_time: datetime
 
 
-def sheet(time_log_id: int, booking_id: int, clock_out: datetime, *, deadline: datetime | None = None) -> Sheet:
+def sheet(
+    time_log_id: int, booking_id: int, clock_out: datetime, settings: Settings, *, deadline: datetime | None = None
+) -> Sheet:
     """The instants from Submit or Force Clock Out on, in hours of 3600 s whatever clocks on walls do (STAFF-9.06).
 
-    >>> s = sheet(9, 1, datetime(2026, 6, 6, 17, tzinfo=UTC))
+    >>> s = sheet(9, 1, datetime(2026, 6, 6, 17, tzinfo=UTC), Settings())
     >>> f"{s.notification_0_time:%H} {s.notification_60m_time:%H} {s.notification_3h_time:%H} {s.auto_approval_time:%H}"
     '17 18 20 21'
     """
     clock_out = clock_out.astimezone(UTC)  # in a local zone Python would add hours of the wall
+    first, second, last = settings.ladder
     return Sheet(
         time_log_id=time_log_id,
         booking_id=booking_id,
         clock_out_time=clock_out,
-        notification_0_time=clock_out + T0.after,
-        notification_60m_time=clock_out + T60.after,
-        notification_3h_time=clock_out + T3H.after,
-        auto_approval_time=deadline or clock_out + AUTO_APPROVAL,
+        notification_0_time=clock_out + first,
+        notification_60m_time=clock_out + second,
+        notification_3h_time=clock_out + last,
+        auto_approval_time=deadline or clock_out + settings.auto_approval,
     )
 
 
@@ -78,24 +80,24 @@ def approves(*, status: str, disputed: bool, now: datetime, deadline: datetime) 
     return pending(status=status, disputed=disputed) and now >= deadline
 
 
-def after_edit(deadline: datetime, *, now: datetime, by_supervisor: bool, extensions: int) -> datetime:
-    """The deadline after an edit: a supervisor who edits with less than an hour left gives the worker an hour more.
+def after_edit(
+    deadline: datetime, settings: Settings, *, now: datetime, by_supervisor: bool, extensions: int
+) -> datetime:
+    """The deadline after an edit: a supervisor who edits late gives the worker an hour more to review it.
 
+    >>> from datetime import timedelta
     >>> nine = datetime(2026, 6, 6, 21, tzinfo=UTC)
     >>> late = nine - timedelta(minutes=30)
-    >>> f"{after_edit(nine, now=late, by_supervisor=True, extensions=0):%H:%M}"
+    >>> f"{after_edit(nine, Settings(), now=late, by_supervisor=True, extensions=0):%H:%M}"
     '22:00'
-    >>> f"{after_edit(nine, now=late, by_supervisor=False, extensions=0):%H:%M}"
+    >>> f"{after_edit(nine, Settings(), now=late, by_supervisor=False, extensions=0):%H:%M}"
     '21:00'
     """
     now, deadline = now.astimezone(UTC), deadline.astimezone(UTC)
     if now > deadline:
         raise Refused("time_log_id: the time to edit this timesheet is over", field="time_log_id")
-    if not by_supervisor or deadline - now >= LATE_EDIT:
+    if not by_supervisor or deadline - now >= settings.late_edit:
         return deadline
-    if extensions >= MAX_EDIT_EXTENSIONS:
-        raise Refused(
-            f"time_log_id: was edited late {extensions} times; no edit with less than an hour left any more",
-            field="time_log_id",
-        )
-    return deadline + LATE_EDIT
+    if extensions >= settings.max_edit_extensions:
+        raise Refused(f"time_log_id: was edited late {extensions} times, and no more often", field="time_log_id")
+    return deadline + settings.late_edit

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from mainspring_apps.staffing.rules.penalty import half_up
-from mainspring_apps.staffing.settings import PLATFORM_FEE_BPS
 
 _MINUTE: Final = timedelta(minutes=1)
 
@@ -39,23 +38,23 @@ def hours(
     return Hours(_minutes(begin, min(stopped, until)), _minutes(max(begin, until), stopped))
 
 
-def shift_pay(minutes: int, rate_minor: int) -> int:
+def shift_pay(minutes: int, rate_minor: int, fee_bps: int) -> int:
     """The price of minutes in minor units: at an hourly rate, half a unit up, and the platform's fee.
 
-    >>> shift_pay(480, 3000), shift_pay(50, 1001)
+    >>> shift_pay(480, 3000, 0), shift_pay(50, 1001, 0)
     (24000, 834)
     """
     price = half_up(minutes * rate_minor, 60)
-    return price + half_up(price * PLATFORM_FEE_BPS, 10_000)
+    return price + half_up(price * fee_bps, 10_000)
 
 
-def added_pay(since: int, until: int, rate_minor: int) -> int:
+def added_pay(since: int, until: int, rate_minor: int, fee_bps: int) -> int:
     """What more minutes of a shift add to its price: that of the whole is rounded once, however it is charged.
 
-    >>> shift_pay(25, 1001) + added_pay(25, 50, 1001) == shift_pay(50, 1001)
+    >>> shift_pay(25, 1001, 0) + added_pay(25, 50, 1001, 0) == shift_pay(50, 1001, 0)
     True
     """
-    return shift_pay(until, rate_minor) - shift_pay(since, rate_minor)
+    return shift_pay(until, rate_minor, fee_bps) - shift_pay(since, rate_minor, fee_bps)
 
 
 def _minutes(since: datetime, until: datetime) -> int:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from mainspring_apps.staffing.settings import (
-    LONG_TERM_NOTICE_HOURS,
-    LONG_TERM_PENALTY_BPS,
-    NOTICE_HOURS,
-    SHORT_TERM_PENALTY_BPS,
-)
+from mainspring_apps.staffing.settings import Settings
 
 
 def half_up(numerator: int, denominator: int) -> int:
@@ -21,15 +16,17 @@ def half_up(numerator: int, denominator: int) -> int:
     return (2 * numerator + denominator) // (2 * denominator)
 
 
-def penalty(held: int, *, notice: timedelta, long_term: bool) -> int:
+def penalty(held: int, settings: Settings, *, notice: timedelta, long_term: bool) -> int:
     """The part of a cancelled shift's hold that is owed; the rest goes back.
 
-    >>> penalty(24000, notice=timedelta(hours=23, minutes=59), long_term=False)
+    >>> penalty(24000, Settings(), notice=timedelta(hours=23, minutes=59), long_term=False)
     12000
-    >>> penalty(24000, notice=timedelta(hours=24), long_term=False)
+    >>> penalty(24000, Settings(), notice=timedelta(hours=24), long_term=False)
     0
     """
-    hours, bps = (
-        (LONG_TERM_NOTICE_HOURS, LONG_TERM_PENALTY_BPS) if long_term else (NOTICE_HOURS, SHORT_TERM_PENALTY_BPS)
+    enough, bps = (
+        (settings.long_term_notice, settings.long_term_penalty_bps)
+        if long_term
+        else (settings.short_term_notice, settings.short_term_penalty_bps)
     )
-    return half_up(held * bps, 10_000) if notice < timedelta(hours=hours) else 0
+    return half_up(held * bps, 10_000) if notice < enough else 0

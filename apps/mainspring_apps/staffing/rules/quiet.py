@@ -1,4 +1,4 @@
-"""Instant alerts and the peace of who gets them: quiet hours, and how many in an hour. Pure: no clock."""
+"""Instant alerts and the peace of who gets them: quiet hours. Pure: no clock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Final
 
 from mainspring.contrib.notify import quiet_until
 from mainspring_apps.staffing.rules.digests import zone_of
-from mainspring_apps.staffing.settings import INSTANT_ALERTS_PER_USER_PER_HOUR
 
 HOUR: Final = timedelta(hours=1)
 
@@ -16,12 +15,3 @@ def waits_until(now: datetime, zone: str, start: time, end: time) -> datetime | 
     """When the quiet hours of a user end, if they are on; None: an alert may go at once (STAFF-5.05)."""
     until = quiet_until(now, zone_of(zone), start, end)
     return until if until > now else None
-
-
-def has_room(sent: int) -> bool:
-    """Whether a user who got so many within the hour gets one more; the rest is in the digest (STAFF-5.10).
-
-    >>> has_room(9), has_room(10)
-    (True, False)
-    """
-    return sent < INSTANT_ALERTS_PER_USER_PER_HOUR

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from mainspring_apps.staffing.settings import REMINDER_A, REMINDER_B
+from mainspring_apps.staffing.settings import Settings
 
 if TYPE_CHECKING:
     from mainspring_apps.staffing.rules.parts import Part
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reminder:
-    """One of the two: the kind of its message, how long after the planned end, and to whom."""
+    """One of the two: the kind of its message, and to whom."""
 
     kind: str
-    after: timedelta
     to: tuple[Part, ...]
 
 
-A: Final = Reminder("reminder_5m", REMINDER_A, ("Worker", "Supervisor"))
-B: Final = Reminder("reminder_30m", REMINDER_B, ("Worker", "Supervisor"))
+A: Final = Reminder("reminder_5m", ("Worker", "Supervisor"))
+B: Final = Reminder("reminder_30m", ("Worker", "Supervisor"))
 
 
-def instants(end: datetime | None, now: datetime) -> tuple[datetime, datetime] | None:
+def instants(end: datetime | None, now: datetime, settings: Settings) -> tuple[datetime, datetime] | None:
     """When A and B are due; none without a planned end, or once it has passed (G-33).
 
+    >>> from datetime import timedelta
     >>> five = datetime(2026, 6, 1, 17, tzinfo=UTC)
-    >>> [f"{at:%H:%M}" for at in instants(five, five) or ()]
+    >>> [f"{at:%H:%M}" for at in instants(five, five, Settings()) or ()]
     ['17:05', '17:30']
-    >>> instants(five, five + timedelta(seconds=1)) is None
+    >>> instants(five, five + timedelta(seconds=1), Settings()) is None
     True
     """
     if end is None or now > end:
         return None
     end = end.astimezone(UTC)  # in a local zone Python would add minutes of the wall
-    return end + A.after, end + B.after
+    return end + settings.reminder_a, end + settings.reminder_b
 
 
 def asks(*, status: str, planned: datetime | None, reminded_of: datetime) -> bool:

@@ -5,42 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from mainspring_apps.staffing.settings import (
-    ALERT_MIN_SAMPLE,
-    DEAD_LETTERS,
-    FAILED_PAYMENTS_PERCENT,
-    LATE_START,
-    RETRIED_JOBS_PERCENT,
-)
+from mainspring_apps.staffing.settings import Settings
 
 
-def more_than(percent: int, part: int, whole: int) -> bool:
+def more_than(percent: int, part: int, whole: int, *, sample: int) -> bool:
     """Whether a part is more than so many of a hundred, of a sample that is large enough to say so (G-55).
 
-    >>> more_than(5, 5, 100), more_than(5, 6, 100), more_than(5, 19, 19)
-    (False, True, False)
+    >>> [more_than(5, *counts, sample=20) for counts in ((5, 100), (6, 100), (19, 19))]
+    [False, True, False]
     """
-    return whole >= ALERT_MIN_SAMPLE and part * 100 > whole * percent
+    return whole >= sample and part * 100 > whole * percent
 
 
-def failing(failed: int, payments: int) -> bool:
+def failing(failed: int, payments: int, settings: Settings) -> bool:
     """Whether too many payments of a run have failed; a declined card counts as any other cause."""
-    return more_than(FAILED_PAYMENTS_PERCENT, failed, payments)
+    return more_than(settings.failed_payments_percent, failed, payments, sample=settings.alert_min_sample)
 
 
-def unsteady(retried: int, jobs: int) -> bool:
+def unsteady(retried: int, jobs: int, settings: Settings) -> bool:
     """Whether too many of an hour's jobs had to be tried again."""
-    return more_than(RETRIED_JOBS_PERCENT, retried, jobs)
+    return more_than(settings.retried_jobs_percent, retried, jobs, sample=settings.alert_min_sample)
 
 
-def crowded(dead: int) -> bool:
+def crowded(dead: int, settings: Settings) -> bool:
     """Whether too many dead letters wait for somebody."""
-    return dead > DEAD_LETTERS
+    return dead > settings.dead_letters
 
 
-def late(waits: timedelta) -> bool:
+def late(waits: timedelta, settings: Settings) -> bool:
     """Whether a due job waits too long for its start."""
-    return waits > LATE_START
+    return waits > settings.late_start
 
 
 def causes(failures: Mapping[str, int]) -> str:

@@ -9,12 +9,8 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 import mainspring as ms
+from mainspring_apps.staffing.settings import Settings, weekday
 
-CHARGE_DAY: Final = "wed"
-CHARGE_AT: Final = "10:00"
-WARN_AT: Final = "14:00"
-CUTOFF_DAY: Final = "thu"
-CUTOFF_AT: Final = "00:00"
 DAY: Final = timedelta(days=1)
 
 
@@ -52,7 +48,12 @@ def local_date(at: datetime, zone: str) -> date:
 
 def midnight(day: date, zone: str) -> datetime:
     """The first instant of a local date; of a date that does not exist, that of the next one."""
-    found = instant(day, "00:00", zone)
+    return moment(day, "00:00", zone)
+
+
+def moment(day: date, at: str, zone: str) -> datetime:
+    """The instant of a local time; of a date that does not exist, the first of the next one."""
+    found = instant(day, at, zone)
     return found if found is not None else midnight(day + DAY, zone)
 
 
@@ -77,22 +78,22 @@ def next_week(at: datetime, zone: str) -> Period:
     return week(monday(at, zone) + timedelta(days=7), zone)
 
 
-def due_week(at: datetime, zone: str) -> Period:
-    """The week that the latest Wednesday 10:00 should have funded (G-49)."""
+def due_week(at: datetime, zone: str, settings: Settings) -> Period:
+    """The week that the latest Wednesday 10:00, or whenever weeks are charged, should have funded (G-49)."""
     first = monday(at, zone)
-    charge = instant(first + timedelta(days=2), CHARGE_AT, zone)
+    charge = instant(first + weekday(settings.charge_day) * DAY, settings.charge_at, zone)
     return week(first + timedelta(days=7 if charge is not None and charge <= at else 0), zone)
 
 
-def cutoff(at: datetime, zone: str) -> datetime:
-    """The next end of a Wednesday after an instant: until then what failed may be paid (STAFF-1.36).
+def cutoff(at: datetime, zone: str, settings: Settings) -> datetime:
+    """The next cutoff after an instant: until then what failed may be paid (STAFF-1.36).
 
-    >>> cutoff(datetime(2026, 6, 3, 14, tzinfo=UTC), "America/New_York")
+    >>> cutoff(datetime(2026, 6, 3, 14, tzinfo=UTC), "America/New_York", Settings())
     datetime.datetime(2026, 6, 4, 4, 0, tzinfo=datetime.timezone.utc)
     """
-    thursday = monday(at, zone) + timedelta(days=3)
-    first = midnight(thursday, zone)
-    return first if first > at else midnight(thursday + timedelta(days=7), zone)
+    day = monday(at, zone) + weekday(settings.cutoff_day) * DAY
+    first = moment(day, settings.cutoff_at, zone)
+    return first if first > at else moment(day + 7 * DAY, settings.cutoff_at, zone)
 
 
 def sunday(at: datetime, zone: str) -> date:

@@ -55,7 +55,7 @@ class Batch:
             if trouble.since is not None:
                 with ctx.transaction() as conn:
                     now = self.desk.now(conn)
-                if failures.over(self.kind, trouble.failure, trouble.since, now):
+                if failures.over(self.kind, trouble.failure, trouble.since, now, self.desk.settings):
                     self._skip(ctx, trouble.failure, trouble.since, skipped)
                     return
             with ctx.complete() as conn:
@@ -74,7 +74,7 @@ class Batch:
         self._log(failure, state, error)
         since = trouble.since or now
         about = {"searches": len(self.searches), "attempt": ctx.attempt, "tries": trouble.tries}
-        match failures.follow(self.kind, failure, since=since, now=now, **about):
+        match failures.follow(self.kind, failure, since=since, now=now, settings=self.desk.settings, **about):
             case failures.Halve():
                 raise Unanswered(state, str(error)) from error
             case failures.Again(after):

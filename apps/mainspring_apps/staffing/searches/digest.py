@@ -1,4 +1,4 @@
-"""The daily digest: at 05:00 where the user lives, one mail with whom each saved search has found since yesterday's."""
+"""The daily digest: one mail every morning where the user lives, with whom each search has found since the last one."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import msgspec
 import mainspring as ms
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk, log
-from mainspring_apps.staffing.registry import DIGEST_QUEUE, tasks
+from mainspring_apps.staffing.registry import DIGEST_QUEUE, few_tries, tasks
 from mainspring_apps.staffing.rules import digests
 from mainspring_apps.staffing.rules.matching import asked
 from mainspring_apps.staffing.searches.batches import Batch
 from mainspring_apps.staffing.searches.search import find
-from mainspring_apps.staffing.settings import RETRY, RETRY_THREE, SCAN_ROWS, SEARCH_BATCH, TASK_TIMEOUT
+from mainspring_apps.staffing.settings import rest_of_day
 from mainspring_apps.staffing.store import Conn
 
 SCHEDULE = "saved-search-digest"
+#: A day may be so much longer.
+CLOCKS_CHANGE = timedelta(hours=1)
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -52,25 +54,25 @@ class Told(msgspec.Struct, frozen=True):
         return {"name": self.name, "workers": [w | {"link": f"{url}/workers/{w['id']}"} for w in self.workers]}
 
 
-def zones(conn: Conn) -> list[str]:
+def zones(desk: Desk, conn: Conn) -> list[str]:
     """Where people live who want a digest; those whose zone is none are read as UTC."""
     return sorted({digests.zone_of(name) for name in store.column(conn, "digest_zones")})
 
 
-@tasks.task(queue=DIGEST_QUEUE, retry=RETRY, timeout=TASK_TIMEOUT)
+@tasks.task(queue=DIGEST_QUEUE)
 def begin_digest(desk: Desk, ctx: ms.SyncContext, *, instant: datetime, zone: str) -> None:
-    """Begin the digest of a zone: its searches, user by user, in batches of 50."""
+    """Begin the digest of a zone: its searches, user by user, in batches."""
     with ctx.complete() as conn:
         if not digests.in_time(instant, desk.now(conn), zone):
             log.warning("the digest of %s in %s comes a day late and is left out", instant, zone)
             return
         names = [name for name in store.column(conn, "digest_zones") if digests.zone_of(name) == zone]
         _warn(conn, [name for name in names if name != zone])
-        for ids in ms.chunks(_begin(conn, instant, names), SEARCH_BATCH):
+        for ids in ms.chunks(_begin(desk, conn, instant, names), desk.settings.search_batch):
             desk.enqueue(conn, put_together.job(slot=instant, zone=zone, search_ids=ids, size=len(ids)))
 
 
-@tasks.task(queue=DIGEST_QUEUE, retry=RETRY_THREE, timeout=TASK_TIMEOUT, halve="search_ids")
+@tasks.task(queue=DIGEST_QUEUE, retry=few_tries, halve="search_ids")
 def put_together(
     desk: Desk, ctx: ms.SyncContext, *, slot: datetime, zone: str, search_ids: list[int], size: int
 ) -> None:
@@ -84,8 +86,13 @@ def put_together(
 
 
 tasks.schedule(
-    SCHEDULE, ms.daily(digests.AT), begin_digest, zones=zones, within=timedelta(hours=20), catch_up="latest"
-)  # fmt: skip
+    SCHEDULE,
+    lambda desk: ms.daily(desk.settings.digest_at),
+    begin_digest,
+    zones=zones,
+    within=lambda desk: rest_of_day(desk.settings.digest_at) + CLOCKS_CHANGE,
+    catch_up="latest",
+)
 
 
 def _warn(conn: Conn, names: Sequence[str]) -> None:
@@ -93,9 +100,9 @@ def _warn(conn: Conn, names: Sequence[str]) -> None:
         log.error("user %s: has no time zone that exists, so UTC is used", user, extra={"user_id": user})
 
 
-def _begin(conn: Conn, slot: datetime, names: Sequence[str]) -> Iterator[int]:
+def _begin(desk: Desk, conn: Conn, slot: datetime, names: Sequence[str]) -> Iterator[int]:
     user, search = 0, 0
-    about = {"slot": slot, "slot_name": slot.isoformat(), "zones": list(names), "limit": SCAN_ROWS}
+    about = {"slot": slot, "slot_name": slot.isoformat(), "zones": list(names), "limit": desk.settings.scan_rows}
     while page := store.many(conn, Begun, "begin_digest", after_user=user, after_search=search, **about):
         yield from (part.id for part in page if part.begun)
         user, search = page[-1].user_id, page[-1].id
@@ -111,7 +118,7 @@ def _ask(desk: Desk, conn: Conn, batch: Batch, slot: datetime, zone: str) -> Non
     users = _drop(conn, slot, [part.id for part in parts if not part.wanted])
     parts = [part for part in parts if part.wanted]
     wanted = [asked(part.criteria, zone) for part in parts]
-    found = find(conn, *wanted, listed=digests.window(slot, zone))
+    found = find(conn, *wanted, listed=digests.window(slot, zone, desk.settings.digest_at))
     for part, want, workers in zip(parts, wanted, found, strict=True):
         about = {"workers": [worker.id for worker in workers], "starts": want.starts, "ends": want.ends}
         store.do(conn, "save_part", search_id=part.id, slot=slot, **about)
@@ -133,11 +140,11 @@ def _send(desk: Desk, conn: Conn, batch: Batch, slot: datetime, users: Sequence[
 
 
 def _count_empty(desk: Desk, conn: Conn, part: Told, user: int, slot: datetime) -> None:
-    """Who finds nobody for a month is switched off, where the marketplace wants that (STAFF-7.14)."""
+    """Who finds nobody for too long is switched off, where the marketplace wants that (STAFF-7.14)."""
     streak = digests.streak(part.zero_result_streak, len(part.workers))
     if streak != part.zero_result_streak:
         store.do(conn, "count_empty", search_id=part.id, streak=streak)
-    if not desk.settings.deactivate_empty_searches or not digests.gives_up(streak):
+    if not desk.settings.deactivate_empty_searches or streak < desk.settings.zero_result_limit:
         return
     if store.value(conn, "deactivate_search", search_id=part.id) is not None:
         about = {"Search": part.name, "Days": streak, "saved_search_id": part.id}

@@ -9,15 +9,14 @@ from typing import Any
 import msgspec
 
 import mainspring as ms
-from mainspring_apps.staffing import store
+from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.desk import Desk
-from mainspring_apps.staffing.registry import INSTANT_QUEUE, tasks
+from mainspring_apps.staffing.registry import INSTANT_QUEUE, few_tries, tasks
 from mainspring_apps.staffing.rules import quiet
 from mainspring_apps.staffing.rules.digests import zone_of
 from mainspring_apps.staffing.rules.matching import asked, fits
 from mainspring_apps.staffing.searches.batches import Batch
 from mainspring_apps.staffing.searches.search import find
-from mainspring_apps.staffing.settings import RETRY, RETRY_THREE, SCAN_ROWS, SEARCH_BATCH, TASK_TIMEOUT
 from mainspring_apps.staffing.store import Conn
 
 
@@ -49,21 +48,19 @@ class Alert(Search, frozen=True, kw_only=True):
     alert_channels: list[str]
 
 
-@tasks.task(
-    queue=INSTANT_QUEUE, retry=RETRY, timeout=TASK_TIMEOUT, dedupe=ms.dedupe.keep("listed:{worker_id}:{listed_at}")
-)
+@tasks.task(queue=INSTANT_QUEUE, dedupe=ms.dedupe.keep("listed:{worker_id}:{listed_at}"))
 def announce(desk: Desk, ctx: ms.SyncContext, *, worker_id: int, listed_at: datetime) -> None:
-    """Find the saved searches that a listed worker's profile meets, and have them matched, 50 at a time."""
+    """Find the saved searches that a listed worker's profile meets, and have them matched, batch by batch."""
     with ctx.complete() as conn:
         worker = store.one(conn, Profile, "worker_profile", worker_id=worker_id)
         if worker is None or worker.state != "Listed" or worker.listed_at != listed_at:
             return
-        wanted = (search.id for search in _searches(conn) if _meets(search, worker))
-        for ids in ms.chunks(wanted, SEARCH_BATCH):
+        wanted = (search.id for search in _searches(desk, conn) if _meets(search, worker))
+        for ids in ms.chunks(wanted, desk.settings.search_batch):
             desk.enqueue(conn, match.job(worker_id=worker_id, listed_at=listed_at, search_ids=ids, size=len(ids)))
 
 
-@tasks.task(queue=INSTANT_QUEUE, retry=RETRY_THREE, timeout=TASK_TIMEOUT, halve="search_ids")
+@tasks.task(queue=INSTANT_QUEUE, retry=few_tries, halve="search_ids")
 def match(
     desk: Desk, ctx: ms.SyncContext, *, worker_id: int, listed_at: datetime, search_ids: list[int], size: int
 ) -> None:
@@ -72,9 +69,9 @@ def match(
     batch.run(ctx, lambda conn: _tell(desk, conn, batch, worker_id, listed_at))
 
 
-def _searches(conn: Conn) -> Iterator[Search]:
+def _searches(desk: Desk, conn: Conn) -> Iterator[Search]:
     after = 0
-    while page := store.many(conn, Search, "instant_searches", after=after, limit=SCAN_ROWS):
+    while page := store.many(conn, Search, "instant_searches", after=after, limit=desk.settings.scan_rows):
         yield from page
         after = page[-1].id
 
@@ -92,7 +89,7 @@ def _tell(desk: Desk, conn: Conn, batch: Batch, worker_id: int, listed_at: datet
             awake.append(alert)
         else:  # matched again then: the worker may be gone (STAFF-5.06)
             later = match.job(worker_id=worker_id, listed_at=listed_at, search_ids=[alert.id], size=1).at(until)
-            desk.client.timers.set(later.with_key(f"instant:{alert.id}:{batch.slot}"), conn=conn)
+            timers.start(desk, conn, "instant", f"{alert.id}:{batch.slot}", later)
     found = find(conn, *(asked(one.criteria, zone_of(one.timezone)) for one in awake), worker_id=worker_id)
     hits = [
         alert for alert, workers in zip(awake, found, strict=True) if any(w.listed_at == listed_at for w in workers)
@@ -105,7 +102,7 @@ def _tell(desk: Desk, conn: Conn, batch: Batch, worker_id: int, listed_at: datet
 def _alert(desk: Desk, conn: Conn, batch: Batch, alert: Alert, worker_id: int, listed_at: datetime) -> None:
     """Tell a user, or leave it to the digest when there were too many within the hour."""
     sent = store.value(conn, "alerts_of_user", user_id=alert.user_id, within=quiet.HOUR)
-    if not quiet.has_room(sent):
+    if sent >= desk.settings.instant_alerts_per_user_per_hour:  # the rest is in the digest (STAFF-5.10)
         batch.deliver(conn, alert.id, status="Skipped", reason="limit")
         return
     if not alert.alert_channels or not batch.deliver(conn, alert.id):

@@ -24,7 +24,8 @@ with ours as (
   on conflict (kind) where kind = 'Platform' do update set name = excluded.name
   returning id
 )
-insert into staffing.users (company_id, role, name, email, phone) select id, 'Operator', %(name)s, %(email)s, %(phone)s from ours
+insert into staffing.users (company_id, role, name, email, phone, quiet_hours_start, quiet_hours_end)
+select id, 'Operator', %(name)s, %(email)s, %(phone)s, %(quiet_hours_start)s, %(quiet_hours_end)s from ours
 returning id
 
 -- name: let_in

@@ -88,6 +88,9 @@ update staffing.bookings set status = 'Cancelled', status_before_suspension = nu
 where id = %(booking_id)s
   and status in ('Pending_Payment', 'Active', 'Payment_Paused_Dispute', 'Suspended_Insurance', 'Disputed')
 
+-- name: resolved_since_renewal
+update staffing.bookings set renewed_in_dispute = false where id = %(booking_id)s and renewed_in_dispute
+
 -- name: file_incident
 insert into staffing.incident_reports (booking_id, dispute_option, filed_at)
 values (%(booking_id)s, %(option)s, %(at)s)

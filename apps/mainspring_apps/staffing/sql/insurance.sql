@@ -1,10 +1,10 @@
 -- Policies, and the bookings that depend on them. Policies are locked before bookings.
 
 -- name: ending_policies
--- Every midnight, by page: what may be warned of or has expired; the job decides. Index: insurance_policies_expiring.
-select p.id, jsonb_build_object('policy_id', p.id)
+-- Every midnight, by page: what may be warned of or has expired. Index: insurance_policies_expiring.
+select p.id
 from staffing.insurance_policies p
-where p.is_active and p.expiration_date <= (%(instant)s::timestamptz at time zone 'UTC')::date + 14
+where p.is_active and p.expiration_date <= %(until)s
   and (%(after)s::bigint is null or p.id > %(after)s)
 order by p.id limit %(limit)s
 
@@ -88,5 +88,5 @@ update staffing.bookings set status = 'Suspended_Insurance', status_before_suspe
 where id = %(booking_id)s and status = %(status)s
 
 -- name: lift_suspension
-update staffing.bookings set status = %(status)s, status_before_suspension = null
+update staffing.bookings set status = %(status)s, status_before_suspension = null, renewed_in_dispute = %(in_dispute)s
 where id = %(booking_id)s and status = 'Suspended_Insurance'

@@ -46,11 +46,11 @@ order by t.id
 -- name: money_standing_still
 -- Money that nothing moves by itself: on its way for too long, held for a shift that nobody submitted, or began and was not
 -- refunded for it, or for verified work. Indexes: pending_payments_status, transfers_status, refunds_status, escrow_holds_held.
-select 'payment ' || p.id, 'booking ' || p.booking_id || ': the provider has not ended it for a day'
+select 'payment ' || p.id, 'booking ' || p.booking_id || ': the provider has not ended it for too long'
 from staffing.pending_payments p
 where p.status = 'Pending' and p.created_at < {schema}.now() - %(after)s::interval
 union all
-select 'transfer ' || t.id, 'it is under way for a day'
+select 'transfer ' || t.id, 'it is under way for too long'
 from staffing.transfers t
 left join staffing.escrow_holds h on h.id = t.escrow_hold_id
 join staffing.pending_payments p on p.id = coalesce(t.payment_id, h.payment_id)
@@ -58,11 +58,11 @@ join staffing.bookings b on b.id = p.booking_id
 join staffing.companies l on l.id = b.lender_company_id and l.stripe_account_id is not null
 where t.status = 'Pending' and t.created_at < {schema}.now() - %(after)s::interval
 union all
-select 'refund ' || r.id, 'it is under way for a day'
+select 'refund ' || r.id, 'it is under way for too long'
 from staffing.refunds r
 where r.status = 'Pending' and r.created_at < {schema}.now() - %(after)s::interval
 union all
-select 'shift ' || t.id, 'booking ' || t.booking_id || ': was to end a day ago, is paid for, and is still ' || t.status
+select 'shift ' || t.id, 'booking ' || t.booking_id || ': was to end long ago, is paid for, and is still ' || t.status
 from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id
 where h.status = 'Held' and h.kind = 'Shift' and t.status in ('Scheduled', 'Working')
   and coalesce(t.scheduled_end_time, t.scheduled_start_time + t.planned_minutes * interval '1 min')
@@ -99,7 +99,7 @@ where j.task = 'look_at_policy' and j.state not in ('succeeded', 'cancelled')
 union all
 select 'message ' || n.id, n.kind || ' to user ' || n.recipient_id || ' by ' || n.channel || ' is not sent'
 from staffing.notification_log n
-where n.kind in ('insurance_14', 'insurance_7')
+where n.kind = any(%(kinds)s)
   and (n.status in ('Queued', 'Failed') or n.status = 'Deferred' and n.channel = 'email')
   and n.created_at between {schema}.now() - interval '7 days' and {schema}.now() - %(after)s::interval
 
@@ -153,9 +153,13 @@ where f.attempt > 1 and f.state <> 'cancelled' and f.org_id <> 'SYSTEM'
 group by 1
 
 -- name: measure_policies_near_expiry
-select case when p.expiration_date <= t.today + 7 then '7' else '14' end as days, count(*)
-from staffing.insurance_policies p, (select ({schema}.now() at time zone 'UTC')::date as today) t
-where p.is_active and p.expiration_date between t.today and t.today + 14
+select due.days::text, count(*)
+from (
+  select min(threshold) as days
+  from staffing.insurance_policies p, unnest(%(thresholds)s::integer[]) as threshold,
+       (select ({schema}.now() at time zone 'UTC')::date as today) t
+  where p.is_active and p.expiration_date between t.today and t.today + threshold
+  group by p.id) due
 group by 1
 
 -- name: measure_search_skips

@@ -24,8 +24,8 @@ create table staffing.users (
   email             text,
   phone             text,
   timezone          text not null default 'UTC',
-  quiet_hours_start time not null default '22:00',
-  quiet_hours_end   time not null default '07:00',
+  quiet_hours_start time not null,
+  quiet_hours_end   time not null,
   alert_channels    text[] not null default '{sms,email}' check (alert_channels <@ '{sms,email}')
 );
 create index users_company on staffing.users (company_id, role);
@@ -69,6 +69,7 @@ create table staffing.bookings (
   rate_minor               bigint not null check (rate_minor > 0),  -- for an hour
   currency                 text not null check (currency ~ '^[A-Z]{3}$'),
   status_before_suspension text,
+  renewed_in_dispute       boolean not null default false,  -- its insurance was, and nobody has resolved it since (G-23)
   cutoff_at                timestamptz,  -- when a late first attempt has moved this week's cutoff (STAFF-3.26)
   created_at               timestamptz not null default {schema}.now(),
   check (end_date >= start_date),
@@ -316,7 +317,7 @@ create index insurance_policies_expiring on staffing.insurance_policies (expirat
 create table staffing.insurance_warnings (
   policy_id       bigint not null references staffing.insurance_policies,
   expiration_date date not null,  -- a renewed date starts afresh
-  threshold       integer not null check (threshold in (14, 7)),
+  threshold       integer not null check (threshold > 0),
   sent_at         timestamptz not null,
   primary key (policy_id, expiration_date, threshold)
 );

@@ -6,11 +6,11 @@ The release is a job of its own, a moment later, which looks again: a dispute th
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import mainspring as ms
-from mainspring_apps.staffing import registry, settings, store, timers
+from mainspring_apps.staffing import registry, store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.locking import LockedShift, lock_shift
 from mainspring_apps.staffing.payments import accounts, arrears, escrow
@@ -22,9 +22,7 @@ from mainspring_apps.staffing.rules.release import release as decide
 from mainspring_apps.staffing.store import Conn
 
 
-@tasks.task(
-    queue=registry.TIMESHEET_AUTO_APPROVAL, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, subject="time_log_id"
-)
+@tasks.task(queue=registry.TIMESHEET_AUTO_APPROVAL, subject="time_log_id")
 def auto_approve(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
     """Verify a timesheet whose time is over, unless somebody has verified or disputed it."""
     with ctx.complete() as conn:
@@ -32,26 +30,24 @@ def auto_approve(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
         now, deadline = desk.now(conn), shift.auto_approval_time or sheet.auto_approval_time
         if not rules.approves(status=shift.status, disputed=shift.dispute_id is not None, now=now, deadline=deadline):
             return
-        verify(desk, conn, shift, by=SYSTEM, action="auto_approve", release_at=now + settings.RELEASE_DELAY)
+        verify(desk, conn, shift, by=SYSTEM, action="auto_approve", release_at=now + desk.settings.release_delay)
         about = {"time_log_id": shift.id, "booking_id": shift.booking_id}
         told = people(conn, shift.booking_id, *rules.APPROVED)
         desk.tell(conn, "auto_approved", told, about, occurrence=deadline)
 
 
-def _overdue(row: Any) -> ms.NewJob:
-    sheet = rules.sheet(row.id, row.booking_id, row.clock_out_time, deadline=row.auto_approval_time)
+def _overdue(desk: Desk, row: Any) -> ms.NewJob:
+    sheet = rules.sheet(row.id, row.booking_id, row.clock_out_time, desk.settings, deadline=row.auto_approval_time)
     return auto_approve.job(sheet).with_key(timers.key(timers.AUTO_APPROVAL_TIMER, row.id))
 
 
 #: Timesheets whose timer could not be set; one with a timer is left to it, and all run the same handler (STAFF-9.32).
 tasks.sweep(
     "approval-sweep",
-    every=timedelta(hours=1),
+    every=lambda desk: desk.settings.sweep_every,
     query=store.sql["overdue_approvals"],
     job=_overdue,
-    limit=settings.SCAN_ROWS,
-    retry=settings.RETRY,
-    timeout=settings.TASK_TIMEOUT,
+    limit=lambda desk: desk.settings.scan_rows,
 )
 
 
@@ -78,7 +74,7 @@ def release(time_log_id: int) -> ms.NewJob:
     return release_shift.job(time_log_id=time_log_id).with_key(f"release-shift:{time_log_id}")
 
 
-@tasks.task(queue=registry.LENDER_TRANSFERS, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, subject="time_log_id")
+@tasks.task(queue=registry.LENDER_TRANSFERS, subject="time_log_id")
 def release_shift(desk: Desk, ctx: ms.SyncContext, *, time_log_id: int) -> None:
     """Release what is held for a verified shift, or tell operations why nothing can be."""
     with ctx.complete() as conn:

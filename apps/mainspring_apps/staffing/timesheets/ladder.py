@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import mainspring as ms
-from mainspring_apps.staffing import registry, settings, store, timers
+from mainspring_apps.staffing import registry, store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.locking import LockedShift
 from mainspring_apps.staffing.people import people, worker_name
@@ -18,25 +18,19 @@ from mainspring_apps.staffing.timesheets.approval import auto_approve
 _AT_0, _AT_60M, _AT_3H = timers.LADDER_TIMERS
 
 
-@tasks.task(
-    queue=registry.TIMESHEET_NOTIFICATIONS, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, subject="time_log_id"
-)
+@tasks.task(queue=registry.TIMESHEET_NOTIFICATIONS, subject="time_log_id")
 def ladder_0(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
     """Ask the supervisor to verify, with a link."""
     _step(desk, ctx, rules.T0, sheet, sheet.notification_0_time, rest=(_AT_60M, _AT_3H, timers.AUTO_APPROVAL_TIMER))
 
 
-@tasks.task(
-    queue=registry.TIMESHEET_NOTIFICATIONS, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, subject="time_log_id"
-)
+@tasks.task(queue=registry.TIMESHEET_NOTIFICATIONS, subject="time_log_id")
 def ladder_60m(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
     """Ask again, and the borrower's admin too."""
     _step(desk, ctx, rules.T60, sheet, sheet.notification_60m_time, rest=(_AT_3H, timers.AUTO_APPROVAL_TIMER))
 
 
-@tasks.task(
-    queue=registry.TIMESHEET_NOTIFICATIONS, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, subject="time_log_id"
-)
+@tasks.task(queue=registry.TIMESHEET_NOTIFICATIONS, subject="time_log_id")
 def ladder_3h(desk: Desk, ctx: ms.SyncContext, sheet: Sheet) -> None:
     """Say that the timesheet approves itself in an hour."""
     _step(desk, ctx, rules.T3H, sheet, sheet.notification_3h_time, rest=(timers.AUTO_APPROVAL_TIMER,))
@@ -49,14 +43,14 @@ def begin(desk: Desk, conn: Conn, sheet: Sheet) -> None:
         (_AT_60M, ladder_60m.job(sheet).at(sheet.notification_60m_time)),
         (_AT_3H, ladder_3h.job(sheet).at(sheet.notification_3h_time)),
     ):
-        desk.client.timers.try_set(job.with_key(timers.key(timer, sheet.time_log_id)), conn=conn)
+        timers.try_start(desk, conn, timer, sheet.time_log_id, job)
     extend(desk, conn, sheet)
 
 
 def extend(desk: Desk, conn: Conn, sheet: Sheet) -> None:
     """Let the timesheet approve itself at its deadline, which may have moved."""
     job = auto_approve.job(sheet).at(sheet.auto_approval_time)
-    desk.client.timers.try_set(job.with_key(timers.key(timers.AUTO_APPROVAL_TIMER, sheet.time_log_id)), conn=conn)
+    timers.try_start(desk, conn, timers.AUTO_APPROVAL_TIMER, sheet.time_log_id, job)
 
 
 def end(desk: Desk, conn: Conn, time_log_id: int, *, reason: str) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 import mainspring as ms
-from mainspring_apps.staffing import registry, settings, store, timers
+from mainspring_apps.staffing import registry, store, timers
 from mainspring_apps.staffing.desk import Desk, log
 from mainspring_apps.staffing.locking import LockedBooking, LockedShift
 from mainspring_apps.staffing.people import people
@@ -28,13 +28,13 @@ class Reminding(msgspec.Struct, frozen=True, kw_only=True):
     reminder_30m_time: datetime
 
 
-@tasks.task(queue=registry.REMINDERS_QUEUE, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, subject="time_log_id")
+@tasks.task(queue=registry.REMINDERS_QUEUE, subject="time_log_id")
 def remind_5m(desk: Desk, ctx: ms.SyncContext, shift: Reminding) -> None:
     """Ask whether somebody still works."""
     _remind(desk, ctx, rules.A, shift, at=shift.reminder_5m_time)
 
 
-@tasks.task(queue=registry.REMINDERS_QUEUE, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, subject="time_log_id")
+@tasks.task(queue=registry.REMINDERS_QUEUE, subject="time_log_id")
 def remind_30m(desk: Desk, ctx: ms.SyncContext, shift: Reminding) -> None:
     """Tell somebody urgently to clock out."""
     _remind(desk, ctx, rules.B, shift, at=shift.reminder_30m_time)
@@ -44,7 +44,7 @@ def follow(
     desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShift, end: datetime | None, *, now: datetime
 ) -> None:
     """Make the reminders of a working shift those of its planned end; the shift goes on without them if need be."""
-    due = rules.instants(end, now)
+    due = rules.instants(end, now, desk.settings)
     if end is None or due is None:
         log.warning("shift %s has no reminders: its planned end is %s", shift.id, "past" if end else "unknown")
         drop(desk, conn, shift.id, now=now, reason="the planned end is past" if end else "there is no planned end")
@@ -60,7 +60,7 @@ def follow(
     )
     jobs = (remind_5m.job(about).at(due[0]), remind_30m.job(about).at(due[1]))
     five, thirty = (
-        desk.client.timers.try_set(job.with_key(timers.key(timer, shift.id)), conn=conn)
+        timers.try_start(desk, conn, timer, shift.id, job)
         for timer, job in zip(timers.REMINDER_TIMERS, jobs, strict=True)
     )
     store.do(conn, "set_reminders", time_log_id=shift.id, five=five and five.id, thirty=thirty and thirty.id)
