@@ -208,4 +208,9 @@ MEASURES: Final = (
 
 def watches(desk: Desk) -> Sequence[Watch]:
     """What is watched in a marketplace."""
-    return (*WATCHES, ms.watch("jobs_late", partial(late_queues, desk), every=_SOON))
+    return (
+        *WATCHES,
+        ms.watch("jobs_late", partial(late_queues, desk), every=_SOON),
+        # STAFF-20.16: instead of blaming borrowers for what they were not asked.
+        asked("charges_unanswered", "unanswered_charges", severity="critical", silence=desk.settings.silence),
+    )

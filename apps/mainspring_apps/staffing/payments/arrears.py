@@ -22,7 +22,7 @@ from mainspring_apps.staffing.store import Conn
     queue=WEEKLY_PAYMENTS,
     retry=settings.RETRY,
     timeout=settings.TASK_TIMEOUT,
-    needs=("stripe",),
+    snooze_limit=None,
     subject="booking_id",
 )
 def charge_arrears(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> None:

@@ -88,7 +88,7 @@ def divide_set_aside(
     queue=LENDER_TRANSFERS,
     retry=RETRY,
     timeout=TASK_TIMEOUT,
-    needs=("stripe",),
+    snooze_limit=None,
     dedupe=ms.dedupe.live("{reversal_id}"),
     subject="reversal_id",
 )

@@ -38,7 +38,7 @@ def begin(desk: Desk, conn: Conn, booking_id: int, whole: weeks.Period) -> None:
     queue=WEEKLY_PAYMENTS,
     retry=settings.RETRY,
     timeout=settings.TASK_TIMEOUT,
-    needs=("stripe",),
+    snooze_limit=None,
     subject="booking_id",
 )
 def charge_upfront(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> None:

@@ -12,24 +12,29 @@ from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import FINAL_WARNING, tasks
 from mainspring_apps.staffing.rules import cutoff as rules
 from mainspring_apps.staffing.rules import weeks
-from mainspring_apps.staffing.settings import ENQUEUEING_PAGE, RETRY, TASK_TIMEOUT
+from mainspring_apps.staffing.settings import ASK_AGAIN, ENQUEUEING_PAGE, RETRY, TASK_TIMEOUT
 
 
-@tasks.task(queue=FINAL_WARNING, retry=RETRY, timeout=TASK_TIMEOUT, subject="booking_id")
+@tasks.task(queue=FINAL_WARNING, retry=RETRY, timeout=TASK_TIMEOUT, snooze_limit=None, subject="booking_id")
 def warn_unpaid(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime) -> None:
-    """Warn the borrower of a booking whose next week is unpaid, unless the provider says that the money has come."""
+    """Warn the borrower of a booking whose next week is unpaid, unless the provider says that the money has come.
+
+    This waits until it says anything; after the cutoff it is too late, and a cutoff that was put off has its own.
+    """
     with ctx.transaction() as conn:
         week = standing.look(conn, booking_id, instant)
     if week.payment_id is not None and week.standing.payment == "Pending":
-        try:
-            reconcile.ask(desk, ctx, week.payment_id)
-        except Exception as error:  # a provider that is away says nothing of success: later is useless, so warn
-            ctx.log.warning("the provider did not answer: %s", type(error).__name__)
+        reconcile.ask(desk, ctx, week.payment_id)
     with ctx.complete() as conn:
         week = standing.look(conn, booking_id, instant)
-        if rules.unpaid(week.standing, week.due):
-            about = {"ID": booking_id, "booking_id": booking_id}
-            desk.tell(conn, "final_warning", people(conn, booking_id, *rules.CUTOFF_WARNED), about, occurrence=instant)
+        step = rules.warning(week.standing, week.due)
+        if step == "skip" or desk.now(conn) >= weeks.cutoff(instant, week.zone):
+            return
+        if step == "wait":
+            raise ms.Snooze(ASK_AGAIN)
+        # Whoever warns of the same attempt after the same outage says the same.
+        about, occurrence = {"ID": booking_id, "booking_id": booking_id}, week.standing.back_at or instant
+        desk.tell(conn, "final_warning", people(conn, booking_id, *rules.CUTOFF_WARNED), about, occurrence=occurrence)
 
 
 tasks.schedule(

@@ -24,7 +24,7 @@ from mainspring_apps.staffing.store import Conn
 CATCH_UP: Final = timedelta(hours=14)
 
 
-@tasks.task(queue=WEEKLY_PAYMENTS, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, needs=("stripe",))
+@tasks.task(queue=WEEKLY_PAYMENTS, retry=settings.RETRY, timeout=settings.TASK_TIMEOUT, snooze_limit=None)
 def charge_week(
     desk: Desk,
     ctx: ms.SyncContext,
