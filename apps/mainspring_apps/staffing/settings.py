@@ -90,5 +90,5 @@ class Settings:
     clock_in_early: timedelta = timedelta(minutes=60)  # before its planned start a shift can be begun (STAFF-20.05)
     clock_in_open: timedelta = timedelta(hours=24)  # after the start, where nobody knows the end (STAFF-20.05)
     longest_pause: timedelta = timedelta(minutes=10)  # STAFF-20.15: between two tries while the provider is away
-    silence: timedelta = timedelta(minutes=30)  # STAFF-20.16: who says nothing of a payment for longer is away,
+    silence: timedelta = timedelta(minutes=30)  # STAFF-20.16: who is asked and silent for longer is away,
     answer_grace: timedelta = timedelta(hours=4)  # and nobody is released so soon after the provider is back

@@ -450,7 +450,7 @@ def standing(**values: Any) -> rules.Standing:
     return rules.Standing(**about | {"payment": "Failed", "heard": True} | values)
 
 
-@pytest.mark.rule("STAFF-3.05", "STAFF-3.06", "STAFF-3.07", "STAFF-3.08")
+@pytest.mark.rule("STAFF-3.05", "STAFF-3.06", "STAFF-3.07", "STAFF-3.08", "STAFF-20.16")
 @pytest.mark.parametrize(
     ("about", "asked", "step"),
     [
