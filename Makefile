@@ -7,7 +7,7 @@ ARGS  ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test cases prove model tenancy fuzz browser check fmt bench chaos nemesis bugs killers failover oracle storm deliveries breaks crashes surge outage walk timeline rules docs examples schema lock clean
+.PHONY: help setup up test cases prove model tenancy fuzz browser check fmt bench chaos nemesis bugs killers failover oracle storm deliveries breaks crashes surge outage outages walk timeline rules docs examples schema lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ surge: setup ## 10,000 bookings due at once: each charged once, 50 a second, wit
 
 outage: setup ## 20,000 jobs behind an open breaker: what waiting costs, and how soon all run when it closes (about a minute)
 	@$(PY) -m bench.breakers $(ARGS)
+
+outages: setup ## Stripe is away from a minute to 30 hours over 1 to 200 bookings: each charged once, nobody blamed (about 10 minutes)
+	@$(PY) -m tests.apps.staffing.outages $(ARGS)
 
 walk: setup ## a random walk through the marketplace, checked after each step (ARGS="--steps 5000 --seed 7")
 	@$(PY) -m tests.apps.staffing.walk $(ARGS)

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PROOFS = (
     "cases", "model", "tenancy", "fuzz", "browser", "bugs", "breaks", "crashes", "chaos", "killers", "failover",
-    "nemesis", "storm", "deliveries", "surge", "outage", "walk", "timeline", "oracle",
+    "nemesis", "storm", "deliveries", "surge", "outage", "outages", "walk", "timeline", "oracle",
 )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Circuit breakers: what is declared of something outside that jobs need, and what one process decides by itself.
 
-A breaker is closed while calls succeed. Too many failures open it: jobs that need it wait, and burn no attempt. After
-its pause it is half open: a few jobs are let through to see, a success closes it, a failure opens it again. PostgreSQL
-holds the truth for all workers; here is what needs no database and no clock.
+A breaker is closed while calls succeed. Too many failures, or nothing but failures for too long, open it: jobs that
+need it wait, and burn no attempt. After its pause it is half open: a few jobs are let through to see, a success closes
+it, a failure opens it again. PostgreSQL holds the truth for all workers; here is what needs no database and no clock.
 """
 
 from __future__ import annotations
@@ -42,9 +42,12 @@ class Breaker:
     pause: timedelta
     longest: timedelta
     probes: int
+    failing_for: timedelta | None = None
 
-    def trips(self, failed: int, succeeded: int) -> bool:
-        """Whether so many calls in one window open it."""
+    def trips(self, failed: int, succeeded: int, row: timedelta = timedelta(0)) -> bool:
+        """Whether so many calls in one window open it, or the latest failure, so long after the first of its row."""
+        if self.failing_for is not None and row >= self.failing_for:
+            return True
         if self.rate is None or self.calls is None:
             return failed >= (self.failures or 1)
         total = failed + succeeded
@@ -61,7 +64,8 @@ class Breaker:
         if self.longest > self.pause:
             pause += f", doubling to {span(self.longest)}"
         probes = f"{self.probes} probe{'s' * (self.probes > 1)} at once"
-        return f"{what} within {span(self.within)} open it for {pause}; then {probes}"
+        row = f", or nothing but failures for {span(self.failing_for)}," if self.failing_for is not None else ""
+        return f"{what} within {span(self.within)}{row} open it for {pause}; then {probes}"
 
 
 def breaker(
@@ -74,6 +78,7 @@ def breaker(
     pause: Span = "60s",
     longest: Span | None = None,
     probes: int = 1,
+    failing_for: Span | None = None,
 ) -> Breaker:
     """Declare a dependency whose failures stop the jobs that need it: after `failures`, or by their part of the calls.
 
@@ -82,7 +87,12 @@ def breaker(
     >>> breaker("sms", rate=0.5, calls=20).trips(10, 10)
     True
 
-    With `longest` each probe that fails doubles the pause, up to that.
+    With `longest` each probe that fails doubles the pause, up to that. With `failing_for` fewer failures open it as
+    well, where no call has succeeded for so long: the first that comes this much after the first of an unbroken row.
+
+    >>> lonely = breaker("stripe", failing_for="1m")
+    >>> [lonely.trips(1, 0, row=timedelta(seconds=since)) for since in (59, 60)]
+    [False, True]
     """
     if problem := text_problem(name, MAX_BREAKER):
         raise DeclarationError(f"breaker: name {problem}")
@@ -107,7 +117,8 @@ def breaker(
     most = stop if longest is None else _breaker_span(name, "longest", longest)
     if most < stop:
         raise DeclarationError(f"breaker {name}: longest is shorter than pause")
-    return Breaker(name, failures, None if rate is None else float(rate), calls, window, stop, most, probes)
+    alone = None if failing_for is None else _breaker_span(name, "failing_for", failing_for)
+    return Breaker(name, failures, None if rate is None else float(rate), calls, window, stop, most, probes, alone)
 
 
 def _breaker_span(name: str, what: str, given: Span) -> timedelta:

@@ -56,6 +56,11 @@ class Settings:
     stale_after: timedelta = setting(length("15m"), "when a sweep asks for what is under way (STAFF-19.08)")
     reconcile_after: timedelta = setting(length("16m"), "when a timer asks for it, not before a sweep would")
     reconcile_every: timedelta = setting(length("1h"), "how often that sweep runs", least=_MINUTE)
+    longest_pause: timedelta = setting(
+        length("10m"), "longest pause between tries while it is away (STAFF-20.15)", least=_SECOND
+    )
+    silence: timedelta = setting(length("30m"), "who is asked and silent for longer is away (STAFF-20.16)")
+    answer_grace: timedelta = setting(length("4h"), "how long nobody is released after it is back (STAFF-20.16)")
     upfront_wait: timedelta = setting(length("1h"), "how long a booking waits for its money (STAFF-20.27)")
     unknown_payment_after: timedelta = setting(
         length("1h"), "when an event of no payment is a dead letter", least=_SECOND
@@ -177,7 +182,8 @@ class Settings:
             yield "ladder", "the last message does not come before the timesheet approves itself"
         for lower, higher in (
             ("reminder_a", "reminder_b"), ("stale_after", "reconcile_after"), ("retry_base", "retry_cap"),
-            ("query_first_pause", "query_longest_pause"), ("late_edit", "auto_approval"),
+            ("retry_base", "longest_pause"), ("query_first_pause", "query_longest_pause"),
+            ("late_edit", "auto_approval"),
         ):  # fmt: skip
             if getattr(self, lower) > getattr(self, higher):
                 yield lower, f"is more than {higher}"

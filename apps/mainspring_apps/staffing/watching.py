@@ -171,6 +171,8 @@ def watches(desk: Desk) -> Sequence[Watch]:
         # STAFF-7.10: while saved searches are left out, somebody should bring back what is missing.
         asked("saved_searches_skipped", "skipped_searches", every=soon),
         ms.watch("jobs_late", partial(late_queues, desk), every=soon),
+        # STAFF-20.16: instead of blaming borrowers for what they were not asked.
+        asked("charges_unanswered", "unanswered_charges", severity="critical", silence=s.silence, every=soon),
     )
 
 

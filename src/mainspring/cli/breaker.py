@@ -62,7 +62,7 @@ def show(
         found, now = client.breakers.show(name, key=key, org=org, limit=limit), client.now()
     if connection.json:
         return output.as_json([_document(row) for row in found])
-    output.say(f"{name}: {_rule(found[0])}")
+    output.say(f"{name}: {found[0].rule.describe()}")
     return output.table(COLUMNS, map(_row, found), "", now=now)
 
 
@@ -158,14 +158,5 @@ def _row(row: BreakerRow) -> tuple[object, ...]:
     return name, state, row.since, row.failed, row.next_probe, waiting, row.forced_by, row.forced_reason
 
 
-def _rule(row: BreakerRow) -> str:
-    from datetime import timedelta
-
-    from mainspring.circuit import Breaker
-
-    within, pause, longest = (timedelta(seconds=s) for s in (row.within_s, row.pause_s, row.longest_s))
-    return Breaker(row.name, row.failures, row.rate, row.calls, within, pause, longest, row.probes).describe()
-
-
 def _document(row: BreakerRow) -> dict[str, object]:
-    return {**msgspec.structs.asdict(row), "rule": _rule(row)}
+    return {**msgspec.structs.asdict(row), "rule": row.rule.describe()}

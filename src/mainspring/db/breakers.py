@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -47,6 +47,14 @@ class BreakerRow(msgspec.Struct, frozen=True, kw_only=True):
     pause_s: float
     longest_s: float
     probes: int
+    failing_for_s: float | None
+
+    @property
+    def rule(self) -> Breaker:
+        """As it was declared."""
+        within, pause, longest = (timedelta(seconds=s) for s in (self.within_s, self.pause_s, self.longest_s))
+        alone = None if self.failing_for_s is None else timedelta(seconds=self.failing_for_s)
+        return Breaker(self.name, self.failures, self.rate, self.calls, within, pause, longest, self.probes, alone)
 
 
 class BreakerView(NamedTuple):
@@ -96,6 +104,7 @@ def declare(sql: Sql, breakers: Iterable[Breaker]) -> Dialogue[None]:
             "pause": f"{rule.pause.total_seconds()} s",
             "longest": f"{rule.longest.total_seconds()} s",
             "probes": rule.probes,
+            "failing_for": None if rule.failing_for is None else f"{rule.failing_for.total_seconds()} s",
         }
         for rule in breakers
     ]

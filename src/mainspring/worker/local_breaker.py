@@ -52,7 +52,7 @@ class LocalBreaker:
     """A breaker as this process sees it. The database decides; own failures stop calls at once, until it has spoken."""
 
     __slots__ = (
-        "_at", "_failed", "_probes", "_proven_until", "_succeeded", "_until", "_verdict", "_wait",
+        "_at", "_failed", "_probes", "_proven_until", "_row", "_succeeded", "_until", "_verdict", "_wait",
         "_window", "asking", "closed", "held", "id", "rule", "running", "since", "troubled",
     )  # fmt: skip
 
@@ -70,6 +70,7 @@ class LocalBreaker:
         self._proven_until = float("-inf")  # a call has succeeded of late
         self._verdict: asyncio.Event | None = None  # set when a call ends
         self._window = Window(rule.within)
+        self._row: float | None = None  # when the first call failed of those that have failed since the last success
         self._failed: list[float] = []  # when calls began that failed and are not reported
         self._succeeded = 0
         self._probes: list[tuple[int, bool]] = []  # epoch, whether it failed
@@ -136,13 +137,16 @@ class LocalBreaker:
         if not self.closed or call.began < self.since:  # it says nothing new, or nothing about now
             return False
         if not failed:
-            if self.rule.rate is not None:
+            breaks = self.rule.failing_for is not None and (self.troubled or self._row is not None)
+            self._row = None
+            if self.rule.rate is not None or breaks:
                 self._window.add(now, succeeded=1)
                 self._succeeded += 1
             return False
+        self._row = now if self._row is None else self._row
         self._failed.append(call.began)
         self._window.add(now, failed=1)
-        if not self.held and self.rule.trips(*self._window.counts(now)):
+        if not self.held and self.rule.trips(*self._window.counts(now), row=timedelta(seconds=now - self._row)):
             self.closed = False
             self._wait, self._at = self.rule.pause.total_seconds(), None  # until the database says better
             self._until = now + self._wait
@@ -185,6 +189,8 @@ class LocalBreaker:
             self.closed, self._wait, self._at, self._until = False, seen.wait, seen.at, now + seen.wait
             return False
         closes = not self.closed
+        if closes or not self.troubled:  # elsewhere a call has succeeded
+            self._row = None
         if closes:
             self.closed, self.since, self._window = True, now, Window(self.rule.within)
         return closes

@@ -206,6 +206,14 @@ MESSAGES: Final = {
             else coalesce(n.data ->> 'booking_id', n.data ->> 'policy_id', n.data ->> 'user_id', '') || n.bucket
           end as about from mainspring.notification n where n.status in ('sent', 'sending')) told
         group by 1, 2, 3, 4 having count(*) > 1""",
+    "nobody is blamed while the provider has not answered": """
+        select n.id, n.template, p.id from mainspring.notification n
+        join staffing.pending_payments p on p.booking_id = (n.data ->> 'booking_id')::bigint
+        where n.template in ('final_warning', 'worker_released')
+          and n.created_at > p.created_at and n.created_at < p.period_start + interval '1 day'
+          and n.created_at < coalesce(p.heard_at, p.settled_at, mainspring.now())
+          and not exists (select from staffing.pending_payments o  -- an older attempt of that week was answered
+                          where o.booking_id = p.booking_id and o.id < p.id and o.period_start = p.period_start)""",
     "no text message left twice": """
         select provider_id, array_agg(id) from mainspring.notification
         where status = 'sent' and channel = 'sms' group by 1 having count(*) > 1 or provider_id is null""",

@@ -222,7 +222,7 @@ def test_neither_a_failing_bank_nor_a_failing_message_holds_the_approval(town: T
     ran = town.mainspring.advance(to=DEADLINE + timedelta(minutes=3), raise_errors=False)
     tries = [(run.job.task, run.state) for run in ran if run.job.task in ("release_shift", "pay_lender")]
     assert tries == [("release_shift", "succeeded")] + [
-        ("pay_lender", state) for state in ("retrying", "retrying", "succeeded")
+        ("pay_lender", state) for state in ("scheduled", "scheduled", "succeeded")
     ]
     assert [row[:2] for row in transfers(town)] == [(24000, "Succeeded")]
     assert told(town, "auto_approved")[0][2] != "Sent"

@@ -448,10 +448,10 @@ def test_shifts_that_cannot_be_cancelled_do_not_keep_the_booking(town: Town, cap
 
 def standing(**values: Any) -> rules.Standing:
     about: dict[str, Any] = {"status": "Active", "payment_type": "Weekly_Progress", "funded_period_end": None}
-    return rules.Standing(**about | {"payment": "Failed"} | values)
+    return rules.Standing(**about | {"payment": "Failed", "heard": True} | values)
 
 
-@pytest.mark.rule("STAFF-3.05", "STAFF-3.06", "STAFF-3.07", "STAFF-3.08")
+@pytest.mark.rule("STAFF-3.05", "STAFF-3.06", "STAFF-3.07", "STAFF-3.08", "STAFF-20.16")
 @pytest.mark.parametrize(
     ("about", "asked", "step"),
     [
@@ -469,10 +469,17 @@ def standing(**values: Any) -> rules.Standing:
         ({"payment": "Pending"}, 4, "ask again"),
         ({"payment": "Pending"}, 5, "give up"),
         ({"payment": "Pending", "funded_period_end": DUE.end}, 5, "skip"),
+        # Nobody is released for what the provider never answered, nor within four hours of its answer (STAFF-20.16).
+        ({"payment": "Pending", "heard": False}, 0, "ask again"),
+        ({"payment": "Pending", "heard": False}, 1, "put off"),
+        ({"payment": "Failed", "back_at": T00 - timedelta(hours=4) + SECOND}, 0, "put off"),
+        ({"payment": "Failed", "back_at": T00 - timedelta(hours=4)}, 0, "release"),
+        ({"payment": "Pending", "back_at": T00 + MINUTE}, 1, "put off"),
+        ({"payment": "Failed", "heard": False}, 0, "release"),  # there was no card to be charged
     ],
 )
 def test_what_a_cutoff_does(about: dict[str, Any], asked: int, step: str) -> None:
-    assert rules.decide(standing(**about), DUE, T00, asked=asked, ask_times=4) == step
+    assert rules.decide(standing(**about), DUE, T00, grace=timedelta(hours=4), asked=asked, ask_times=4) == step
 
 
 @pytest.mark.rule("STAFF-3.09", "STAFF-3.14", "STAFF-3.26")

@@ -157,7 +157,7 @@ def test_a_refund_that_fails_twice_comes_at_the_third_try_and_the_shift_stays_ca
     assert town.shift_status(booking.shifts[2]) == "Cancelled"
     runs = town.mainspring.advance(minutes=3, raise_errors=False)
 
-    assert [run.state for run in runs if run.task == "refund_borrower"] == ["retrying", "succeeded"]
+    assert [run.state for run in runs if run.task == "refund_borrower"] == ["scheduled", "succeeded"]
     assert moved(town, "refund") == [24000]
 
 

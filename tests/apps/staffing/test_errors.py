@@ -68,7 +68,7 @@ def test_two_jobs_that_always_fail_end_after_five_retries_each_at_its_own_instan
     assert starts[jobs[0]][1:] != starts[jobs[1]][1:]
 
 
-@pytest.mark.rule("STAFF-16.02", "STAFF-16.03", "STAFF-16.04")
+@pytest.mark.rule("STAFF-16.02", "STAFF-16.03", "STAFF-16.04", "STAFF-20.15")
 def test_five_failures_open_stripes_breaker_which_keeps_attempts_and_leaves_messages_alone(town: Town) -> None:
     borrower, lender = town.company("Borrower"), town.company("Lender")
     bookings = [town.booking(shifts=1, borrower=borrower, lender=lender) for _ in range(7)]
@@ -102,7 +102,7 @@ def test_five_failures_open_stripes_breaker_which_keeps_attempts_and_leaves_mess
     attempts = town.rows(
         "select attempt, count(*) from mainspring.jobs where task = 'charge_week' group by 1 order by 1"
     )
-    assert attempts == [(1, 2), (2, 5)]
+    assert attempts == [(1, 7)]  # nobody lost one: those that failed were not answered (STAFF-20.15)
 
 
 @pytest.mark.rule("STAFF-16.02", "STAFF-16.04")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.apps.staffing.town import NEXT_WEEK, NY, T00, W14, Town
-from tests.apps.staffing.wednesday import MINUTE, SECOND, at, deliver, pending
+from tests.apps.staffing.wednesday import MINUTE, SECOND, at, deliver, pending, tried
 
 from mainspring_apps.staffing.payments import warning
 from mainspring_apps.staffing.rules import cutoff as rules
@@ -33,6 +33,7 @@ def warned(town: Town) -> list[int]:
 def test_it_comes_on_wednesday_at_14_where_the_project_is(town: Town, zone: str, instant: datetime) -> None:
     booking = town.booking(zone=zone)
     town.mainspring.clock.set(instant - SECOND)
+    tried(town, booking)
     town.mainspring.drain()
     assert warned(town) == []
 
@@ -48,12 +49,13 @@ def test_only_active_weekly_bookings_without_the_next_week_are_warned(town: Town
     first = town.booking(funded_period_end=NEXT_WEEK[0])
     same: dict[str, Any] = {"borrower": first.borrower, "lender": first.lender, "worker": first.worker}
     never = town.booking(**same, funded_period_end=None)
-    town.booking(**same, funded_period_end=NEXT_WEEK[1])
-    town.booking(**same, payment_type="Upfront")
-    for status in ("Payment_Paused_Dispute", "Cancelled", "Completed", "Disputed"):
-        town.booking(**same, status=status)
-    town.booking(**same, status="Suspended_Insurance", status_before_suspension="Active")
+    others = [town.booking(**same, funded_period_end=NEXT_WEEK[1]), town.booking(**same, payment_type="Upfront")]
+    stopped = ("Payment_Paused_Dispute", "Cancelled", "Completed", "Disputed")
+    others += [town.booking(**same, status=status) for status in stopped]
+    others.append(town.booking(**same, status="Suspended_Insurance", status_before_suspension="Active"))
     town.mainspring.clock.set(W14 - SECOND)
+    for booking in (first, never, *others):
+        tried(town, booking)
     town.mainspring.drain()
 
     town.mainspring.advance(to=W14)
@@ -86,10 +88,29 @@ def test_unpaid_is_what_ends_before_the_due_week_does(instant: datetime, funded:
     assert not rules.unpaid(upfront, weeks.due_week(instant, NY, Settings()))
 
 
+@pytest.mark.rule("STAFF-2.06", "STAFF-20.16")
+@pytest.mark.parametrize(
+    ("payment", "heard", "step"),
+    [
+        (None, False, "wait"),  # nobody has asked for money yet
+        ("Pending", False, "wait"),
+        ("Pending", True, "warn"),
+        ("Failed", True, "warn"),
+        ("Failed", False, "warn"),  # there was no card
+    ],
+)
+def test_who_was_never_asked_by_anybody_who_answers_is_not_warned(payment: str | None, heard: bool, step: str) -> None:
+    about: dict[str, Any] = {"status": "Active", "payment_type": "Weekly_Progress", "payment": payment, "heard": heard}
+    due = weeks.due_week(W14, NY, Settings())
+    assert rules.warning(rules.Standing(**about, funded_period_end=None), due) == step
+    assert rules.warning(rules.Standing(**about, funded_period_end=due.end), due) == "skip"
+
+
 @pytest.mark.rule("STAFF-2.07", "STAFF-2.08", "STAFF-2.09", "STAFF-2.10")
 def test_the_borrowing_admin_reads_the_exact_text_once_by_sms_and_email(town: Town) -> None:
     booking = town.booking()
     town.mainspring.clock.set(W14 - SECOND)
+    tried(town, booking)
     town.mainspring.advance(to=W14)
     town.mainspring.clock.set(W14 + 30 * MINUTE)  # as a retry comes later
     town.mainspring.run_one(warning.warn_unpaid.job(booking_id=booking.id, instant=W14))
@@ -117,7 +138,11 @@ def test_a_payment_under_way_is_warned_of_unless_the_provider_says_that_it_has_c
 
     pending(town, unknown)
     town.sandbox.faults.set(Fault(provider="stripe", kind="error"))
-    town.mainspring.run_one(warning.warn_unpaid.job(booking_id=unknown.id, instant=W14))
+    run = town.mainspring.run_one(warning.warn_unpaid.job(booking_id=unknown.id, instant=W14))
+    assert warned(town) == [processing.id]  # nobody knows whether it is paid
+    town.sandbox.faults.clear()
+    town.mainspring.clock.set(W14 + 10 * MINUTE)
+    town.mainspring.run_one(run.job.id)
     assert warned(town) == [processing.id, unknown.id]
 
 
@@ -126,6 +151,7 @@ def test_an_sms_that_cannot_be_delivered_is_tried_ever_later_then_a_person_is_as
     booking = town.booking()
     admin = booking.borrowing_admin
     town.mainspring.clock.set(W14)
+    tried(town, booking)
     town.sandbox.faults.set(Fault(provider="twilio", kind="error"))
     town.mainspring.run_one(warning.warn_unpaid.job(booking_id=booking.id, instant=W14))
 

@@ -89,7 +89,7 @@ def test_a_release_that_fails_twice_comes_at_the_third_try_and_the_approval_stan
 
     runs = town.mainspring.advance(minutes=3, raise_errors=False)
 
-    assert [run.state for run in runs if run.task == "pay_lender"] == ["retrying", "retrying", "succeeded"]
+    assert [run.state for run in runs if run.task == "pay_lender"] == ["scheduled", "scheduled", "succeeded"]
     assert town.shift_status(booking.shifts[0]) == "Verified"
     assert (town.row("transfers", transfer)["status"], len(town.sandbox.ledger.find("transfer"))) == ("Succeeded", 1)
 
@@ -112,17 +112,31 @@ def test_a_release_that_is_refused_is_a_dead_letter_and_an_alert_and_a_replay_pa
     assert town.wrong("transfer_failed") == []
 
 
-@pytest.mark.rule("STAFF-9.30")
-def test_a_release_that_never_gets_an_answer_is_one_dead_letter_and_one_alert(town: Town) -> None:
-    booking = verified(town)
-    transfer = released(town, booking)
-    town.sandbox.faults.set(Fault(provider="stripe", kind="error", path="/v1/transfers", method="POST"))
+@pytest.mark.rule("STAFF-9.30", "STAFF-20.17")
+def test_money_whose_way_the_provider_does_not_answer_waits_for_it_a_day_and_is_no_dead_letter(town: Town) -> None:
+    paid, returned = verified(town), verified(town)
+    town.only()
+    rows = {"transfer": released(town, paid), "refund": refunded(town, returned)}
+    town.sandbox.faults.set(Fault(provider="stripe", kind="drop"))  # it is made, and nobody hears of it
 
-    runs = town.mainspring.run_until(lambda: town.mainspring.client.dead.list(), raise_errors=False)
+    town.mainspring.advance(hours=25, raise_errors=False)
 
-    assert [run.state for run in runs if run.task == "pay_lender"] == ["retrying"] * 5 + ["dead"]
-    assert [found[0] for found in town.wrong("transfer_failed")] == [f"transfer {transfer}"]
-    assert town.row("transfers", transfer)["status"] == "Pending"  # nobody knows: the provider is asked
+    assert town.mainspring.client.dead.list() == []
+    for kind, row in rows.items():
+        found = town.row(f"{kind}s", row)
+        assert (found["status"], found["try"]) == ("Pending", 1)
+    assert sorted(found[0] for found in town.wrong("money_stands_still")) == [
+        f"{kind} {row}" for kind, row in sorted(rows.items())
+    ]
+    assert town.sandbox.faults.struck["stripe", "drop"] < 25 * 60 / 10 + 20  # one asks for all
+
+    town.sandbox.faults.clear()
+    town.mainspring.advance(minutes=30)
+    assert (town.wrong("money_stands_still"), town.mainspring.client.dead.list()) == ([], [])
+    for kind, row in rows.items():
+        assert (town.row(f"{kind}s", row)["status"], len(town.sandbox.ledger.find(kind))) == ("Succeeded", 1)
+    left = {task for task, _, _ in town.waiting()} & {"pay_lender", "refund_borrower", "reconcile_movement"}
+    assert left == set()
 
 
 @pytest.mark.rule("STAFF-19.08")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import permutations
@@ -407,6 +408,7 @@ def _asking(town: Town, payment: int, verb: str) -> str:
         attempt = 1
         job = type("job", (), {"id": "job"})
         transaction = staticmethod(lambda: _Committed(town))
+        breaker = staticmethod(nullcontext)
 
     return str(getattr(reconcile, verb)(town.desk, Ctx(), payment))
 

@@ -511,7 +511,7 @@ def test_trouble_that_passes_is_tried_again_with_the_same_key(town: Town, fault:
     done = town.mainspring.advance(to=W10 + timedelta(minutes=5), raise_errors=False)
 
     assert Counter((run.task, run.state) for run in done) == {
-        ("charge_week", "retrying"): 2, ("charge_week", "succeeded"): 1,
+        ("charge_week", "scheduled"): 2, ("charge_week", "succeeded"): 1,
     }  # fmt: skip
     (first, second, third) = (run.at for run in done)
     assert timedelta(seconds=24) <= second - first <= timedelta(seconds=36)  # 30 s, and a fifth of it

@@ -33,7 +33,7 @@ def pending(town: Town, booking: Booking, card: str = "pm_card_processing") -> s
     """The charge of next week is under way, and no webhook tells how it ends; answers its intent."""
     town.unheard()
     intent = charged(town, booking, card)
-    tried(town, booking, "Pending", provider_intent_id=intent)
+    tried(town, booking, "Pending", provider_intent_id=intent, heard_at=town.now)
     return intent
 
 

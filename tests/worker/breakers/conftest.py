@@ -55,7 +55,7 @@ def mainspring_app(tasks: ms.Registry) -> ms.App:
         ms.breaker("stripe", failures=5, within=WITHIN, pause=PAUSE),
         ms.breaker("sms", failures=2, within=WITHIN, pause=PAUSE, longest=timedelta(minutes=3)),
         ms.breaker("webhook", failures=2, within=WITHIN, pause=PAUSE),
-        ms.breaker("mail", rate=0.5, calls=4, within=WITHIN, pause=PAUSE),
+        ms.breaker("mail", rate=0.5, calls=4, within=WITHIN, pause=PAUSE, failing_for=PAUSE),
     ]
     return ms.App(tasks, breakers=breakers, maintenance=False)
 

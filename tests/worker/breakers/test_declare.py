@@ -45,6 +45,7 @@ SECOND = timedelta(seconds=1)
         ({"pause": None}, "pause is not a time span"),
         ({"longest": timedelta(days=2)}, "longest is not a time span"),
         ({"longest": SECOND}, "longest is shorter than pause"),
+        ({"failing_for": timedelta(0)}, "failing_for is not a time span from 1 ms to a day"),
         ({"probes": 0}, "probes is not a whole number from 1 to 1000"),
         ({"probes": "1"}, "probes is not a whole number"),
     ],
@@ -59,6 +60,17 @@ def test_a_rule_says_when_it_trips() -> None:
 
     assert [count.trips(failed, 100) for failed in (2, 3, 4)] == [False, True, True]
     assert [rate.trips(*calls) for calls in ((7, 0), (2, 6), (1, 7), (0, 100))] == [False, True, False, False]
+
+
+def test_a_rule_trips_when_calls_have_done_nothing_but_fail_for_too_long() -> None:
+    count, rate = breaker("a", failing_for="1m"), breaker("b", rate=0.5, calls=8, failing_for="1m")
+
+    for rule in (count, rate):
+        assert [rule.trips(1, 0, row=row * SECOND) for row in (0, 59, 60, 600)] == [False, False, True, True]
+    assert not breaker("a").trips(1, 0, row=timedelta(days=1))
+    assert count.describe() == (
+        "5 failures within 30 s, or nothing but failures for 1 min, open it for 1 min; then 1 probe at once"
+    )
 
 
 def test_a_rule_is_told_in_words() -> None:

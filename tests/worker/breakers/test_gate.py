@@ -88,6 +88,22 @@ def test_successes_are_said_beside_failures_only() -> None:
     assert found.take(0.0)[0].succeeded == 10
 
 
+def test_nothing_but_failures_for_so_long_opens_it_and_a_success_anywhere_begins_the_row_anew() -> None:
+    found = gate(failing_for=timedelta(seconds=60), within=timedelta(seconds=5))
+    calls(found, True, 1, 0.0)
+    calls(found, False, 1, 30.0)
+    assert [call.succeeded for call in found.take(30.0)] == [1]  # the database should know
+    calls(found, True, 1, 40.0)
+    found.take(40.0)
+    found.learn(seen("closed", troubled=False), 41.0)  # somebody else's call has succeeded
+    calls(found, True, 1, 42.0)
+    calls(found, True, 1, 101.0)
+    before = found.closed
+    calls(found, True, 1, 102.0)
+
+    assert (before, found.closed) == (True, False)
+
+
 def test_nothing_is_counted_by_number_while_all_is_well() -> None:
     found = gate()
     calls(found, False, 10)

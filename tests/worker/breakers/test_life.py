@@ -145,6 +145,23 @@ def test_failures_that_are_further_apart_than_the_window_do_not_open_it(
         mainspring.advance(WITHIN + timedelta(seconds=1))
 
 
+def test_a_job_that_is_alone_opens_it_by_time_and_loses_no_attempt_from_then_on(
+    mainspring: Harness, tasks: ms.Registry, dependency: Dependency
+) -> None:
+    @tasks.task(needs=("mail",), retry=ms.fixed(30, attempts=6))
+    async def charge() -> None:
+        dependency.call()
+
+    dependency.up = False
+    job = mainspring.client.enqueue(charge.job()).id
+    mainspring.advance(hours=13, raise_errors=False)
+    assert (state(mainspring, "mail"), mainspring.client.get(job).attempt) == ("open", 3)  # at 0, 30 and 60 seconds
+
+    dependency.up = True
+    mainspring.advance(minutes=2)
+    assert (state(mainspring, "mail"), mainspring.client.get(job).state) == ("closed", "succeeded")
+
+
 def test_a_rate_is_taken_of_enough_calls_only(mainspring: Harness, tasks: ms.Registry, dependency: Dependency) -> None:
     @tasks.task(needs=("mail",), retry=ms.fixed(3600, attempts=9))
     async def send(*, up: bool) -> None:
@@ -418,7 +435,7 @@ def test_keys_that_nobody_calls_are_forgotten_and_those_that_a_person_forced_are
 
 
 def test_a_registry_alone_says_that_breakers_are_declared_by_an_app(mainspring: Harness) -> None:
-    tasks = ms.Registry("alone")
+    tasks = ms.Registry("mail")
 
     @tasks.task(needs=("stripe",))
     async def charge() -> None: ...

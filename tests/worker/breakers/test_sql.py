@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -117,6 +118,31 @@ def test_a_rate_is_of_all_calls_that_were_reported(engine: Engine) -> None:
     assert stripe.report(succeeded=3) == []  # 3 of 10
     assert stripe.report(0, 0, 0) == []  # 6 of 13
     assert stripe.report(0) == ["opened"]  # 7 of 14
+
+
+def test_failures_that_are_far_apart_open_it_where_nothing_succeeds_between_for_so_long(engine: Engine) -> None:
+    stripe = Breaker(engine, failures=5, failing_for="90 s")
+    stripe.report(0)
+    for _ in range(2):
+        stripe.clock.advance(seconds=60)
+        assert stripe.report(succeeded=1) == []  # once the window is empty, too
+        assert stripe.report(0) == []
+    stripe.clock.advance(seconds=60)
+    assert stripe.report(0, succeeded=1) == []  # whichever came first
+    stripe.clock.advance(seconds=89)
+    assert stripe.report(0) == []
+    stripe.clock.advance(seconds=1)
+    assert [stripe.report(0), stripe.state] == [["opened"], "open"]
+
+    stripe.clock.advance(seconds=60)
+    first = stripe.running()
+    stripe.probe(first)
+    assert stripe.report(probe=first, succeeded=1) == ["closed"]
+    assert stripe.report(0) == []  # a new row
+    key: dict[str, Any] = {"org_id": "acme", "key": "7"}
+    assert stripe.report(0, **key) == []
+    stripe.clock.advance(seconds=90)
+    assert stripe.report(0, **key) == ["opened"]
 
 
 def test_the_row_stays_small_however_many_report(stripe: Breaker) -> None:

@@ -20,7 +20,7 @@ from mainspring_apps.staffing.store import Conn
 
 @tasks.task(
     queue=WEEKLY_PAYMENTS,
-    needs=("stripe",),
+    snooze_limit=None,
     subject="booking_id",
 )
 def charge_arrears(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> None:

@@ -1,7 +1,8 @@
 """The hard cutoff: at its time, where the project is, a worker whose next week is unpaid is released.
 
 Each booking is decided alone, under its lock. While the provider may still say that the money came it is asked again,
-a few times. A booking that we never tried to charge is charged instead, and has until that time on the next day.
+a few times. A booking that we never tried to charge is charged instead, and has until that time on the next day. Where
+the provider was away, the cutoff is put off until some hours after it is back.
 """
 
 from __future__ import annotations
@@ -33,9 +34,12 @@ def cut_off(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: dateti
         _act(desk, conn, booking_id, instant, asked=0)
 
 
-@tasks.task(queue=HARD_CUTOFF, needs=("stripe",), subject="booking_id")
+@tasks.task(queue=HARD_CUTOFF, snooze_limit=None, subject="booking_id")
 def ask_again(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime, asked: int) -> None:
-    """Ask the provider about a payment that was under way at the cutoff; after the last time, give it up."""
+    """Ask the provider about a payment that was under way at the cutoff; after the last time, give it up.
+
+    While the provider is away this waits, and nothing is decided.
+    """
     with ctx.transaction() as conn:
         week = standing.look(desk, conn, booking_id, instant, before=instant)
     if week.payment_id is not None and week.standing.payment == "Pending":
@@ -66,8 +70,8 @@ tasks.schedule(
 
 def _act(desk: Desk, conn: Conn, booking_id: int, instant: datetime, *, asked: int) -> None:
     """Do what the rules say about the week that is due at a cutoff; the provider was `asked` so often."""
-    week = standing.look(desk, conn, booking_id, instant, before=instant)
-    match rules.decide(week.standing, week.due, instant, asked=asked, ask_times=desk.settings.ask_times):
+    week, s = standing.look(desk, conn, booking_id, instant, before=instant), desk.settings
+    match rules.decide(week.standing, week.due, instant, grace=s.answer_grace, asked=asked, ask_times=s.ask_times):
         case "skip":
             if not rules.unpaid(week.standing, week.due):
                 desk.calm(conn, CHARGE_MISSED, booking_subject(booking_id))
@@ -79,21 +83,27 @@ def _act(desk: Desk, conn: Conn, booking_id: int, instant: datetime, *, asked: i
             raise ms.RetryAfter(desk.settings.ask_again.total_seconds())
         case "late charge":
             _charge_late(desk, conn, week)
+        case "put off":
+            _move(desk, conn, week, rules.put_off(week.standing, desk.now(conn), s.answer_grace))
         case "release":
             _release(desk, conn, week, instant)
 
 
 def _charge_late(desk: Desk, conn: Conn, week: Week) -> None:
     """Charge what we forgot to charge, and give the borrower a day; the moved cutoff then looks for itself."""
-    now, booking_id = desk.now(conn), week.booking_id
-    cutoff = rules.moved_cutoff(now, week.zone, desk.settings)
-    warning = rules.late_warning(now, cutoff, desk.settings)
-    store.do(conn, "move_cutoff", booking_id=booking_id, at=cutoff)
-    desk.record(conn, "cutoff_moved", "booking", booking_id, after={"cutoff_at": cutoff.isoformat()})
+    booking_id = week.booking_id
     if rules.missed(week.confirmed_at, week.due, week.zone, desk.settings):
         text = "the due week was never charged: it is charged now, and nobody is released there for a day"
         desk.alert(conn, CHARGE_MISSED, booking_subject(booking_id), text, critical=True, booking_id=booking_id)
     weekly.enqueue_due(desk, conn, booking_id, source="late")
+    _move(desk, conn, week, rules.moved_cutoff(desk.now(conn), week.zone, desk.settings))
+
+
+def _move(desk: Desk, conn: Conn, week: Week, cutoff: datetime) -> None:
+    """Move this week's cutoff of a booking, and with it the final warning."""
+    booking_id, warning = week.booking_id, rules.late_warning(desk.now(conn), cutoff, desk.settings)
+    store.do(conn, "move_cutoff", booking_id=booking_id, at=cutoff)
+    desk.record(conn, "cutoff_moved", "booking", booking_id, after={"cutoff_at": cutoff.isoformat()})
     for timer, job, at in (
         ("late-cutoff", cut_off.job(booking_id=booking_id, instant=cutoff), cutoff),
         ("late-warning", warn_unpaid.job(booking_id=booking_id, instant=warning), warning),

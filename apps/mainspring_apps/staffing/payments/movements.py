@@ -1,7 +1,8 @@
 """Transfers to lenders and refunds to borrowers: each is carried out once, by a job of its own; see also `reversals`.
 
 A row and its key are committed before the provider is called. What the provider refuses is `Failed`, a dead letter and
-an alert (STAFF-9.30); a replay of the dead letter tries again. What stays `Pending` is asked for at the provider.
+an alert (STAFF-9.30); a replay of the dead letter tries again. What stays `Pending` is asked for at the provider. Where
+that does not answer, all of them wait (STAFF-20.17).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import ActionRequired, Declined, Pending, Refund, RequestRefused, Reversal, Transfer
 from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.payments.patience import patient
 from mainspring_apps.staffing.registry import LENDER_TRANSFERS, RECONCILIATION_QUEUE, REFUNDS, tasks
 from mainspring_apps.staffing.states import MovementStatus
 from mainspring_apps.staffing.store import Conn
@@ -79,7 +81,6 @@ def begin(desk: Desk, conn: Conn, kind: MovementKind, ids: Sequence[int]) -> Non
 
 @tasks.task(
     queue=LENDER_TRANSFERS,
-    needs=("stripe",),
     snooze_limit=None,
     subject="transfer_id",
 )
@@ -103,7 +104,7 @@ def pay_lender(desk: Desk, ctx: ms.SyncContext, *, transfer_id: int) -> None:
         settle(desk, conn, "transfers", transfer, made)
 
 
-@tasks.task(queue=REFUNDS, needs=("stripe",), subject="refund_id")
+@tasks.task(queue=REFUNDS, snooze_limit=None, subject="refund_id")
 def refund_borrower(desk: Desk, ctx: ms.SyncContext, *, refund_id: int) -> None:
     """Give money back to the borrower's payment method."""
     with ctx.transaction() as conn:
@@ -121,7 +122,7 @@ def refund_borrower(desk: Desk, ctx: ms.SyncContext, *, refund_id: int) -> None:
 # What runs is not cancelled: it may be what finds the end, which cancels the timer.
 @tasks.task(
     queue=RECONCILIATION_QUEUE,
-    needs=("stripe",),
+    snooze_limit=None,
     dedupe=ms.dedupe.live("{kind}:{row_id}"),
     cancellable=False,
 )
@@ -134,7 +135,8 @@ def reconcile_movement(desk: Desk, ctx: ms.SyncContext, *, kind: MovementKind, r
     which: Literal["transfer", "refund"] = "transfer" if kind == "transfers" else "refund"
     of = row.destination if kind == "transfers" else row.intent
     asked = Pending(kind=which, key=row.key, id=row.provider_id, since=row.created_at, of=of)
-    (finding,) = desk.stripe.sync.reconcile([asked])
+    with patient(desk, ctx):
+        (finding,) = desk.stripe.sync.reconcile([asked])
     with ctx.complete() as conn:
         if isinstance(finding.found, Transfer | Refund):
             settle(desk, conn, kind, row, finding.found)
@@ -202,7 +204,8 @@ def to_make(conn: Conn, kind: MovementKind, row_id: int) -> ToMake:
 def moved(desk: Desk, ctx: ms.SyncContext, kind: MovementKind, row: ToMake, move: Callable[[], Moved]) -> Moved:
     """What the provider made of it; what it refuses for good is written down before the job ends."""
     try:
-        return move()
+        with patient(desk, ctx):
+            return move()
     except ms.Permanent as error:
         entity = kind.removesuffix("s")
         with ctx.transaction() as conn:

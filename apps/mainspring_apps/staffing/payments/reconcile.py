@@ -1,4 +1,7 @@
-"""Ask the provider about payments whose end nobody told us, and let go of those that come too late."""
+"""Ask the provider about payments whose end nobody told us, and let go of those that come too late.
+
+Who asks waits while the provider is away, and hears the end when it is back.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from mainspring.contrib.stripe import Charge
 from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import settle
+from mainspring_apps.staffing.payments.patience import patient
 from mainspring_apps.staffing.payments.settle import OpenPayment
 from mainspring_apps.staffing.registry import RECONCILIATION_QUEUE, tasks
 from mainspring_apps.staffing.store import Conn
@@ -18,7 +22,7 @@ from mainspring_apps.staffing.store import Conn
 # What runs is not cancelled: it may be what finds the end, which cancels the timer.
 @tasks.task(
     queue=RECONCILIATION_QUEUE,
-    needs=("stripe",),
+    snooze_limit=None,
     dedupe=ms.dedupe.live("{payment_id}"),
     cancellable=False,
     subject="payment_id",
@@ -27,8 +31,7 @@ def reconcile_payment(desk: Desk, ctx: ms.SyncContext, *, payment_id: int) -> No
     """Ask about a payment whose end nobody told us, until it has one (STAFF-19.08)."""
     if ask(desk, ctx, payment_id) == "Pending":
         with ctx.complete() as conn:
-            if not settle.never_sent(desk, conn, payment_id):
-                watch_over(desk, conn, payment_id)
+            watch_over(desk, conn, payment_id)
 
 
 def watch_over(desk: Desk, conn: Conn, payment_id: int) -> None:
@@ -55,12 +58,17 @@ tasks.schedule(
 
 
 def ask(desk: Desk, ctx: ms.SyncContext, payment_id: int) -> str:
-    """Ask the provider about a payment that is still `Pending`, apply the answer, and say its status."""
+    """Ask the provider about a payment that is still `Pending`, apply the answer, and say its status.
+
+    What it never heard of, and no job will send any more, is let go.
+    """
     payment, found = _asked(desk, ctx, payment_id)
-    if found is None:
+    if payment.status != "Pending":
         return payment.status
     with ctx.transaction() as conn:
-        return settle.settle(desk, conn, payment_id, found)
+        if found is not None:
+            return settle.settle(desk, conn, payment_id, found)
+        return "Canceled" if settle.never_sent(desk, conn, payment_id) else "Pending"
 
 
 def give_up(desk: Desk, ctx: ms.SyncContext, payment_id: int) -> str:
@@ -74,7 +82,8 @@ def give_up(desk: Desk, ctx: ms.SyncContext, payment_id: int) -> str:
         return payment.status
     if found is not None and found.status not in ("succeeded", "canceled"):
         # Each try under a key of its own: a refusal would be repeated under the same one.
-        found = desk.stripe.sync.cancel(found.id, key=f"cancel:{payment_id}:{ctx.job.id}:{ctx.attempt}")
+        with patient(desk, ctx):
+            found = desk.stripe.sync.cancel(found.id, key=f"cancel:{payment_id}:{ctx.job.id}:{ctx.attempt}")
     with ctx.transaction() as conn:
         if found is not None:
             return settle.settle(desk, conn, payment_id, found)
@@ -88,6 +97,7 @@ def _asked(desk: Desk, ctx: ms.SyncContext, payment_id: int) -> tuple[OpenPaymen
     if payment.status != "Pending":
         return payment, None
     line = desk.stripe.sync
-    if payment.provider_intent_id is not None:
-        return payment, line.intent(payment.provider_intent_id)
-    return payment, line.find_charge(payment.idempotency_key, payment.created_at, customer=payment.customer)
+    with patient(desk, ctx):
+        if payment.provider_intent_id is not None:
+            return payment, line.intent(payment.provider_intent_id)
+        return payment, line.find_charge(payment.idempotency_key, payment.created_at, customer=payment.customer)

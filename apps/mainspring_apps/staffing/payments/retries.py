@@ -31,7 +31,7 @@ def after_resolution(desk: Desk, conn: Conn, booking_id: int, *, resolved_at: da
 @tasks.task(
     queue=PAYMENT_RETRY,
     retry=few_tries,
-    needs=("stripe",),
+    snooze_limit=None,
     dedupe=ms.dedupe.replacing("{booking_id}"),
 )
 def retry_payment(

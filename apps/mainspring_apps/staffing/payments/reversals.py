@@ -85,7 +85,7 @@ def divide_set_aside(
 
 @tasks.task(
     queue=LENDER_TRANSFERS,
-    needs=("stripe",),
+    snooze_limit=None,
     dedupe=ms.dedupe.live("{reversal_id}"),
     subject="reversal_id",
 )

@@ -5,26 +5,27 @@ from __future__ import annotations
 import mainspring as ms
 from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import ActionRequired, Declined, RequestRefused
-from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import settle
+from mainspring_apps.staffing.payments.patience import patient
 from mainspring_apps.staffing.payments.reserve import PaymentTry
 
 
 def send(desk: Desk, ctx: ms.SyncContext, payment: PaymentTry) -> None:
     """Send a payment that is committed, and end the job; a card that is refused ends the payment as well.
 
-    What may pass is raised, and tried again with the same key. `succeeded` at once changes nothing: the webhook funds.
+    While nobody answers, it is sent again with the same key. `succeeded` at once changes nothing: the webhook funds.
     """
     try:
-        sent = desk.stripe.sync.charge(
-            Money(payment.amount_minor, payment.currency),
-            customer=payment.customer or "",
-            payment_method=payment.payment_method or "",
-            key=payment.idempotency_key,
-            since=payment.created_at,
-            metadata={"booking_id": str(payment.booking_id), "payment_id": str(payment.id)},
-        )
+        with patient(desk, ctx):
+            sent = desk.stripe.sync.charge(
+                Money(payment.amount_minor, payment.currency),
+                customer=payment.customer or "",
+                payment_method=payment.payment_method or "",
+                key=payment.idempotency_key,
+                since=payment.created_at,
+                metadata={"booking_id": str(payment.booking_id), "payment_id": str(payment.id)},
+            )
     except Declined as declined:
         with ctx.complete() as conn:
             settle.fail(desk, conn, payment.id, declined.decline_code or "card_declined", intent=declined.intent)
@@ -39,4 +40,4 @@ def send(desk: Desk, ctx: ms.SyncContext, payment: PaymentTry) -> None:
             settle.fail(desk, conn, payment.id, error.field or "refused", person=True)
     else:
         with ctx.complete() as conn:
-            store.do(conn, "payment_sent", payment_id=payment.id, intent=sent.id, charge=sent.charge)
+            settle.heard(desk, conn, payment.id, intent=sent.id, charge=sent.charge)

@@ -79,7 +79,7 @@ def settle(desk: Desk, conn: Conn, payment_id: int, charge: Charge) -> str:
     """Apply the provider's word to a payment, once and in any order; answers the payment's status afterwards."""
     payment, booking = _held(conn, payment_id)
     with _on_behalf_of(payment):
-        store.do(conn, "payment_sent", payment_id=payment_id, intent=charge.id, charge=charge.charge)
+        heard(desk, conn, payment_id, intent=charge.id, charge=charge.charge)
         match charge.status:
             case "succeeded":
                 _succeed(desk, conn, payment, booking)
@@ -92,6 +92,12 @@ def settle(desk: Desk, conn: Conn, payment_id: int, charge: Charge) -> str:
             case "pending":
                 pass
     return _status(conn, payment_id)
+
+
+def heard(desk: Desk, conn: Conn, payment_id: int, *, intent: str | None = None, charge: str | None = None) -> None:
+    """The provider has said something of a payment: whatever it was, it has answered."""
+    about = {"intent": intent, "charge": charge, "silence": desk.settings.silence}
+    store.do(conn, "payment_heard", payment_id=payment_id, **about)
 
 
 def cancel(desk: Desk, conn: Conn, payment_id: int) -> str:
@@ -116,8 +122,7 @@ def fail(
     """A payment was refused for good: the borrower must act, and where nobody's card is to blame, so must we."""
     payment, _ = _held(conn, payment_id)
     with _on_behalf_of(payment):
-        if intent is not None:
-            store.do(conn, "payment_sent", payment_id=payment_id, intent=intent, charge=None)
+        heard(desk, conn, payment_id, intent=intent)
         if _fail(desk, conn, payment, code) and person:
             _alert(desk, conn, payment, code)
 

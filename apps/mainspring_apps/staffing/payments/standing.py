@@ -36,6 +36,8 @@ def look(desk: Desk, conn: Conn, booking_id: int, instant: datetime, *, before: 
         funded_period_end=booking.funded_period_end,
         cutoff_at=booking.cutoff_at,
         payment=last.status if last else None,
+        heard=last is not None and last.heard,
+        back_at=last.back_at if last else None,
     )
     return Week(
         booking_id=booking_id,
@@ -59,3 +61,5 @@ class _FundedBooking(msgspec.Struct, frozen=True, kw_only=True):
 class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     status: str
+    heard: bool
+    back_at: datetime | None

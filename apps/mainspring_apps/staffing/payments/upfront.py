@@ -36,7 +36,7 @@ def begin(desk: Desk, conn: Conn, booking_id: int, whole: weeks.Period) -> None:
 
 @tasks.task(
     queue=WEEKLY_PAYMENTS,
-    needs=("stripe",),
+    snooze_limit=None,
     subject="booking_id",
 )
 def charge_upfront(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> None:

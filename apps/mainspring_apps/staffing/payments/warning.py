@@ -11,23 +11,29 @@ from mainspring_apps.staffing.payments import reconcile, standing
 from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import FINAL_WARNING, tasks
 from mainspring_apps.staffing.rules import cutoff as rules
+from mainspring_apps.staffing.rules import weeks
 
 
-@tasks.task(queue=FINAL_WARNING, subject="booking_id")
+@tasks.task(queue=FINAL_WARNING, snooze_limit=None, subject="booking_id")
 def warn_unpaid(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime) -> None:
-    """Warn the borrower of a booking whose next week is unpaid, unless the provider says that the money has come."""
+    """Warn the borrower of a booking whose next week is unpaid, unless the provider says that the money has come.
+
+    This waits until it says anything; after the cutoff it is too late, and a cutoff that was put off has its own.
+    """
     with ctx.transaction() as conn:
         week = standing.look(desk, conn, booking_id, instant)
     if week.payment_id is not None and week.standing.payment == "Pending":
-        try:
-            reconcile.ask(desk, ctx, week.payment_id)
-        except Exception as error:  # a provider that is away says nothing of success: later is useless, so warn
-            ctx.log.warning("the provider did not answer: %s", type(error).__name__)
+        reconcile.ask(desk, ctx, week.payment_id)
     with ctx.complete() as conn:
         week = standing.look(desk, conn, booking_id, instant)
-        if rules.unpaid(week.standing, week.due):
-            about = {"ID": booking_id, "booking_id": booking_id}
-            desk.tell(conn, "final_warning", people(conn, booking_id, *rules.CUTOFF_WARNED), about, occurrence=instant)
+        step = rules.warning(week.standing, week.due)
+        if step == "skip" or desk.now(conn) >= weeks.cutoff(instant, week.zone, desk.settings):
+            return
+        if step == "wait":
+            raise ms.Snooze(desk.settings.ask_again)
+        # Whoever warns of the same attempt after the same outage says the same.
+        about, occurrence = {"ID": booking_id, "booking_id": booking_id}, week.standing.back_at or instant
+        desk.tell(conn, "final_warning", people(conn, booking_id, *rules.CUTOFF_WARNED), about, occurrence=occurrence)
 
 
 tasks.schedule(

@@ -21,7 +21,7 @@ from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
 
-@tasks.task(queue=WEEKLY_PAYMENTS, needs=("stripe",))
+@tasks.task(queue=WEEKLY_PAYMENTS, snooze_limit=None)
 def charge_week(
     desk: Desk,
     ctx: ms.SyncContext,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -18,17 +18,23 @@ if TYPE_CHECKING:
 CUTOFF_WARNED: Final[tuple[Part, ...]] = ("Borrowing Admin",)
 RELEASED: Final[tuple[Part, ...]] = ("Worker", "Borrowing Admin", "Lending Admin")
 
-CutoffStep = Literal["skip", "ask again", "give up", "late charge", "release"]
+CutoffStep = Literal["skip", "ask again", "give up", "late charge", "put off", "release"]
+WarningStep = Literal["skip", "wait", "warn"]
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """How a booking stands before its due week; `payment` is its last attempt to pay for that, if there was one."""
+    """How a booking stands before its due week; `payment` is its last attempt to pay for that, if there was one.
+
+    `heard`: the provider has said something of that. `back_at`: it was silent for long about an attempt, until then.
+    """
 
     status: str
     payment_type: str
     funded_period_end: datetime | None
     cutoff_at: datetime | None = None
     payment: str | None = None
+    heard: bool = False
+    back_at: datetime | None = None
 
 
 def unpaid(standing: Standing, due: Period) -> bool:
@@ -42,19 +48,43 @@ def unpaid(standing: Standing, due: Period) -> bool:
     return standing.funded_period_end is None or standing.funded_period_end < due.end
 
 
-def decide(standing: Standing, due: Period, instant: datetime, *, ask_times: int, asked: int = 0) -> CutoffStep:
+def unanswered(standing: Standing) -> bool:
+    """Whether the provider has never said anything of the attempt that is under way: whoever owes it, nobody asked."""
+    return standing.payment == "Pending" and not standing.heard
+
+
+def warning(standing: Standing, due: Period) -> WarningStep:
+    """What a final warning does: who was not asked for money, or by nobody who answers, is not warned (STAFF-20.16)."""
+    if not unpaid(standing, due):
+        return "skip"
+    return "wait" if standing.payment is None or unanswered(standing) else "warn"
+
+
+def decide(
+    standing: Standing, due: Period, instant: datetime, *, grace: timedelta, ask_times: int, asked: int = 0
+) -> CutoffStep:
     """What a cutoff at an instant does, after the provider was asked so many times.
 
     Nobody is released whom we have not even tried to charge (G-04), nor while the provider may still say that the
-    money came, and is asked a few times at the most (G-15).
+    money came, and is asked a few times at the most (G-15), nor before it has been back for so long as `grace`
+    (STAFF-20.16).
     """
     if not unpaid(standing, due) or (standing.cutoff_at is not None and standing.cutoff_at > instant):
         return "skip"
     if standing.payment is None:
         return "late charge"
+    if standing.payment == "Pending" and not asked:
+        return "ask again"
+    if unanswered(standing) or (standing.back_at is not None and instant < standing.back_at + grace):
+        return "put off"
     if standing.payment == "Pending":
         return "ask again" if asked <= ask_times else "give up"
     return "release"
+
+
+def put_off(standing: Standing, now: datetime, grace: timedelta) -> datetime:
+    """Until when a cutoff is put off: for so long after the provider answered again, which may be still to come."""
+    return (now if unanswered(standing) or standing.back_at is None else standing.back_at) + grace
 
 
 def missed(confirmed_at: datetime, due: Period, zone: str, settings: Settings) -> bool:

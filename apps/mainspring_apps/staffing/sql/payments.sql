@@ -120,11 +120,15 @@ update staffing.bookings set status = 'Active' where id = %(booking_id)s and sta
 -- name: refuse_booking
 update staffing.bookings set status = 'Cancelled' where id = %(booking_id)s and status = 'Pending_Payment'
 
--- name: payment_sent
--- The provider has it: what happens next comes by its webhook.
-update staffing.pending_payments
-set provider_intent_id = coalesce(provider_intent_id, %(intent)s), provider_charge_id = coalesce(%(charge)s, provider_charge_id)
-where id = %(payment_id)s
+-- name: payment_heard
+-- The provider has said something of it: what happens next comes by its webhook. Who was silent for long is back.
+update staffing.pending_payments p
+set provider_intent_id = coalesce(p.provider_intent_id, %(intent)s),
+    provider_charge_id = coalesce(%(charge)s, p.provider_charge_id),
+    heard_at = case when p.status = 'Pending' then {schema}.now() else p.heard_at end,
+    back_at = case when p.status = 'Pending' and {schema}.now() - coalesce(p.heard_at, p.created_at) > %(silence)s::interval
+                   then {schema}.now() else p.back_at end
+where p.id = %(payment_id)s
 
 -- name: payment_succeeded
 -- Once, from wherever it stood; not beside another payment of the same week, or of the same part of one of its shifts: an

@@ -43,6 +43,14 @@ where b.status = 'Payment_Paused_Dispute' and t.status = 'Scheduled'
                   where s.time_log_id = t.id and p.status in ('Pending', 'Succeeded') and p.given_back_at is null)
 order by t.id
 
+-- name: unanswered_charges
+-- Payments of which the provider says nothing for long: one alert for all of them. Index: pending_payments_status.
+select 'stripe', count(*) || ' payments wait for an answer of the provider, since ' ||
+       to_char(min(p.created_at) at time zone 'UTC', 'YYYY-MM-DD HH24:MI') || 'Z, such as of booking ' || min(p.booking_id)
+from staffing.pending_payments p
+where p.status = 'Pending' and coalesce(p.heard_at, p.created_at) < {schema}.now() - %(silence)s::interval
+having count(*) > 0
+
 -- name: money_standing_still
 -- Money that nothing moves by itself: on its way for too long, held for a shift that nobody submitted, or began and was not
 -- refunded for it, or for verified work. Indexes: pending_payments_status, transfers_status, refunds_status, escrow_holds_held.

@@ -179,6 +179,8 @@ create table staffing.pending_payments (
   correlation_id     text,
   created_at         timestamptz not null,
   settled_at         timestamptz,
+  heard_at           timestamptz,  -- when the provider last said something of it, while it was Pending; null: never
+  back_at            timestamptz,  -- when it did so after a long silence: nobody is blamed for that (STAFF-20.16)
   received_at        timestamptz,  -- the money is with us: from here on it stands in escrow_holds, to the cent
   given_back_at      timestamptz,  -- it came when nobody wanted it: all of it was refunded, and paid for nothing
   unique (booking_id, period_start, try),

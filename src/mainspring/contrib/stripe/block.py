@@ -191,7 +191,7 @@ def _event(ctx: Context | SyncContext, event_id: str) -> Dialogue[StripeEvent]:
 
 def _checked_rule(rule: Breaker | None) -> Breaker:
     if rule is None:
-        return breaker(STRIPE_NAME, longest=timedelta(minutes=10))
+        return breaker(STRIPE_NAME, longest=timedelta(minutes=10), failing_for=timedelta(minutes=1))
     if rule.name != STRIPE_NAME:
         raise ConfigurationError(f"Stripe: the breaker is called {rule.name!r}, not {STRIPE_NAME!r}")
     return rule

@@ -7,11 +7,12 @@ select {schema}.declare_breakers(%(rules)s::text::json)
 -- name: look_at_breakers
 -- Each worker whose application has breakers, four times a second. The table is small: dependencies, and keys in trouble.
 select b.org_id, b.name, b.key, {schema}.breaker_state(b), {schema}.breaker_wait(b),
-       coalesce(b.at[cardinality(b.at)] > {schema}.now() - b.within, false), {schema}.now(),
+       b.failing_since is not null or coalesce(b.at[cardinality(b.at)] > {schema}.now() - b.within, false), {schema}.now(),
        coalesce(b.forced = 'closed', false)
 from {schema}.breaker b
 where b.name = any(array(select json_array_elements_text(%(names)s::text::json)))
-  and (b.key = '' or b.state <> 'closed' or b.forced is not null or b.at[cardinality(b.at)] > {schema}.now() - b.within)
+  and (b.key = '' or b.state <> 'closed' or b.forced is not null or b.failing_since is not null
+       or b.at[cardinality(b.at)] > {schema}.now() - b.within)
 
 -- name: report_calls
 -- A worker whose calls failed, at once; and how probes ended.
@@ -56,7 +57,8 @@ select json_build_object(
                   and (%(of)s::text is null or w.org_id = %(of)s::text) limit 10000) x),
   'forced', b.forced, 'forced_at', b.forced_at, 'forced_by', b.forced_by, 'forced_reason', b.forced_reason,
   'failures', b.failures, 'rate', b.rate, 'calls', b.calls, 'within_s', extract(epoch from b.within),
-  'pause_s', extract(epoch from b.pause), 'longest_s', extract(epoch from b.longest), 'probes', b.probes)::text
+  'pause_s', extract(epoch from b.pause), 'longest_s', extract(epoch from b.longest), 'probes', b.probes,
+  'failing_for_s', extract(epoch from b.failing_for))::text
 from {schema}.breaker b
 where (%(name)s::text is null or b.name = %(name)s::text) and (%(key)s::text is null or b.key = %(key)s::text)
   and (%(of)s::text is null or b.org_id in ('SYSTEM', %(of)s::text))

@@ -106,6 +106,7 @@ create table {schema}.breaker (
   pause         interval not null check (pause > '0'),          -- how long it stays open, doubled by each probe that fails
   longest       interval not null,                              -- up to this
   probes        smallint not null check (probes between 1 and 1000),
+  failing_for   interval check (failing_for > '0'),             -- or so long after the first failure of an unbroken row
   state         text not null default 'closed' check (state in ('closed', 'open')),
   since         timestamptz,                                    -- of the state; null: it never changed
   until         timestamptz,                                    -- while open: before then no call, after it probes
@@ -116,6 +117,7 @@ create table {schema}.breaker (
   at            timestamptz[] not null default '{}',            -- the window: when, how many failed, how many succeeded
   failed        integer[] not null default '{}',
   succeeded     integer[] not null default '{}',
+  failing_since timestamptz,                                    -- the first failure since the last success, while closed
   used_at       timestamptz not null,
   forced        text check (forced in ('open', 'closed')),      -- by a person, whatever the state
   forced_at     timestamptz,

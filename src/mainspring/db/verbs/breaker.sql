@@ -14,25 +14,26 @@ create or replace function {schema}.breaker_wait(b {schema}.breaker) returns flo
            else 0 end::float8;
 
 -- Who: each worker when it starts: what its application declares, [{name, failures, rate, calls, within, pause, longest,
--- probes}]. A rule that has changed holds for the keys at once. Locks: rows whose rule changes.
+-- probes, failing_for}]. A rule that has changed holds for the keys at once. Locks: rows whose rule changes.
 create or replace function {schema}.declare_breakers(p_rules json) returns void language plpgsql as $$
 declare
   m record;
 begin
   for m in
     select * from json_to_recordset(p_rules) as r (
-      name text, failures integer, rate real, calls integer, within interval, pause interval, longest interval, probes smallint)
+      name text, failures integer, rate real, calls integer, within interval, pause interval, longest interval, probes smallint,
+      failing_for interval)
     order by r.name
   loop
-    insert into {schema}.breaker (name, failures, rate, calls, within, pause, longest, probes, used_at)
-    values (m.name, m.failures, m.rate, m.calls, m.within, m.pause, m.longest, m.probes, {schema}.now())
+    insert into {schema}.breaker (name, failures, rate, calls, within, pause, longest, probes, failing_for, used_at)
+    values (m.name, m.failures, m.rate, m.calls, m.within, m.pause, m.longest, m.probes, m.failing_for, {schema}.now())
     on conflict do nothing;
     update {schema}.breaker b
     set failures = m.failures, rate = m.rate, calls = m.calls, within = m.within, pause = m.pause, longest = m.longest,
-        probes = m.probes
+        probes = m.probes, failing_for = m.failing_for
     where b.name = m.name
-      and (b.failures, b.rate, b.calls, b.within, b.pause, b.longest, b.probes)
-          is distinct from (m.failures, m.rate, m.calls, m.within, m.pause, m.longest, m.probes);
+      and (b.failures, b.rate, b.calls, b.within, b.pause, b.longest, b.probes, b.failing_for)
+          is distinct from (m.failures, m.rate, m.calls, m.within, m.pause, m.longest, m.probes, m.failing_for);
   end loop;
 end $$;
 
@@ -55,8 +56,9 @@ begin
     from json_to_recordset(p_calls) as c (org_id text, name text, key text, succeeded integer, ages float8[], probe bigint)
     order by c.org_id, c.name, c.key
   loop
-    insert into {schema}.breaker (org_id, name, key, failures, rate, calls, within, pause, longest, probes, used_at)
-    select m.org_id, r.name, m.key, r.failures, r.rate, r.calls, r.within, r.pause, r.longest, r.probes, {schema}.now()
+    insert into {schema}.breaker (org_id, name, key, failures, rate, calls, within, pause, longest, probes, failing_for, used_at)
+    select m.org_id, r.name, m.key, r.failures, r.rate, r.calls, r.within, r.pause, r.longest, r.probes, r.failing_for,
+           {schema}.now()
     from {schema}.breaker r
     where r.org_id = 'SYSTEM' and r.name = m.name and r.key = '' and not exists (
       select from {schema}.breaker k where k.org_id = m.org_id and k.name = m.name and k.key = m.key)
@@ -85,11 +87,14 @@ begin
       end if;
       b.failed[n] := b.failed[n] + bad;
       b.succeeded[n] := b.succeeded[n] + m.succeeded;
-      if b.forced is null and bad > 0 and (
+      b.failing_since := case when bad = 0 then null
+                              when m.succeeded > 0 then t  -- nobody knows which came first
+                              else least(coalesce(b.failing_since, t), t) end;
+      if b.forced is null and bad > 0 and (t - b.failing_since >= b.failing_for or (
         select case when b.rate is null then sum(x.failed) >= b.failures
                     else sum(x.failed) + sum(x.succeeded) >= b.calls
                          and sum(x.failed) >= b.rate::numeric * (sum(x.failed) + sum(x.succeeded)) end
-        from unnest(b.failed, b.succeeded) x(failed, succeeded)) then
+        from unnest(b.failed, b.succeeded) x(failed, succeeded))) then
         change := 'opened';
       end if;
     else
@@ -113,8 +118,11 @@ begin
       b.failed := '{}';
       b.succeeded := '{}';
     end if;
+    if change is not null then
+      b.failing_since := null;
+    end if;
     update {schema}.breaker x
-    set state = b.state, since = b.since, until = b.until, opened = b.opened, probing = b.probing, called = b.called,
+    set state = b.state, failing_since = b.failing_since, since = b.since, until = b.until, opened = b.opened, probing = b.probing, called = b.called,
         called_at = b.called_at, at = b.at, failed = b.failed, succeeded = b.succeeded, used_at = b.used_at
     where x.org_id = b.org_id and x.name = b.name and x.key = b.key;
     if change is not null then
@@ -185,8 +193,8 @@ begin
     perform {schema}.check_text('key', p_key, 200);
     perform {schema}.check_text('org', p_org, 200);
   end if;
-  insert into {schema}.breaker (org_id, name, key, failures, rate, calls, within, pause, longest, probes, used_at)
-  select org, r.name, p_key, r.failures, r.rate, r.calls, r.within, r.pause, r.longest, r.probes, {schema}.now()
+  insert into {schema}.breaker (org_id, name, key, failures, rate, calls, within, pause, longest, probes, failing_for, used_at)
+  select org, r.name, p_key, r.failures, r.rate, r.calls, r.within, r.pause, r.longest, r.probes, r.failing_for, {schema}.now()
   from {schema}.breaker r where r.org_id = 'SYSTEM' and r.name = p_name and r.key = '' and p_key <> ''
   on conflict do nothing;
   select * into before from {schema}.breaker b where b.org_id = org and b.name = p_name and b.key = p_key for update;

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from mainspring.circuit import MAX_BREAKER, Breaker
+from mainspring.circuit import MAX_BREAKER
 from mainspring.client.breakers import forced
 from mainspring.db.breakers import BreakerRow, BreakerState, BreakerVerb
 from mainspring.errors import ValidationError
@@ -132,7 +131,5 @@ def _place(one: BreakerInfo) -> tuple[str, str, str]:
 
 
 def _view(row: BreakerRow) -> BreakerInfo:
-    within, pause, longest = (timedelta(seconds=s) for s in (row.within_s, row.pause_s, row.longest_s))
-    rule = Breaker(row.name, row.failures, row.rate, row.calls, within, pause, longest, row.probes).describe()
     about = {name: getattr(row, name) for name in BreakerInfo.__struct_fields__ if name != "rule"}
-    return BreakerInfo(**about, rule=rule)
+    return BreakerInfo(**about, rule=row.rule.describe())

@@ -1,0 +1,177 @@
+"""A provider's outage is nobody's fault: `python -m tests.apps.staffing.outages`, or `make outages`.
+
+Stripe is away for a minute, an hour, half a day or more, over the Wednesday on which 1, 2, 7 or 200 bookings are
+charged. On virtual time, and in each way in which it can be away. When it is back everybody must have been charged
+exactly once, and nobody may have been warned, blamed or released; no dead letter may be left. The table that this
+prints stands in docs/apps/staffing.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Literal
+from unittest.mock import patch
+from zoneinfo import ZoneInfo
+
+import requests
+from tests.apps.staffing.town import NY, T00, W10, Town
+
+from mainspring_sandbox import Fault
+from mainspring_sandbox.stripe import Manner
+
+PAGE: Final = Path(__file__).parents[3] / "docs" / "apps" / "staffing.md"
+HEAD: Final = "| Stripe is away | bookings | in which way | charged once | warned, blamed | released | dead letters |"
+SCHEDULES: Final = ("weekly-payments", "weekly-final-warning", "weekly-hard-cutoff", "payment-reconciliation")
+#: Messages to a borrower who is said not to have paid.
+BLAMING: Final = ("action_required", "final_warning", "worker_released")
+SOON: Final = timedelta(minutes=30)  # after its return everything is as if it had never been away
+HOUR: Final = timedelta(hours=1)
+
+Way = Literal["refuses", "breaks off", "fails"]
+WAYS: Final[dict[Way, str]] = {
+    "refuses": "takes no connections",
+    "breaks off": "charges, and is not heard",
+    "fails": "answers 503",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An outage, and how many bookings it meets."""
+
+    lasts: timedelta
+    bookings: int
+    way: Way
+
+    @property
+    def begins(self) -> datetime:
+        """Before Wednesday's run, two hours at the most."""
+        return W10 - min(self.lasts / 2, 2 * HOUR)
+
+    @property
+    def ends(self) -> datetime:
+        """When it answers again."""
+        return self.begins + self.lasts
+
+    def row(self, charged: int, blamed: int, released: int, dead: int) -> str:
+        """Its line of the table."""
+        first, last = (at.astimezone(ZoneInfo(NY)).strftime("%a %H:%M:%S") for at in (self.begins, self.ends))
+        away = f"{self.lasts / HOUR:g} h" if self.lasts >= HOUR else "1 min"
+        everybody = "all" if charged == self.bookings else str(charged)
+        return (
+            f"| {away}, {first} to {last} | {self.bookings} | {WAYS[self.way]} | {everybody} | {blamed} | {released} "
+            f"| {dead} |"
+        )
+
+
+#: Every length with every number, and the ways in turn.
+CELLS: Final = tuple(
+    Cell(lasts, bookings, list(WAYS)[(row + column) % len(WAYS)])
+    for row, lasts in enumerate((timedelta(minutes=1), HOUR, 13 * HOUR, 30 * HOUR))
+    for column, bookings in enumerate((1, 2, 7, 200))
+)
+
+
+@contextmanager
+def away(town: Town, way: Way) -> Iterator[None]:
+    """Inside the block Stripe does not answer, nor does it tell anything by itself."""
+    post, faults = town.sandbox.stripe.post, town.sandbox.faults
+    post.manners.append(Manner(hold=True))
+    send = requests.adapters.HTTPAdapter.send
+
+    def refuses(adapter: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        if "/stripe/" in request.url:
+            raise requests.ConnectionError(ConnectionRefusedError())
+        return send(adapter, request, *args, **kwargs)
+
+    try:
+        if way == "refuses":
+            with patch.object(requests.adapters.HTTPAdapter, "send", refuses):
+                yield
+        else:
+            kind: Any = "drop" if way == "breaks off" else "error"
+            faults.set(Fault(provider="stripe", kind=kind, status=503))
+            yield
+    finally:
+        faults.clear("stripe")
+        post.manners.clear()
+        post.release()
+
+
+def simulate(town: Town, cell: Cell) -> tuple[str, list[str]]:
+    """Let an outage happen: its line of the table, and what is wrong."""
+    town.only(*SCHEDULES, at=cell.begins - timedelta(seconds=1))
+    borrower, lender = town.company("Borrower"), town.company("Lender")
+    bookings = [town.booking(shifts=1, borrower=borrower, lender=lender).id for _ in range(cell.bookings)]
+    wrong: list[str] = []
+    with away(town, cell.way):
+        town.mainspring.advance(to=cell.ends, raise_errors=False, limit=100_000)
+        told = bool(town.wrong("charges_unanswered"))
+    if told is not (cell.ends - W10 > town.desk.settings.silence):
+        wrong.append(f"operations were{' ' if told else ' not '}told of {cell.lasts}")
+    town.mainspring.advance(to=max(cell.ends, T00) + SOON, raise_errors=False, limit=100_000)
+
+    intents = town.sandbox.ledger.find("stripe.payment_intent", status="succeeded")
+    taken = Counter(int(entry.body["metadata"]["booking_id"]) for entry in intents)
+    blamed = sum(len(town.messages(kind)) for kind in BLAMING[:2])
+    released = len(town.audit("booking_released"))
+    dead = len(town.rows("select id from mainspring.dead_letters"))
+    funded = {
+        row[0]: row[1]
+        for row in town.rows(
+            "select booking_id, settled_at from staffing.pending_payments where status = 'Succeeded' and try = 1"
+        )
+    }
+    if taken != Counter(bookings):
+        wrong.append(f"taken: {taken}")
+    if sorted(funded) != bookings or max(funded.values()) > max(cell.ends, W10) + SOON:
+        wrong.append(f"{len(funded)} funded, the last at {max(funded.values(), default=None)}")
+    if left := {task for task, _, _ in town.waiting()} - {"cut_off", "warn_unpaid"}:
+        wrong.append(f"somebody still waits: {left}")
+    if town.wrong("charges_unanswered"):
+        wrong.append("the alert is still open")
+    failed = "select task, count(*) from mainspring.jobs where state in ('failed', 'dead', 'retrying') group by 1"
+    if unfinished := town.rows(failed):
+        wrong.append(f"jobs did not succeed: {unfinished}")
+    if blamed or released or dead or town.messages():
+        wrong.append(f"somebody was blamed: {Counter(kind for kind, *_ in town.messages())}, dead letters: {dead}")
+    return cell.row(len(taken), blamed, released, dead), wrong
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Simulate every cell, and compare the page."""
+    from tests.apps.staffing.walk import marketplace
+
+    parser = argparse.ArgumentParser(prog="make outages", description=__doc__)
+    parser.add_argument("--bookings", type=int, help="only the cells with so many")
+    said = parser.parse_args(args)
+    logging.disable(logging.CRITICAL)  # failures are the point
+    failed, page = False, PAGE.read_text()
+    sys.stdout.write(f"{HEAD}\n")
+    for cell in CELLS:
+        if said.bookings not in (None, cell.bookings):
+            continue
+        began = time.monotonic()
+        with marketplace() as (mainspring, sandbox, desk):
+            town = Town(mainspring, sandbox, desk)
+            row, wrong = simulate(town, cell)
+            town.close()
+        if row not in page:
+            wrong.append(f"this line does not stand in {PAGE.name}")
+        failed = failed or bool(wrong)
+        sys.stdout.write("\n".join([f"{row}  {time.monotonic() - began:.0f} s", *wrong]) + "\n")
+        sys.stdout.flush()
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
