@@ -19,6 +19,7 @@ from psycopg_pool import ConnectionPool
 import mainspring as ms
 from mainspring.contrib.notify import Notify
 from mainspring.contrib.stripe import Stripe
+from mainspring_apps.staffing import store
 from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.tasks import fitted
@@ -83,7 +84,7 @@ class Desk:
         """
         people = [str(user) for user in dict.fromkeys(to)]
         if not people:
-            log.warning("nobody to tell: %s", kind, extra={"kind": kind})
+            self._miss(conn, kind, about)
             return
         subject = booking_subject(about["booking_id"]) if "booking_id" in about else None
         self.notify.send(
@@ -97,6 +98,16 @@ class Desk:
             channels=channels,
             at=at,
         )
+
+    def _miss(self, conn: Conn, kind: str, about: Mapping[str, Any]) -> None:
+        """Nobody is there for a message: open an alert for each company without an admin; see the watch of its name."""
+        log.warning("nobody to tell: %s", kind, extra={"kind": kind})
+        ids = {name: about.get(name) for name in ("booking_id", "policy_id")}
+        for company in store.column(conn, "companies_without_admin", **ids):
+            self.alert(
+                conn, "nobody_to_tell", f"company {company}", f"it has no admin: {kind} reached nobody", critical=True,
+                kind=kind, **ids,
+            )  # fmt: skip
 
     def record(
         self,

@@ -38,6 +38,7 @@ from mainspring_apps.staffing.texts import templates
 from mainspring_apps.staffing.timesheets import approval, ladder, reminders
 from mainspring_apps.staffing.watching import measures, watches
 from mainspring_apps.staffing.web import Web
+from mainspring_apps.staffing.wishes import OptOutLinks, linked
 from mainspring_apps.tasks import Tasks
 
 #: Where tasks are declared: they are known once these are imported.
@@ -82,9 +83,9 @@ class Market(ms.App):
         env = os.environ if env is None else env
         settings = from_env(settings, env)
         stripe = Stripe.from_env({"STRIPE_API_KEY": "sk_test_none", **env})
-        notify = Notify(
-            senders=senders(env), templates=templates(settings), recipients=recipients, retry=settings.retry, spam=None
-        )  # fmt: skip
+        links = OptOutLinks.from_env(env, settings.app_url)
+        said = linked(templates(settings), links)
+        notify = Notify(senders=senders(env), templates=said, recipients=recipients, retry=settings.retry, spam=None)
         self.desk = desk = Desk(self, stripe, notify, settings)
         ours, *others = (declared.bound(desk) for declared in (tasks, *extra))
         for task, events in HEARD:
@@ -97,6 +98,6 @@ class Market(ms.App):
             limits=limits(settings),
             migrations=[MIGRATIONS],
             prepare=[partial(seed, desk)] if seed is not None else (),
-            routes=Web(desk).routes(),
+            routes=Web(desk, links).routes(),
             **{"watches": watches(desk), "measures": measures(settings), **options},
         )

@@ -23,7 +23,7 @@ from mainspring_apps.staffing.setting import Address, TimeOfDay, Weekday, kind_o
 
 PREFIX: Final = "STAFFING_"
 #: What begins as a setting does, and is none: the web's own secret.
-OTHERS: Final = frozenset({"STAFFING_TOKEN"})
+OTHERS: Final = frozenset({"STAFFING_TOKEN", "STAFFING_LINK_SECRET"})
 
 TransferTiming = Literal["on_verification", "on_webhook"]
 
@@ -153,6 +153,8 @@ class Settings:
     slow_watch_every: timedelta = setting(length("1h"), "how often slow ones are", least=_SECOND, most=_DAY)
     alert_min_sample: int = setting(20, "sample that is large enough for a share (G-55)", least=1)
     failed_payments_percent: int = setting(5, "share of a run's payments that may fail (STAFF-15.06)", most=100)
+    failed_payments_within: timedelta = setting(length("1d"), "of how long its payments count", least=_SECOND)
+    failed_payments_least: int = setting(5, "payments that are enough for that share (STAFF-20.19)", least=1)
     retried_jobs_percent: int = setting(20, "share of an hour's jobs that may be tried again (STAFF-15.11)", most=100)
     dead_letters: int = setting(100, "dead letters that may wait for somebody (STAFF-15.09)")
     late_start: timedelta = setting(length("5m"), "how late a due job may start (STAFF-15.10)")

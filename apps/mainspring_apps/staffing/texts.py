@@ -18,7 +18,10 @@ DIGEST_TEXT: Final = """{% for part in parts %}{{ part.name }}
 {% if part.workers %}{% for worker in part.workers %}- {{ worker.trade }}, {{ worker.zip_code }}: {{ worker.link }}
 {% endfor %}{% else %}No new workers match your saved search criteria
 {% endif %}
-{% endfor %}"""
+{% endfor %}{% if opt_out %}No more digests: {{ opt_out }}
+{% endif %}"""
+ALERT_TEXT: Final = """A new worker matches your saved search {{ Search }}: {{ Link }}{% if opt_out %}
+No more of these alerts: {{ opt_out }}{% endif %}"""
 
 
 def templates(s: Settings) -> tuple[Template, ...]:
@@ -144,9 +147,8 @@ def templates(s: Settings) -> tuple[Template, ...]:
         Template(
             "instant_alert",
             "New worker",
-            "A new worker matches your saved search [Search]: [Link]",
+            ALERT_TEXT,
             channels=BOTH,
-            style="brackets",
         ),
         Template(
             "no_show",

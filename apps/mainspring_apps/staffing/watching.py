@@ -22,6 +22,7 @@ from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.registry import HARD_CUTOFF
 from mainspring_apps.staffing.rules import watching as rules
 from mainspring_apps.staffing.rules.quiet import HOUR
+from mainspring_apps.staffing.rules.wishes import WISHED
 from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.store import sql
 from mainspring_apps.staffing.texts import insurance_warning
@@ -33,7 +34,7 @@ Wrong = list[tuple[str, str]]
 async def failing_payments(settings: Settings, conn: AsyncConn) -> Wrong:
     """Weeks of which too many payments failed (STAFF-15.06)."""
     weeks: dict[str, dict[str | None, int]] = defaultdict(dict)
-    for week, cause, count in await _rows(conn, sql["failed_payments"]):
+    for week, cause, count in await _rows(conn, sql["failed_payments"], within=settings.failed_payments_within):
         weeks[week][cause] = count
     found = []
     for week, counts in weeks.items():
@@ -150,6 +151,9 @@ def watches(desk: Desk) -> Sequence[Watch]:
         asked(
             "insurance_delivery", "undelivered", kinds=[*warnings, "insurance_expired", "insurance_stop"], every=soon
         ),
+        # STAFF-20.18: who could not be told of what money or a job depends on, and companies where nobody can be.
+        asked("nobody_reached", "nobody_reached", severity="critical", wished=list(WISHED), every=soon),
+        asked("nobody_to_tell", "nobody_to_tell", severity="critical", every=soon),
         # STAFF-3.25: a release that failed is tried again, and somebody should know that it had to be.
         asked("cutoff_failed", "failed_in_queue", severity="critical", queue=HARD_CUTOFF, every=soon),
         # STAFF-15.07, 4.30: after the nightly run, what it has not done.

@@ -12,7 +12,7 @@ import inspect
 import re
 import typing
 from collections import abc
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from functools import cached_property
@@ -22,15 +22,16 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import psycopg
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 import mainspring as ms
-from mainspring.declare.route import DeclaredRoute, by_role, who_asks
-from mainspring_apps.staffing import bookings, insurance, people, shifts, show, withdrawal
+from mainspring.declare.route import DeclaredRoute, by_role, public, who_asks
+from mainspring_apps.staffing import bookings, insurance, people, shifts, show, wishes, withdrawal
 from mainspring_apps.staffing.conflicts import disputes, incidents
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import accounts, arrears, reversals, weekly
+from mainspring_apps.staffing.rules.wishes import Wish
 from mainspring_apps.staffing.searches import listings, search
 from mainspring_apps.staffing.states import NotAllowed
 from mainspring_apps.staffing.store import Conn
@@ -53,6 +54,17 @@ KINDS: Final = {
     int: "a number", str: "a text", bool: "true | false", type(None): "null", date: "a date such as 2026-06-03",
     time: "a time such as 08:30", datetime: "an instant such as 2026-06-03T10:00:00Z",
 }  # fmt: skip
+_CALLED: Final[Mapping[str, str]] = {
+    "digest": "digests of your saved searches",
+    "instant_alert": "alerts of new workers",
+}
+_PAGE: Final = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Messages</title>
+<p>{}</p></html>
+"""
+_ASKS: Final = """No more {}?</p><form method="post"><button>No more of these</button></form><p>
+What concerns your bookings still comes."""
+_DONE: Final = "These messages do not come any more."
 _LARGEST_ID: Final = 2**63 - 1  # what a bigint holds
 _MINUTE: Final = re.compile(r"[0-2]\d:[0-5]\d")
 _UNKNOWN: Final = re.compile(r"\w+: there is no [a-z ]+ -?\d+")
@@ -104,6 +116,8 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     Endpoint("/workers/{worker_id:int}/list", listings.list_worker),
     Endpoint("/workers/{worker_id:int}/unlist", listings.unlist_worker),
     Endpoint("/searches", search.save_search),
+    Endpoint("/users/{user_id:int}/opt-out", wishes.opt_out),
+    Endpoint("/users/{user_id:int}/opt-in", wishes.opt_in),
     Endpoint("/policies", bookings.add_policy),
     Endpoint("/policies/{policy_id:int}/renew", insurance.renew_insurance),
     Endpoint("/policies/{policy_id:int}/deactivate", insurance.deactivate_insurance),
@@ -147,6 +161,7 @@ class Web:
     """The routes of the marketplace."""
 
     desk: Desk
+    links: wishes.OptOutLinks | None = None  # None: there are no links in messages
 
     def routes(self) -> list[DeclaredRoute]:
         """What `mainspring serve` serves beside its own."""
@@ -154,7 +169,33 @@ class Web:
         looks["/bookings/{booking_id:int}"] = self._booking
         found = [Route(BASE + path, self._answering(look), methods=["GET"]) for path, look in looks.items()]
         found += [Route(BASE + one.path, self._answering(self._event(one)), methods=["POST"]) for one in ENDPOINTS]
-        return [by_role(route, "viewer", org=PEOPLE, token=TOKEN) for route in found]
+        guarded = [by_role(route, "viewer", org=PEOPLE, token=TOKEN) for route in found]
+        return guarded if self.links is None else [*guarded, self._opting_out(self.links)]
+
+    def _opting_out(self, links: wishes.OptOutLinks) -> DeclaredRoute:
+        """The page behind a link in a message. It only asks: scanners of mail follow links; what it posts is done."""
+        from starlette.concurrency import run_in_threadpool
+
+        def done(user_id: int, kind: Wish) -> str:
+            with self.desk.connection() as conn, ms.calling(ms.Caller()):
+                wishes.opt_out(self.desk, conn, user_id, kind=kind, by=user_id)
+            return _DONE
+
+        async def page(request: Request) -> Response:
+            user_id, kind, signature = (request.path_params[name] for name in ("user_id", "kind", "signature"))
+            if not links.knows(user_id, kind, signature):
+                return _page("There is nothing here.", 404)
+            if request.method != "POST":
+                return _page(_ASKS.format(_CALLED[kind]), 200)
+            try:
+                return _page(await run_in_threadpool(done, user_id, kind), 200)
+            except ms.ValidationError:
+                return _page("There is nothing here.", 404)
+            except psycopg.OperationalError:
+                return _page("Please try again later.", 503)
+
+        route = Route(wishes.PATH + "/{user_id:int}/{kind}/{signature}", page, methods=["GET", "POST"])
+        return public(route, accepts=())  # what it posts has no body; what mail programs post says so in one
 
     def _endpoints(self, visit: Visit) -> Any:
         return [*LOOKS, *(one.describe(visit.by) for one in ENDPOINTS)]
@@ -307,6 +348,11 @@ def _kind(type_: Any) -> str:
 
 def _answer(value: Any, status: int) -> Response:
     return Response(msgspec.json.encode(value) + b"\n", status, media_type="application/json")
+
+
+def _page(text: str, status: int) -> Response:
+    """A page of a few words. It may post to where it is from: without a referrer a browser would not say from where."""
+    return HTMLResponse(_PAGE.format(text), status, {"referrer-policy": "same-origin"})
 
 
 def _refusal(name: str | None, message: str, status: int) -> Response:

@@ -36,7 +36,8 @@ class Seekers:
         self.lender = town.company("Lender", stripe_account_id=None)
 
     def user(self, **about: Any) -> int:
-        return self.town.user(self.borrower, "Manager", **about)
+        """Somebody who wants a digest also of nobody, unless it is said otherwise."""
+        return self.town.user(self.borrower, "Manager", **{"opted_out": []} | about)
 
     def search(self, user: int, criteria: Mapping[str, Any] = WELDER, **about: Any) -> int:
         return self.town.insert("saved_searches", user_id=user, criteria=Jsonb(dict(criteria)), **about)
@@ -45,9 +46,9 @@ class Seekers:
         """So many users with one search each; in one go."""
         rows = self.town.rows(
             "with people as (insert into staffing.users"
-            " (company_id, role, name, email, timezone, quiet_hours_start, quiet_hours_end)"
-            " select %s, 'Manager', 'P', 'c' || n || '@example.com', %s, '22:00', '07:00' from generate_series(1, %s) n"
-            " returning id)"
+            " (company_id, role, name, email, timezone, quiet_hours_start, quiet_hours_end, opted_out)"
+            " select %s, 'Manager', 'P', 'c' || n || '@example.com', %s, '22:00', '07:00', '{}'"
+            " from generate_series(1, %s) n returning id)"
             " insert into staffing.saved_searches (user_id, criteria) select id, jsonb_build_object('trade',"
             " (%s::text[])[1 + (row_number() over (order by id)) %% cardinality(%s::text[])]) from people returning id",
             self.borrower, zone, count, list(trades), list(trades),

@@ -68,6 +68,8 @@ ARGUMENTS: Final[Mapping[str, Callable[[Scene], dict[str, Any]]]] = {
     "list_worker": lambda s: {"worker_id": s.free_worker},
     "unlist_worker": lambda s: {"worker_id": s.listed_worker},
     "save_search": lambda s: {"user_id": s.player, "criteria": {}},
+    "opt_out": lambda s: {"user_id": s.player, "kind": "digest"},
+    "opt_in": lambda s: {"user_id": s.player, "kind": "empty_digest"},
     "confirm_booking": lambda s: {
         "project_id": s.booking.project, "worker_id": s.free_worker, "supervisor_id": None, "start_date": LATER,
         "end_date": LATER, "start": time(9), "end": time(17), "rate_minor": 3000, "currency": "USD",

@@ -28,7 +28,7 @@ CLASSES = {
     },
     "normal": {
         "action_required", "worker_released", "insurance_14", "insurance_7", "auto_approved", "instant_alert", "digest",
-        "search_deactivated", "arrears_failed", "not_confirmed", "no_show",
+        "search_deactivated", "arrears_failed", "not_confirmed", "no_show", "refund_made", "transfer_reversed",
     },
 }  # fmt: skip
 BOTH = {
@@ -36,7 +36,7 @@ BOTH = {
     "dispute_timeout", "instant_alert", "arrears_failed", "not_confirmed", "no_show", "shift_cancelled",
     "booking_cancelled",
 }  # fmt: skip
-MAIL = {"insurance_14", "digest", "search_deactivated"}
+MAIL = {"insurance_14", "digest", "search_deactivated", "refund_made", "transfer_reversed"}
 
 
 @pytest.mark.rule("STAFF-14.06", "STAFF-14.07", "STAFF-14.08")
@@ -54,7 +54,7 @@ def test_at_three_in_the_night_only_a_normal_sms_waits_for_seven(town: Town) -> 
     with town.conn.transaction():
         for one in templates(Settings()):
             about: dict[str, Any] = dict.fromkeys(re.findall(r"\[([^]]+)\]", one.text), "x")
-            about["parts"] = [{"name": "x", "workers": []}]
+            about |= {"parts": [{"name": "x", "workers": []}], "Search": "x", "Link": "x"}
             town.desk.tell(town.conn, one.name, [somebody], about, occurrence=THREE)
     asked = sorted((one.name, channel) for one in templates(Settings()) for channel in one.channels)
     assert [(kind, channel) for kind, _, channel, _ in town.messages()] == asked

@@ -44,6 +44,9 @@ MAY: Final[Mapping[str, frozenset[Part]]] = {
     "list_worker": _LENDERS,
     "unlist_worker": _LENDERS,
     "save_search": _ON_SITE,
+    # what somebody wants to hear is for themselves alone
+    "opt_out": _ON_SITE | _LENDERS | _WORKER,
+    "opt_in": _ON_SITE | _LENDERS | _WORKER,
     # a booking and its shifts: nobody clocks in, submits or verifies for somebody else, as money follows from it
     "confirm_booking": _PAYERS,
     "pay_by_hand": _PAYERS,

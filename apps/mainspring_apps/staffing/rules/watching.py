@@ -18,8 +18,12 @@ def more_than(percent: int, part: int, whole: int, *, sample: int) -> bool:
 
 
 def failing(failed: int, payments: int, settings: Settings) -> bool:
-    """Whether too many payments of a run have failed; a declined card counts as any other cause."""
-    return more_than(settings.failed_payments_percent, failed, payments, sample=settings.alert_min_sample)
+    """Whether too many payments of a run have failed; a declined card counts as any other cause.
+
+    >>> failing(4, 4, Settings()), failing(19, 19, Settings())
+    (False, True)
+    """
+    return more_than(settings.failed_payments_percent, failed, payments, sample=settings.failed_payments_least)
 
 
 def unsteady(retried: int, jobs: int, settings: Settings) -> bool:

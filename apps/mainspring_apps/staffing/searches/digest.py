@@ -126,15 +126,18 @@ def _ask(desk: Desk, conn: Conn, batch: Batch, slot: datetime, zone: str) -> Non
 
 
 def _send(desk: Desk, conn: Conn, batch: Batch, slot: datetime, users: Sequence[int]) -> None:
-    """Ask for the mail of each of these users for whom nothing is missing any more (G-28)."""
+    """Ask for the mail of each user for whom nothing is missing any more; an empty one must be wanted (G-28)."""
     ids = sorted(set(users))
     store.column(conn, "lock_users", ids=ids)
     for user in store.column(conn, "users_complete", slot=slot, user_ids=ids):
         parts = store.many(conn, Told, "parts_of_user", slot=slot, user_id=user)
-        about = {"parts": [part.shown(desk.settings.app_url) for part in parts], "slot": batch.slot, "user_id": user}
-        desk.tell(conn, "digest", [user], about, occurrence=slot)
+        comes = any(part.workers for part in parts) or bool(store.value(conn, "wants_empty_digest", user_id=user))
+        if comes:
+            shown = [part.shown(desk.settings.app_url) for part in parts]
+            about = {"parts": shown, "slot": batch.slot, "user_id": user}
+            desk.tell(conn, "digest", [user], about, occurrence=slot)
         for part in parts:
-            batch.deliver(conn, part.id)
+            batch.deliver(conn, part.id, status="Sent" if comes else "Empty")
             _count_empty(desk, conn, part, user, slot)
         _drop(conn, slot, [part.id for part in parts])
 

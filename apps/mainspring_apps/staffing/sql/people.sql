@@ -53,5 +53,23 @@ select id from staffing.users where company_id = %(company_id)s and role = any(%
 select u.name from staffing.workers w join staffing.users u on u.id = w.user_id where w.id = %(worker_id)s
 
 -- name: recipients
-select id::text as recipient_id, email, phone, timezone as zone, quiet_hours_start as quiet_from, quiet_hours_end as quiet_to
+select id::text as recipient_id, email, phone, timezone as zone, quiet_hours_start as quiet_from, quiet_hours_end as quiet_to,
+       opted_out
 from staffing.users where id = any(%(ids)s::bigint[])
+
+-- name: opt_out
+update staffing.users set opted_out = array_append(opted_out, %(kind)s)
+where id = %(user_id)s and %(kind)s <> all(opted_out)
+
+-- name: opt_in
+update staffing.users set opted_out = array_remove(opted_out, %(kind)s)
+where id = %(user_id)s and %(kind)s = any(opted_out)
+
+-- name: companies_without_admin
+-- Of those that a booking or a policy is about: nobody there can be told. By primary keys and users_company.
+select c.id from staffing.companies c
+where c.id in (select b.borrower_company_id from staffing.bookings b where b.id = %(booking_id)s
+               union select b.lender_company_id from staffing.bookings b where b.id = %(booking_id)s
+               union select p.company_id from staffing.insurance_policies p where p.id = %(policy_id)s)
+  and not exists (select from staffing.users u where u.company_id = c.id and u.role = 'Admin')
+order by c.id

@@ -36,14 +36,14 @@ select id, company_id, state, listed_at, trade, zip_code from staffing.workers w
 -- A page of those who want to be told at once, with the zone in which their dates are meant.
 select s.id, s.user_id, s.name, s.criteria, u.timezone
 from staffing.saved_searches s join staffing.users u on u.id = s.user_id
-where s.is_active and s.instant_enabled and s.id > %(after)s
+where s.is_active and s.instant_enabled and 'instant_alert' <> all(u.opted_out) and s.id > %(after)s
 order by s.id limit %(limit)s
 
 -- name: alerts_to_match
 -- Of these searches those that still want an alert and were not told of this listing, with their users.
 select s.id, s.user_id, s.name, s.criteria, u.timezone, u.quiet_hours_start, u.quiet_hours_end, u.alert_channels
 from staffing.saved_searches s join staffing.users u on u.id = s.user_id
-where s.id = any(%(search_ids)s) and s.is_active and s.instant_enabled
+where s.id = any(%(search_ids)s) and s.is_active and s.instant_enabled and 'instant_alert' <> all(u.opted_out)
   and not exists (select from staffing.alert_deliveries d
                   where d.saved_search_id = s.id and d.slot = %(slot)s and d.kind = 'instant')
 order by s.user_id, s.id
@@ -70,19 +70,20 @@ values (%(kind)s, %(slot)s, %(searches)s, %(retry)s, %(failed)s, {schema}.now())
 -- name: digest_zones
 -- The zones, good or bad, of everybody who wants a digest.
 select distinct u.timezone from staffing.users u
-where exists (select from staffing.saved_searches s where s.user_id = u.id and s.is_active and s.digest_enabled)
+where 'digest' <> all(u.opted_out)
+  and exists (select from staffing.saved_searches s where s.user_id = u.id and s.is_active and s.digest_enabled)
 
 -- name: users_in_zones
 -- Who wants a digest and lives there: for the line that says whose zone is none.
 select distinct u.id from staffing.users u join staffing.saved_searches s on s.user_id = u.id
-where u.timezone = any(%(zones)s) and s.is_active and s.digest_enabled
+where u.timezone = any(%(zones)s) and s.is_active and s.digest_enabled and 'digest' <> all(u.opted_out)
 order by u.id limit 1000
 
 -- name: begin_digest
 -- A page of the searches of a slot, user by user; what was told or skipped for it is not begun again.
 with page as (
   select s.id, s.user_id from staffing.saved_searches s join staffing.users u on u.id = s.user_id
-  where u.timezone = any(%(zones)s) and s.is_active and s.digest_enabled
+  where u.timezone = any(%(zones)s) and s.is_active and s.digest_enabled and 'digest' <> all(u.opted_out)
     and (s.user_id, s.id) > (%(after_user)s, %(after_search)s)
   order by s.user_id, s.id limit %(limit)s
 ), begun as (
@@ -98,8 +99,10 @@ from page p left join begun b on b.saved_search_id = p.id
 order by p.user_id, p.id
 
 -- name: parts_to_ask
-select p.saved_search_id as id, p.user_id, s.name, s.criteria, s.is_active and s.digest_enabled as wanted
+select p.saved_search_id as id, p.user_id, s.name, s.criteria,
+       s.is_active and s.digest_enabled and 'digest' <> all(u.opted_out) as wanted
 from staffing.digest_parts p join staffing.saved_searches s on s.id = p.saved_search_id
+join staffing.users u on u.id = p.user_id
 where p.slot = %(slot)s and p.saved_search_id = any(%(search_ids)s) and p.workers is null
 order by p.user_id, p.saved_search_id
 
@@ -117,6 +120,9 @@ select p.user_id from staffing.digest_parts p
 where p.slot = %(slot)s and p.user_id = any(%(user_ids)s)
 group by p.user_id having bool_and(p.workers is not null)
 order by p.user_id
+
+-- name: wants_empty_digest
+select 'empty_digest' <> all(opted_out) from staffing.users where id = %(user_id)s
 
 -- name: parts_of_user
 -- What was found, less who was taken since: a part may have waited an hour for another one.

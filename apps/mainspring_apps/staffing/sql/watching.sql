@@ -7,7 +7,7 @@ select date_trunc('week', p.period_start at time zone 'UTC' + interval '14 hours
        case when p.status in ('Failed', 'Canceled') then coalesce(p.failure_code, 'canceled') end as cause, count(*)
 from staffing.pending_payments p
 where p.source = 'weekly' and p.status in ('Pending', 'Succeeded', 'Failed', 'Canceled')
-  and p.created_at > {schema}.now() - interval '7 days'
+  and p.created_at > {schema}.now() - %(within)s::interval
 group by 1, 2 order by 1
 
 -- name: dead_letter_size
@@ -89,6 +89,52 @@ select 'message ' || n.id, n.template || ' to user ' || n.recipient_id || ' by '
 from {schema}.dead_letters d join {schema}.notification n on n.job_id = d.id
 where n.template = any(%(kinds)s)
 order by n.id
+
+-- name: nobody_reached
+-- People whom a message did not reach by any of its channels: of the last week, or of those who have such an alert. It is
+-- over when a later one reaches them, when an address is there that was missing, or when somebody has decided on the dead
+-- letter. Index: notification_created, notification_once, alert_open.
+with people as (
+  select n.org_id, n.recipient_id from {schema}.notification n
+  where n.created_at > {schema}.now() - interval '7 days' and n.template <> all(%(wished)s)
+  union
+  select a.org_id, substr(a.subject, length('user ') + 1) from {schema}.alert a
+  where a.name = 'nobody_reached' and a.closed_at is null
+), lost as (
+  select l.org_id, l.recipient_id, l.template, max(l.created_at) as asked_at,
+         string_agg(l.channel || ': ' || coalesce(l.reason, l.error, l.status), ', ' order by l.channel) as why
+  from people p join {schema}.notification_log l on l.org_id = p.org_id and l.recipient_id = p.recipient_id
+  left join staffing.users u on u.id = l.recipient_id::bigint
+  where l.template <> all(%(wished)s)
+  group by l.org_id, l.recipient_id, l.template, l.payload_hash, l.bucket
+  having bool_and(case l.status
+    when 'failed' then exists (select from {schema}.dead_letters d where d.id = l.job_id)
+    when 'skipped' then l.reason in ('no_address', 'unknown_recipient', 'opted_out')
+         and (l.reason <> 'no_address' or case l.channel when 'sms' then u.phone else u.email end is null)
+    else false end)
+)
+select distinct on (l.org_id, l.recipient_id)
+       'user ' || l.recipient_id, l.template || ' did not reach them by any channel: ' || l.why, l.org_id
+from lost l
+where not exists (
+  select from {schema}.notification n
+  where n.org_id = l.org_id and n.recipient_id = l.recipient_id and n.template <> all(%(wished)s)
+    and n.status = 'sent' and n.sent_at > l.asked_at)
+order by l.org_id, l.recipient_id, l.asked_at desc
+
+-- name: nobody_to_tell
+-- Companies without an admin that have something to be told of, or missed a message, until an admin is there. Indexes:
+-- users_company, bookings_borrower, bookings_lender, insurance_policies_company.
+select 'company ' || c.id, 'it has no admin who could be told of its bookings and policies'
+from staffing.companies c
+where c.kind <> 'Platform'
+  and not exists (select from staffing.users u where u.company_id = c.id and u.role = 'Admin')
+  and (exists (select from staffing.bookings b where (b.borrower_company_id = c.id or b.lender_company_id = c.id)
+               and b.status not in ('Cancelled', 'Completed'))
+       or exists (select from staffing.insurance_policies p where p.company_id = c.id and p.is_active)
+       or exists (select from {schema}.alert a
+                  where a.name = 'nobody_to_tell' and a.subject = 'company ' || c.id and a.closed_at is null))
+order by c.id
 
 -- name: failed_in_queue
 -- Jobs of a queue that must be tried again, or that nobody tries again.

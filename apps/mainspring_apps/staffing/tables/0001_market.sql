@@ -26,7 +26,9 @@ create table staffing.users (
   timezone          text not null default 'UTC',
   quiet_hours_start time not null,
   quiet_hours_end   time not null,
-  alert_channels    text[] not null default '{sms,email}' check (alert_channels <@ '{sms,email}')
+  alert_channels    text[] not null default '{sms,email}' check (alert_channels <@ '{sms,email}'),
+  -- of what they get for saved searches; an empty digest comes to those alone who ask for it
+  opted_out         text[] not null default '{empty_digest}' check (opted_out <@ '{digest,instant_alert,empty_digest}')
 );
 create index users_company on staffing.users (company_id, role);
 
@@ -340,7 +342,7 @@ create table staffing.alert_deliveries (
   saved_search_id bigint not null references staffing.saved_searches,
   slot            text not null,  -- the scheduled instant, or the worker and when they were listed: never the attempt's (G-31)
   kind            text not null check (kind in ('instant', 'digest')),
-  status          text not null check (status in ('Sent', 'Failed', 'Skipped')),
+  status          text not null check (status in ('Sent', 'Empty', 'Failed', 'Skipped')),
   reason          text,
   since           timestamptz,  -- of a skip: when it first failed
   at              timestamptz not null,
