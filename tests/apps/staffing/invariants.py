@@ -194,7 +194,10 @@ MESSAGES: Final = {
     "nobody is told the same twice": """
         select template, recipient_id, channel, about, array_agg(id) from (
           select n.id, n.template, n.recipient_id, n.channel, case
-            when n.template like 'ladder%%' or n.template = 'auto_approved' then 'shift ' || (n.data ->> 'time_log_id')
+            when n.template like 'ladder%%' or n.template in ('auto_approved', 'no_show', 'shift_cancelled')
+              then 'shift ' || (n.data ->> 'time_log_id')
+            when n.template in ('refund_made', 'transfer_reversed')
+              then concat_ws(' ', 'refund', n.data ->> 'refund_id', 'reversal', n.data ->> 'reversal_id')
             when n.template in ('action_required', 'arrears_failed') then 'payment ' || (n.data ->> 'payment_id')
             when n.template = 'dispute_timeout' then 'dispute ' || (n.data ->> 'dispute_id')
             when n.template in ('worker_released', 'not_confirmed') then 'booking ' || (n.data ->> 'booking_id')
