@@ -85,7 +85,13 @@ async def recipients(conn: Any, org: str, ids: Sequence[str]) -> Iterable[Recipi
         rows = await cursor.fetchall()
     return [
         Recipient(
-            recipient_id=id_, email=email, phone=phone, zone=zone_of(zone), quiet_from=quiet_from, quiet_to=quiet_to
+            recipient_id=id_,
+            email=email,
+            phone=phone,
+            zone=zone_of(zone),
+            language=language,
+            quiet_from=quiet_from,
+            quiet_to=quiet_to,
         )
-        for id_, email, phone, zone, quiet_from, quiet_to in rows
+        for id_, email, phone, zone, language, quiet_from, quiet_to in rows
     ]
