@@ -42,11 +42,11 @@ def test_every_text_is_in_every_language_with_the_same_placeholders(language: st
         ("Date", "2028-02-29", "2028-02-29", "29. Februar 2028"),
         ("Amount", "1234.50 EUR", "€1,234.50", f"1.234,50{NBSP}€"),
         ("Amount", "1234 JPY", "¥1,234", f"1.234{NBSP}¥"),
-        ("Amount", "1.250 KWD", f"KWD{NBSP}1.250", f"1,250{NBSP}KWD"),
+        ("Amount", "1.250 KWD", "KWD1.250", f"1,250{NBSP}KWD"),
         ("Cutoff", moment(T00, "America/New_York"), "2026-06-04 00:00 (America/New_York)",
-         "4. Juni 2026 um 00:00 (America/New_York)"),
+         "4. Juni 2026, 00:00 (America/New_York)"),
         ("Cutoff", moment(T00, "Asia/Kathmandu"), "2026-06-04 09:45 (Asia/Kathmandu)",
-         "4. Juni 2026 um 09:45 (Asia/Kathmandu)"),
+         "4. Juni 2026, 09:45 (Asia/Kathmandu)"),
         ("Search", "2028-02-29", "2028-02-29", "2028-02-29"),  # a name that somebody has given
         ("Amount", "much", "much", "much"),
     ],
@@ -83,11 +83,11 @@ def test_two_people_read_of_the_same_instant_in_two_languages(town: Town) -> Non
     assert said[dora] == (
         "Bitte handeln Sie",
         f"Bitte handeln Sie: Die wöchentliche Zahlung von 240,00{NBSP}$ für Buchung {booking.id} ist fehlgeschlagen."
-        " Bitte zahlen Sie von Hand vor dem 4. Juni 2026 um 00:00 (America/New_York), wenn nötig mit einem anderen"
+        " Bitte zahlen Sie von Hand vor dem 4. Juni 2026, 00:00 (America/New_York), wenn nötig mit einem anderen"
         " Zahlungsmittel.",
     )
-    mails = {entry.body["to"]: entry.body["subject"] for entry in town.sandbox.ledger.find("mail")}
-    assert sorted(map(str, mails.values())) == ["Action Required", "Bitte handeln Sie"]
+    mails = [entry.body["subject"] for entry in town.sandbox.ledger.find("mail")]
+    assert sorted(mails) == ["Action Required", "Bitte handeln Sie"]
 
     town.mainspring.advance(to=T00 + timedelta(minutes=1))
     assert town.texts("worker_released") == {
