@@ -160,7 +160,7 @@ BREAKS: Sequence[Break] = (
           '    return Phrase(_END_OF_DAY, {"day": Weekday(2)})')),
     # Languages.
     *_in("texts.py", "test_languages.py",
-         ("Without renewal, work is allowed until [Date], that day included, ", "Without renewal, work stops on [Date], "),
+         ("work is allowed until [Date], that day included, ", "work stops on [Date], "),
          ("has expired: work was allowed until [Date].", "expired on [Date].")),
     *_in("languages/values.py", "test_languages.py",
          ("at.astimezone(ZoneInfo(zone)).isoformat", "at.isoformat"),

@@ -28,7 +28,8 @@ CLASSES = {
     },
     "normal": {
         "action_required", "worker_released", "insurance_14", "insurance_7", "auto_approved", "instant_alert", "digest",
-        "search_deactivated", "arrears_failed", "not_confirmed", "no_show",
+        "search_deactivated", "arrears_failed", "not_confirmed", "no_show", "refund_made",
+        "transfer_reversed",
     },
 }  # fmt: skip
 BOTH = {
@@ -36,7 +37,7 @@ BOTH = {
     "dispute_timeout", "instant_alert", "arrears_failed", "not_confirmed", "no_show", "shift_cancelled",
     "booking_cancelled",
 }  # fmt: skip
-MAIL = {"insurance_14", "digest", "search_deactivated"}
+MAIL = {"insurance_14", "digest", "search_deactivated", "refund_made", "transfer_reversed"}
 
 
 @pytest.mark.rule("STAFF-14.06", "STAFF-14.07", "STAFF-14.08")
