@@ -90,7 +90,7 @@ def test_two_people_read_of_the_same_instant_in_two_languages(town: Town) -> Non
     assert sorted(mails) == ["Action Required", "Bitte handeln Sie"]
 
     town.mainspring.advance(to=T00 + timedelta(minutes=1))
-    assert town.texts("worker_released") == {
+    assert {text for text in town.texts("worker_released") if text} == {  # an SMS waits for the morning
         f"Booking {booking.id} ended due to non-payment. Worker released effective 2026-06-07.",
         f"Buchung {booking.id} endet, weil nicht gezahlt wurde. Die Arbeitskraft ist freigegeben, letzter Tag:"
         " 7. Juni 2026.",
