@@ -7,7 +7,7 @@ ARGS  ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test cases prove model tenancy fuzz browser check fmt bench chaos nemesis bugs killers failover oracle storm deliveries breaks crashes surge outage outages walk timeline rules docs examples schema lock clean
+.PHONY: help setup up test cases prove model tenancy fuzz browser check fmt bench chaos nemesis bugs killers failover oracle storm deliveries breaks crashes surge outage outages walk timeline rules docs examples schema texts lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -121,6 +121,9 @@ examples: setup ## build both wheels, use them in a fresh environment apart from
 schema: setup ## write docs/schema.md and the records of signatures anew from db/tables and db/verbs
 	@$(PY) -m tools.signatures
 	@$(PY) -m tools.schema_page
+
+texts: setup ## bring the catalogues of staffing up to date with its English texts
+	@$(PY) -m tools.texts
 
 lock: setup ## pin the requirements anew
 	@tools/lock

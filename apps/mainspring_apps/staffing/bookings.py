@@ -14,7 +14,7 @@ import msgspec
 
 from mainspring.contrib.notify import Undeliverable
 from mainspring.contrib.notify.address import mail_address, phone_number
-from mainspring_apps.staffing import insurance, people, store
+from mainspring_apps.staffing import insurance, languages, people, store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.payments import arrears, upfront
@@ -99,6 +99,14 @@ def let_in(desk: Desk, conn: Conn, user_id: int, *, principal: str | None, by: B
 
 
 @event
+def choose_language(desk: Desk, conn: Conn, user_id: int, *, language: str, by: By) -> None:
+    """The language in which somebody reads what is sent to them from now on."""
+    languages.check("language", language)
+    store.do(conn, "choose_language", user_id=user_id, language=language)
+    desk.record(conn, "language_chosen", "user", user_id, after=language)
+
+
+@event
 def put_card(desk: Desk, conn: Conn, company_id: int, *, customer: str, payment_method: str, by: By) -> None:
     """The card that a borrower's weeks are charged to, as Stripe knows it; what is owed for work is charged at once."""
     names.check("customer", customer)
@@ -119,6 +127,7 @@ def add_user(
     email: str | None = None,
     phone: str | None = None,
     timezone: str = "UTC",
+    language: str = languages.ENGLISH,
     quiet_hours_start: time | None = None,
     quiet_hours_end: time | None = None,
     alert_channels: Sequence[AlertChannel] = ("sms", "email"),
@@ -130,6 +139,7 @@ def add_user(
     _choice("role", role, Role)
     _text("name", name)
     zones.check("timezone", timezone)
+    languages.check("language", language)
     _reachable("email", email, mail_address)
     _reachable("phone", phone, phone_number)
     for channel in alert_channels:
@@ -138,6 +148,7 @@ def add_user(
         "email": email,
         "phone": phone,
         "timezone": timezone,
+        "language": language,
         "alert_channels": list(alert_channels),
     }
     about["quiet_hours_start"] = desk.settings.quiet_hours_start if quiet_hours_start is None else quiet_hours_start

@@ -89,9 +89,10 @@ async def recipients(conn: Any, org: str, ids: Sequence[str]) -> Iterable[Recipi
             email=email,
             phone=phone,
             zone=zone_of(zone),
+            language=language,
             quiet_from=quiet_from,
             quiet_to=quiet_to,
             opt_out=tuple(opted_out),
         )
-        for id_, email, phone, zone, quiet_from, quiet_to, opted_out in rows
+        for id_, email, phone, zone, language, quiet_from, quiet_to, opted_out in rows
     ]

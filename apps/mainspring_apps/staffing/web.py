@@ -111,6 +111,7 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     Endpoint("/companies/{company_id:int}/account", accounts.connect_account),
     Endpoint("/users", bookings.add_user),
     Endpoint("/users/{user_id:int}/principal", bookings.let_in),
+    Endpoint("/users/{user_id:int}/language", bookings.choose_language),
     Endpoint("/projects", bookings.add_project),
     Endpoint("/workers", bookings.add_worker),
     Endpoint("/workers/{worker_id:int}/list", listings.list_worker),

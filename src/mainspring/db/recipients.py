@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, time
 from typing import Any, Final, Literal
@@ -21,10 +22,11 @@ _json = msgspec.json.Encoder().encode
 
 MAX_ADDRESS: Final = 4096
 MAX_OPT_OUTS: Final = 1000
+_TAG: Final = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 
 
 class Recipient(msgspec.Struct, frozen=True, kw_only=True):
-    """Who gets notifications: addresses, the zone, quiet hours in it, and what they do not want.
+    """Who gets notifications: addresses, the zone, quiet hours in it, the language, and what they do not want.
 
     `opt_out` names channels, templates, or both as `template/channel`. Where `quiet_from` is `quiet_to` there are no
     quiet hours.
@@ -35,6 +37,7 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     phone: str | None = None
     push_token: str | None = None
     zone: str = "UTC"
+    language: str = ""  # a tag such as pt-BR; "": that of the templates themselves
     quiet_from: time = time(22)
     quiet_to: time = time(7)
     opt_out: tuple[str, ...] = ()
@@ -61,6 +64,8 @@ def save(sql: Sql, org: str | None, recipient: str, about: dict[str, Any]) -> Di
             check_texts(MAX_ADDRESS, **{name: about[name]})
     if "zone" in about:
         check_zone(about["zone"])
+    if about.get("language") and (problem := tag_problem(about["language"])):
+        raise ValidationError(f"language: {problem}", field="language")
     for name in ("quiet_from", "quiet_to"):
         if name in about:
             about = about | {name: _time(name, about[name])}
@@ -76,6 +81,16 @@ def save(sql: Sql, org: str | None, recipient: str, about: dict[str, Any]) -> Di
         raise ValidationError("spam_limit: is not a whole number from 1 to 100000", field="spam_limit")
     params: Params = {"org": org or DEFAULT_ORG, "recipient": recipient, "about": _json(about).decode()}
     yield from ask(Statement(sql["save_recipient"], params, nothing))
+
+
+def tag_problem(tag: object) -> str | None:
+    """Why a text is no tag of a language; None: it is one.
+
+    >>> tag_problem("pt-BR"), tag_problem("german (Austria)")
+    (None, 'is not the tag of a language, such as de or pt-BR')
+    """
+    known = isinstance(tag, str) and _TAG.fullmatch(tag)
+    return None if known else "is not the tag of a language, such as de or pt-BR"
 
 
 def _time(field: str, value: object) -> str:

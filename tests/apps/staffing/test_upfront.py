@@ -106,7 +106,7 @@ def test_a_decline_confirms_nothing_frees_the_worker_and_tells_the_borrower(town
     assert payment(town, booking)["status"] == "Failed"
     assert (town.messages("action_required"), town.ledger(booking)) == ([], (0, 0, 0, 0, 0))
     assert town.texts("not_confirmed") - {None} == {  # an SMS waits for the morning
-        f"Action Required: booking {booking.id} is not confirmed, as its payment of 1200.00 USD did not come. Please"
+        f"Action Required: booking {booking.id} is not confirmed, as its payment of $1,200.00 did not come. Please"
         " book again, if need be with another payment method."
     }
     again(town, booking)

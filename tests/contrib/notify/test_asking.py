@@ -303,6 +303,8 @@ def test_a_channel_without_a_sender_is_refused(mainspring: Harness, mail: Record
         ({"email": "a\r\nb"}, "email"),
         ({"phone": 7}, "phone"),
         ({"quiet_from": "25:00"}, "quiet_from"),
+        ({"language": "german (Austria)"}, "language"),
+        ({"language": 7}, "language"),
         ({"opt_out": "sms"}, "opt_out"),
         ({"spam_limit": 0}, "spam_limit"),
         ({"fax": "1"}, "fax"),
@@ -328,7 +330,7 @@ def test_saving_a_recipient_changes_what_is_named_and_nothing_else(mainspring: H
         {
             "org_id": "default", "recipient_id": "ana", "email": None, "phone": "+351900000007",
             "zone": "Europe/Lisbon", "push_token": "device-7", "quiet_from": "22:00:00", "quiet_to": "08:30:00",
-            "opt_out": ["push"], "spam_limit": None,
+            "opt_out": ["push"], "spam_limit": None, "language": "",
         },
     )  # fmt: skip
 

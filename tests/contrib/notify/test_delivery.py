@@ -12,8 +12,8 @@ import pytest
 from tests.contrib.notify.conftest import MIDNIGHT, TEMPLATES, Recording, rows
 
 import mainspring as ms
-from mainspring.contrib.notify import Notification, Notify, Recipient, Spam, Template, Undeliverable
-from mainspring.errors import ConfigurationError
+from mainspring.contrib.notify import Notification, Notify, Recipient, Spam, Template, Undeliverable, Words
+from mainspring.errors import ConfigurationError, ValidationError
 from mainspring.outcome import Failure, RetryAfter
 from mainspring.testing import Harness
 
@@ -323,6 +323,33 @@ def test_what_exists_only_at_sending_is_filled_in_then(mainspring: Harness, mail
         harness.drain()
 
     assert mail.texts == ["Invoice 7: https://example.com/invoice?t=signed"]
+
+
+def test_everybody_reads_their_language_and_a_repeat_says_the_same_words(
+    mainspring: Harness, mail: Recording, sms: Recording
+) -> None:
+    words = Words("Olá", "[Order] está a caminho.")
+    shipped = Template("shipped", "Hello", "[Order] is on its way.", style="brackets", languages={"pt": words})
+    notify = Notify(senders=[mail, sms], templates=[shipped])
+    with Harness(mainspring.dsn, ms.App(blocks=[notify], maintenance=False)) as harness:
+        notify.save_recipient("ana", by=harness.client, language="pt-PT")
+        notify.save_recipient("eve", by=harness.client, email="eve@example.com")
+        with pytest.raises(ValidationError, match=r"^data\.Order: is missing, which template shipped needs$"):
+            notify.send("ana", "shipped", by=harness.client)
+        mail.lost = [TimeoutError("the answer is lost")] * 2
+        mail.finds = False
+
+        notify.send(["ana", "eve"], "shipped", {"Order": "Order 7"}, by=harness.client)
+        harness.drain(raise_errors=False)
+        notify.save_recipient("ana", by=harness.client, language="")  # she may have got it in the other one
+        harness.advance(hours=1)
+
+        said = {(one.to, one.title, one.text) for one in mail.taken}
+        assert len(mail.taken) == 4
+        assert said == {
+            ("ana@example.com", "Olá", "Order 7 está a caminho."),
+            ("eve@example.com", "Hello", "Order 7 is on its way."),
+        }
 
 
 def test_recipients_may_live_in_the_applications_own_tables(mainspring: Harness, mail: Recording) -> None:

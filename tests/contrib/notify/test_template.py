@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.contrib.notify import Template
+from mainspring.contrib.notify import Template, Words
 from mainspring.contrib.notify import template as module
 from mainspring.contrib.notify.values import normalised
 from mainspring.errors import ConfigurationError, DeclarationError, PayloadTooLarge, ValidationError
@@ -195,3 +196,46 @@ def test_the_hash_does_not_depend_on_the_order_of_names(data: dict[str, Any], ra
 def test_data_that_cannot_be_kept_are_refused_by_name(data: Any, kind: type[Exception], problem: str) -> None:
     with pytest.raises(kind, match=problem):
         normalised(data)
+
+
+def dated(data: Mapping[str, Any], language: str) -> Mapping[str, Any]:
+    day = date.fromisoformat(data["Sunday date"])
+    return {**data, "Sunday date": f"{day:%d.%m.%Y}" if language == "de" else str(day)}
+
+
+def test_a_template_speaks_the_language_or_what_it_is_a_kind_of_and_else_its_own() -> None:
+    german = Words("Frei", "Frei ab [Sunday date].", sms="ab [Sunday date]")
+    template = Template(
+        "free", "Free", "Free from [Sunday date].", sms="from [Sunday date]", style="brackets", say=dated,
+        languages={"de": german, "pt-BR": Words("Livre", "Livre a partir de [Sunday date].", sms="[Sunday date]")},
+    )  # fmt: skip
+    data = {"Sunday date": "2026-11-15"}
+
+    said = {tag: template.render(data, language=tag) for tag in ("de", "de-AT", "DE", "pt-br", "pt", "fr", "")}
+    assert {tag: one.title for tag, one in said.items()} == {
+        "de": "Frei", "de-AT": "Frei", "DE": "Frei", "pt-br": "Livre", "pt": "Free", "fr": "Free", "": "Free",
+    }  # fmt: skip
+    assert said["de-AT"].text == "Frei ab 15.11.2026."
+    assert said["fr"].text == "Free from 2026-11-15."
+    assert template.render(data, "sms", "de").text == "ab 15.11.2026"
+
+
+@pytest.mark.parametrize(
+    ("languages", "problem"),
+    [
+        (
+            {"german!": Words("T", "t", "<p>")},
+            r"^template t: languages: 'german!' is not the tag of a language, such as",
+        ),
+        ({"de": Words("T", "t")}, r"^template t: de: html: is said in one language, and not in the other$"),
+        (
+            {"de": Words("T", "t", "<p>", sms="t")},
+            r"^template t: de: sms: is said in one language, and not in the other$",
+        ),
+        ({"de": Words("", "t", "<p>")}, r"^template t: de: title: is empty$"),
+        ({"de": Words("T", "{{", "<p>")}, r"^template t: de: text: unexpected"),
+    ],
+)
+def test_a_language_says_all_that_the_template_says(languages: Any, problem: str) -> None:
+    with pytest.raises(DeclarationError, match=problem):
+        Template("t", "T", "t", "<p>t</p>", link="/t", languages=languages)

@@ -17,10 +17,12 @@ from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import Charge, NotYet
 from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.desk import Desk, booking_subject
+from mainspring_apps.staffing.languages import moment
 from mainspring_apps.staffing.payments import accounts, confirmation, escrow, no_shows
 from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import PAYMENT_EVENTS_QUEUE, tasks
 from mainspring_apps.staffing.rules import charge as rules
+from mainspring_apps.staffing.rules import cutoff as cutoffs
 from mainspring_apps.staffing.store import Conn
 
 #: Events of the provider that `payment_changed` wants.
@@ -58,6 +60,7 @@ class _PaidBooking(msgspec.Struct, frozen=True, kw_only=True):
     start_date: date
     end_date: date
     zone: str
+    cutoff_at: datetime | None
 
 
 # An event about a payment that stays unknown is somebody else's, or lost: a person looks (STAFF-19.07).
@@ -196,7 +199,9 @@ def _tell(desk: Desk, conn: Conn, payment: OpenPayment, code: str) -> None:
         _not_confirmed(desk, conn, payment, code)
         return
     ids = {"booking_id": payment.booking_id, "payment_id": payment.id}
-    about = {"ID": payment.booking_id, "Amount": str(payment.amount), **ids}
+    booking = store.needed(conn, _PaidBooking, "lock_booking", booking_id=payment.booking_id)
+    cutoff = cutoffs.ahead(desk.now(conn), booking.cutoff_at, booking.zone, desk.settings)
+    about = {"ID": payment.booking_id, "Amount": str(payment.amount), "Cutoff": moment(cutoff, booking.zone), **ids}
     to = people(conn, payment.booking_id, rules.FAILURE_TOLD)
     text = rules.FAILURE_TEXT.get(payment.source, "action_required")
     desk.tell(conn, text, to, about, occurrence=payment.created_at)

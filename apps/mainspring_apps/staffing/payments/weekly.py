@@ -17,6 +17,7 @@ from mainspring_apps.staffing.payments import reserve, send
 from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.registry import WEEKLY_PAYMENTS, tasks
 from mainspring_apps.staffing.rules import charge, weeks
+from mainspring_apps.staffing.rules import cutoff as cutoffs
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
@@ -101,14 +102,7 @@ def pay_by_hand(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
     failed_at = store.value(conn, "last_failure", booking_id=booking_id, period_start=period.start)
     if charge.funded(booking.funded_period_end, period) or reserve.live(conn, booking_id, period):
         raise Refused("payment: the week is paid, or being paid", field="payment")
-    if failed_at is not None and now >= _cutoff(desk, booking, failed_at):
+    if failed_at is not None and now >= cutoffs.ahead(failed_at, booking.cutoff_at, booking.zone, desk.settings):
         raise Refused("payment: the time to pay is over", field="payment")
     desk.record(conn, "payment_by_hand", "booking", booking_id)
     enqueue_due(desk, conn, booking_id, source="manual")
-
-
-def _cutoff(desk: Desk, booking: reserve.ChargedBooking, failed_at: datetime) -> datetime:
-    """Until when what failed may be paid: a cutoff that was moved since then counts (STAFF-3.26)."""
-    if booking.cutoff_at is not None and booking.cutoff_at > failed_at:
-        return booking.cutoff_at
-    return weeks.cutoff(failed_at, booking.zone, desk.settings)

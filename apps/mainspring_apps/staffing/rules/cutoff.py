@@ -115,6 +115,11 @@ def moved_cutoff(now: datetime, zone: str, settings: Settings) -> datetime:
     return weeks.moment(weeks.local_date(now, zone) + weeks.DAY, settings.cutoff_at, zone)
 
 
+def ahead(failed_at: datetime, moved: datetime | None, zone: str, settings: Settings) -> datetime:
+    """Until when what failed may be paid: a cutoff that was moved since then counts (STAFF-1.36, 3.26)."""
+    return moved if moved is not None and moved > failed_at else weeks.cutoff(failed_at, zone, settings)
+
+
 def late_warning(now: datetime, cutoff: datetime, settings: Settings) -> datetime:
     """When a moved cutoff is warned of: ten hours before, or at once, when the late charge has had its chance.
 

@@ -32,6 +32,7 @@ MAY: Final[Mapping[str, frozenset[Part]]] = {
     "add_operator": _OPERATOR | {"SYSTEM"},
     "add_company": _OPERATOR,
     "let_in": _OPERATOR | {"SYSTEM"},
+    "choose_language": _ON_SITE | _LENDERS | _WORKER | _OPERATOR,  # one's own
     "add_user": _ADMINS | _OPERATOR,
     # a company's own: where its money comes from and goes to is for its admin alone
     "put_card": frozenset({"Borrowing Admin"}),

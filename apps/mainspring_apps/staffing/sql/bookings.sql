@@ -13,8 +13,9 @@ insert into staffing.companies (kind, name) values (%(kind)s, %(name)s) returnin
 select id, kind from staffing.companies where id = %(company_id)s
 
 -- name: add_user
-insert into staffing.users (company_id, role, name, email, phone, timezone, quiet_hours_start, quiet_hours_end, alert_channels)
-values (%(company_id)s, %(role)s, %(name)s, %(email)s, %(phone)s, %(timezone)s, %(quiet_hours_start)s, %(quiet_hours_end)s,
+insert into staffing.users (company_id, role, name, email, phone, timezone, language, quiet_hours_start, quiet_hours_end,
+  alert_channels)
+values (%(company_id)s, %(role)s, %(name)s, %(email)s, %(phone)s, %(timezone)s, %(language)s, %(quiet_hours_start)s, %(quiet_hours_end)s,
         %(alert_channels)s)
 returning id
 

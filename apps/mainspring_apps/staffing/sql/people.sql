@@ -42,6 +42,9 @@ select array['Platform Operator'] from staffing.users where id = %(by)s and role
 -- name: known_as
 select id from staffing.users where principal = %(principal)s
 
+-- name: choose_language
+update staffing.users set language = %(language)s where id = %(user_id)s
+
 -- name: people_of_booking
 -- Everybody who may be told something about a booking, by the part that they play in it.
 select part, user_id from staffing.parts where booking_id = %(booking_id)s and not stands_in order by part, user_id
@@ -53,8 +56,8 @@ select id from staffing.users where company_id = %(company_id)s and role = any(%
 select u.name from staffing.workers w join staffing.users u on u.id = w.user_id where w.id = %(worker_id)s
 
 -- name: recipients
-select id::text as recipient_id, email, phone, timezone as zone, quiet_hours_start as quiet_from, quiet_hours_end as quiet_to,
-       opted_out
+select id::text as recipient_id, email, phone, timezone as zone, language, quiet_hours_start as quiet_from,
+       quiet_hours_end as quiet_to, opted_out
 from staffing.users where id = any(%(ids)s::bigint[])
 
 -- name: opt_out

@@ -24,6 +24,7 @@ create table staffing.users (
   email             text,
   phone             text,
   timezone          text not null default 'UTC',
+  language          text not null default 'en',  -- of messages; checked on write
   quiet_hours_start time not null,
   quiet_hours_end   time not null,
   alert_channels    text[] not null default '{sms,email}' check (alert_channels <@ '{sms,email}'),

@@ -8,7 +8,7 @@ from mainspring.contrib.notify.sender import Outgoing, Receipt, Sender, Undelive
 from mainspring.contrib.notify.settings import senders
 from mainspring.contrib.notify.setup import Spam
 from mainspring.contrib.notify.smtp import Smtp
-from mainspring.contrib.notify.template import Template
+from mainspring.contrib.notify.template import Template, Words
 from mainspring.contrib.notify.twilio import Twilio
 from mainspring.db.notify import Asked, Item, Logged, Notification, Rate
 from mainspring.db.recipients import Channel, Recipient
@@ -32,6 +32,7 @@ __all__ = [
     "Template",
     "Twilio",
     "Undeliverable",
+    "Words",
     "quiet_until",
     "senders",
 ]

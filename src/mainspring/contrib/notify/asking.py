@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
+from itertools import product
 from typing import Any, TypedDict
 
 import msgspec
@@ -57,6 +58,7 @@ class RecipientFields(Where, total=False):
     phone: str | None
     push_token: str | None
     zone: str
+    language: str
     quiet_from: time | str
     quiet_to: time | str
     opt_out: Sequence[str]
@@ -188,8 +190,8 @@ def prepared(setup: Setup, to: To, template: str, data: Mapping[str, Any] | None
             check_instant(name, instant)
     values = normalised(data, how.get("zone"), dates=said.style == "brackets")
     if said.fill is None:
-        for channel in wanted:
-            said.render(msgspec.json.decode(values), channel)
+        for channel, language in product(wanted, ("", *said.languages)):
+            said.render(msgspec.json.decode(values), channel, language)
     job = current_job()
     return NotifyRequest(
         setup=setup,

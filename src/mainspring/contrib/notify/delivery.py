@@ -134,7 +134,7 @@ class NotificationDelivery:
             return Postpone(until - now)
         if template.still is not None and not await template.still(conn, note):
             return await self._unwanted(conn, note, who, "no_longer_holds")
-        said = await self._said(conn, template, note)
+        said = await self._said(conn, template, note, who.language)
         if note.channel in setup.dry:
             return Skip("dry_run", said)
         if note.channel != "in_app" and note.channel not in setup.senders:
@@ -171,11 +171,11 @@ class NotificationDelivery:
         found = {one.recipient_id: one for one in await own(conn, note.org_id, [note.recipient_id])}
         return await self._do(conn, jobs.now(self._setup.sql)), found.get(note.recipient_id)
 
-    async def _said(self, conn: Any, template: Template, note: Notification) -> Rendered:
+    async def _said(self, conn: Any, template: Template, note: Notification, language: str) -> Rendered:
         if note.status == "sending" and note.title is not None and note.text is not None and note.channel != "in_app":
             return Rendered(note.title, note.text, note.html)  # the provider may have it: the same key, the same words
         more = {} if template.fill is None else await template.fill(conn, note)
-        return template.render({**note.data, **more}, note.channel)
+        return template.render({**note.data, **more}, note.channel, language)
 
     def _spam(self, note: Notification, who: Recipient) -> tuple[int, timedelta] | None:
         spam = self._setup.spam

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from mainspring.db.notify import Class, Notification
-from mainspring.db.recipients import Channel
+from mainspring.db.recipients import Channel, tag_problem
 from mainspring.errors import DeclarationError, ValidationError
 from mainspring.extras import needs
 from mainspring.text.texts import MAX_NAME, text_problem
@@ -27,12 +27,15 @@ Style = Literal["jinja", "brackets"]
 #: Asked in a transaction right before sending, with psycopg's connection.
 Still = Callable[[Any, Notification], Awaitable[bool]]
 Fill = Callable[[Any, Notification], Awaitable[Mapping[str, Any]]]
+#: How values are said in a language, such as dates and money; of the template's own language the tag is "".
+Say = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 
 MAX_TITLE: Final = 500
 MAX_TEMPLATE_TEXT: Final = 256 * 1024
 #: An inbox makes a link of it: no `javascript:`, and no `//elsewhere` in the guise of a path.
 _LINK: Final = re.compile(r"https?://[^\s\\]+|/(?![/\\])[^\s\\]*", re.IGNORECASE)
 _BRACKETS: Final = re.compile(r"\[([^\[\]\r\n]{1,100})\]")
+_WORDS: Final = ("title", "text", "html", "sms")
 
 
 @dataclass(frozen=True, slots=True, repr=False)  # it is personal
@@ -46,6 +49,16 @@ class Rendered:
 
 
 @dataclass(frozen=True)
+class Words:
+    """What a template says in another language: all that it says in its own."""
+
+    title: str
+    text: str
+    html: str | None = None
+    sms: str | None = None
+
+
+@dataclass(frozen=True)
 class Template:
     """What notifications of one kind say, on which channels, and how urgent they are.
 
@@ -56,7 +69,8 @@ class Template:
 
     `sms` is the text for SMS and push, where it is another one; `link` leads on from the inbox, to an http(s)
     address or a path. `still` is asked right before sending whether the reason still holds; `fill` gives the values
-    that exist only then, such as a signed link.
+    that exist only then, such as a signed link. `languages` are further ones by their tags: `de` is also for whoever
+    speaks `de-AT`, and who speaks none of them reads the template's own. `say` puts values into a language.
     """
 
     name: str
@@ -70,7 +84,9 @@ class Template:
     style: Style = "jinja"
     still: Still | None = None
     fill: Fill | None = None
-    _parts: dict[str, _TemplatePart] = field(init=False, repr=False, compare=False, default_factory=dict)
+    languages: Mapping[str, Words] = field(default_factory=dict, hash=False)
+    say: Say | None = None
+    _parts: dict[str, _Parts] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if problem := text_problem(self.name, MAX_NAME):
@@ -79,21 +95,27 @@ class Template:
             if value not in get_args(known):
                 raise self._wrong(f"{what}: {value!r} is not one of {', '.join(get_args(known))}")
         check_channels(self.channels, lambda problem: self._wrong(problem))
-        for part in ("title", "text", "html", "sms", "link"):
-            source = getattr(self, part)
-            if source is None:
-                continue
-            if not isinstance(source, str) or not source.strip():
-                raise self._wrong(f"{part}: is empty")
-            self._parts[part] = self._compiled(part, source)
+        self._parts[""] = own = self._compiled(self, "", (*_WORDS, "link"))
+        for tag, words in self.languages.items():
+            if problem := tag_problem(tag):
+                raise self._wrong(f"languages: {tag!r} {problem}")
+            self._parts[tag.lower()] = parts = self._compiled(words, f"{tag}: ", _WORDS)
+            if differ := sorted(parts.keys() ^ (own.keys() - {"link"})):
+                raise self._wrong(f"{tag}: {differ[0]}: is said in one language, and not in the other")
 
-    def render(self, data: Mapping[str, Any], channel: Channel = "email") -> Rendered:
+    def render(self, data: Mapping[str, Any], channel: Channel = "email", language: str = "") -> Rendered:
         """Fill the values in; ValidationError names what is missing."""
-        short = channel in ("sms", "push") and "sms" in self._parts
-        title = " ".join(self._filled("title", data).split())  # in a header a second line would be another header
-        text = self._filled("sms" if short else "text", data)
-        page = self._filled("html", data) if "html" in self._parts and channel == "email" else None
-        link = self._filled("link", data) if "link" in self._parts and channel == "in_app" else None
+        tag, own = self._spoken(language), self._parts[""]
+        link = own["link"](self.name, data) if "link" in own and channel == "in_app" else None
+        parts, data = self._parts[tag], data if self.say is None else self.say(data, tag)
+
+        def filled(part: str) -> str:
+            return parts[part](self.name, data)
+
+        short = channel in ("sms", "push") and "sms" in parts
+        title = " ".join(filled("title").split())  # in a header a second line would be another header
+        text = filled("sms" if short else "text")
+        page = filled("html") if "html" in parts and channel == "email" else None
         if link is not None and not _LINK.fullmatch(link):
             problem = "is neither an http(s) address nor a path such as /orders/7"
             raise ValidationError(f"data: the link of {self.name} {problem}", field="data")
@@ -107,24 +129,38 @@ class Template:
                 raise ValidationError(f"data: the {part} of {self.name} {problem}", field="data")
         return Rendered(title, text, page, link)
 
-    def _filled(self, part: str, data: Mapping[str, Any]) -> str:
-        return self._parts[part](self.name, data)
+    def _spoken(self, language: str) -> str:
+        """The tag of the texts for somebody: their language's, or of which it is a kind, or "", the template's own."""
+        tag = language.lower()
+        while tag not in self._parts:
+            tag = tag.rpartition("-")[0]
+        return tag
 
-    def _compiled(self, part: str, source: str) -> _TemplatePart:
-        escape = part == "html"
-        if self.style == "brackets":
-            return _Brackets(source, escape)
-        from_source = environment(escape).from_string
-        try:
-            return _Jinja(from_source(source))
-        except Exception as error:
-            raise self._wrong(f"{part}: {error}") from None
+    def _compiled(self, words: object, where: str, names: Sequence[str]) -> _Parts:
+        found: _Parts = {}
+        for part in names:
+            escape = part == "html"
+            source = getattr(words, part)
+            if source is None:
+                continue
+            if not isinstance(source, str) or not source.strip():
+                raise self._wrong(f"{where}{part}: is empty")
+            if self.style == "brackets":
+                found[part] = _Brackets(source, escape)
+                continue
+            from_source = environment(escape).from_string
+            try:
+                found[part] = _Jinja(from_source(source))
+            except Exception as error:
+                raise self._wrong(f"{where}{part}: {error}") from None
+        return found
 
     def _wrong(self, problem: str) -> DeclarationError:
         return DeclarationError(f"template {self.name}: {problem}")
 
 
 _TemplatePart = Callable[[str, Mapping[str, Any]], str]
+_Parts = dict[str, _TemplatePart]
 
 
 @dataclass(frozen=True, slots=True)

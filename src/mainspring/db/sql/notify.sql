@@ -13,7 +13,7 @@ select {schema}.forget_recipient(%(org)s::text, %(recipient)s::text)
 select {schema}.now(), r.recipient_id,
        json_build_object(
          'recipient_id', r.recipient_id, 'email', r.email, 'phone', r.phone, 'push_token', r.push_token, 'zone', r.zone,
-         'quiet_from', r.quiet_from, 'quiet_to', r.quiet_to, 'opt_out', r.opt_out, 'spam_limit', r.spam_limit)::text
+         'language', r.language, 'quiet_from', r.quiet_from, 'quiet_to', r.quiet_to, 'opt_out', r.opt_out, 'spam_limit', r.spam_limit)::text
 from (select) one left join {schema}.recipient r
   on r.org_id = %(org)s::text and r.recipient_id = any(array(select json_array_elements_text(%(ids)s::text::json)))
 

@@ -30,6 +30,7 @@ create table {schema}.recipient (
   phone        text check (length(phone) between 1 and 50),
   push_token   text check (length(push_token) between 1 and 4096),
   zone         text not null default 'UTC' check (length(zone) between 1 and 200),
+  language     text not null default '' check (length(language) <= 50),  -- a tag such as pt-BR; '': the templates' own
   quiet_from   time not null default '22:00',  -- in the recipient's zone; the same as quiet_to: no quiet hours
   quiet_to     time not null default '07:00',
   opt_out      text[] not null default '{}' check (cardinality(opt_out) <= 1000),  -- channel, template or template/channel

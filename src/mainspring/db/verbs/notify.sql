@@ -27,8 +27,8 @@ begin
   select * into r from {schema}.recipient x where x.org_id = p_org and x.recipient_id = p_recipient for update;
   r := jsonb_populate_record(r, p_about - '{org_id,recipient_id,updated_at}'::text[]);
   update {schema}.recipient x
-  set email = r.email, phone = r.phone, push_token = r.push_token, zone = r.zone, quiet_from = r.quiet_from,
-      quiet_to = r.quiet_to, opt_out = r.opt_out, spam_limit = r.spam_limit, updated_at = {schema}.now()
+  set email = r.email, phone = r.phone, push_token = r.push_token, zone = r.zone, language = r.language,
+      quiet_from = r.quiet_from, quiet_to = r.quiet_to, opt_out = r.opt_out, spam_limit = r.spam_limit, updated_at = {schema}.now()
   where x.org_id = p_org and x.recipient_id = p_recipient;
 end $$;
 

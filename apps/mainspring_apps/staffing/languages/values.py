@@ -1,0 +1,123 @@
+"""Values in a language: dates, instants and money of a message, and the spans and days that settings put into texts.
+
+In English dates and times are written as the source writes them, `2026-06-07` (STAFF-3.18, 14.10); everything else is
+written as people of that language do. A time always names its zone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from babel import Locale
+from babel.dates import format_date, format_time, get_datetime_format, get_day_names
+from babel.numbers import format_currency
+from babel.units import format_unit
+
+from mainspring.contrib.money import Money
+from mainspring.errors import ValidationError
+
+ENGLISH: Final = "en"
+_MOMENT: Final = re.compile(r"(?P<local>[0-9:T-]{16}).*\[(?P<zone>.+)\]")
+_UNITS: Final = (("hour", 3600), ("minute", 60), ("second", 1))
+
+
+@dataclass(frozen=True)
+class Weekday:
+    """A day of the week; Monday is 0."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A part of a text that is a text of the catalogue itself, with values of its own."""
+
+    text: str
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+
+Value = timedelta | Weekday | Phrase | str | int
+
+
+def moment(at: datetime, zone: str) -> str:
+    """An instant as a message keeps it: with the clock and the name of a zone (RFC 9557).
+
+    >>> from datetime import UTC
+    >>> moment(datetime(2026, 6, 4, 4, tzinfo=UTC), "America/New_York")
+    '2026-06-04T00:00-04:00[America/New_York]'
+    """
+    return f"{at.astimezone(ZoneInfo(zone)).isoformat(timespec='minutes')}[{zone}]"
+
+
+def say(data: Mapping[str, Any], language: str) -> Mapping[str, Any]:
+    """The values of a message as people of a language write them.
+
+    >>> say({"ID": 7, "Amount": "1200.50 USD", "Date": "2028-02-29"}, "")
+    {'ID': 7, 'Amount': '$1,200.50', 'Date': '2028-02-29'}
+    >>> say({"ID": 7, "Sunday date": "2026-06-07"}, "de")
+    {'ID': 7, 'Sunday date': '7. Juni 2026'}
+    """
+    return {name: _said(KINDS[name], value, language or ENGLISH) if name in KINDS else value
+            for name, value in data.items()}  # fmt: skip
+
+
+def _said(kind: Callable[[str, str], str], value: Any, language: str) -> Any:
+    try:
+        return kind(str(value), language)
+    except (ValueError, ValidationError):  # no date and no amount: a text, which stays what it is
+        return value
+
+
+def _money(text: str, language: str) -> str:
+    """An amount, with as many decimals as its currency has."""
+    amount, _, currency = text.partition(" ")
+    money = Money.of(amount, currency)
+    places = f".{'0' * money.decimals}" if money.decimals else ""
+    pattern = Locale.parse(language).currency_formats["standard"].pattern.replace("0.00", f"0{places}")
+    return format_currency(amount, money.currency, pattern, language, currency_digits=False)
+
+
+def _date(text: str, language: str) -> str:
+    day = date.fromisoformat(text)
+    return str(day) if language == ENGLISH else format_date(day, "long", language)
+
+
+def _moment(text: str, language: str) -> str:
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        return text
+    local = datetime.fromisoformat(found["local"])
+    if language == ENGLISH:
+        return f"{local:%Y-%m-%d %H:%M} ({found['zone']})"
+    day, clock = format_date(local, "long", language), format_time(local, "short", locale=language)
+    both = str(get_datetime_format("long", locale=language)).replace("'", "").format(clock, day)
+    return f"{both} ({found['zone']})"
+
+
+#: The values of messages, by their names, that are written differently in each language.
+KINDS: Final[Mapping[str, Callable[[str, str], str]]] = {
+    "Amount": _money, "Date": _date, "Sunday date": _date, "Cutoff": _moment,
+}  # fmt: skip
+
+
+def span(length: timedelta, language: str) -> str:
+    """A time span in words.
+
+    >>> span(timedelta(minutes=90), "en"), span(timedelta(days=14), "de")
+    ('1 hour 30 minutes', '14 Tage')
+    """
+    seconds, parts = int(length.total_seconds()), []
+    for unit, size in _UNITS if seconds % 86_400 else (("day", 86_400),):
+        number, seconds = divmod(seconds, size)
+        parts += [format_unit(number, unit, "long", locale=language)] if number else []
+    return " ".join(parts) or format_unit(0, "second", "long", locale=language)
+
+
+def weekday(day: Weekday, language: str) -> str:
+    """The name of a day."""
+    return str(get_day_names("wide", locale=language)[day.number])
