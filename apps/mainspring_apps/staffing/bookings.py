@@ -171,7 +171,7 @@ def add_project(desk: Desk, conn: Conn, *, company_id: int, name: str, timezone:
 @event
 def add_worker(desk: Desk, conn: Conn, *, company_id: int, user_id: int, trade: str, zip_code: str, by: By) -> int:
     """A person of a lender who can be booked; found by others once listed."""
-    _person(conn, "user_id", user_id, company_id)
+    check_person(conn, "user_id", user_id, company_id)
     _text("trade", trade, 100)
     _text("zip_code", zip_code, 20)
     about = {"company_id": company_id, "user_id": user_id, "trade": trade, "zip_code": zip_code}
@@ -226,9 +226,9 @@ def confirm_booking(
     _choice("payment_type", payment_type, PaymentType)
     _check_price(rate_minor, currency, desk.settings.highest_rate)
     _check_dates(start_date, end_date, weeks.local_date(desk.now(conn), project.timezone), desk.settings)
-    _check_times(start, end)
+    check_times(start=start, end=end)
     if supervisor_id is not None:
-        _person(conn, "supervisor_id", supervisor_id, project.company_id)
+        check_person(conn, "supervisor_id", supervisor_id, project.company_id)
     when = (start_date, end_date, start, end, weekdays, project.timezone)
     plan = list(planning.shifts(*when, desk.settings.open_shift))
     if not plan:
@@ -274,13 +274,21 @@ def _check_dates(first: date, last: date, today: date, settings: Settings) -> No
         )
 
 
-def _check_times(start: time, end: time | None) -> None:
-    for field, at in (("start", start), ("end", end)):
+def check_times(**times: time | None) -> None:
+    """Refuse what nobody writes on a plan."""
+    for field, at in times.items():
         if at is not None and (at.tzinfo or at.second or at.microsecond):
             raise Refused(f"{field}: is not hours and minutes of the project's own clocks", field=field)
 
 
-def _person(conn: Conn, field: str, user_id: int, company_id: int) -> None:
+def check_kind(conn: Conn, field: str, company_id: int, kind: CompanyKind) -> None:
+    """Refuse a company that stands on the other side."""
+    if store.needed(conn, Company, "company", company_id=company_id).kind != kind:
+        raise Refused(f"{field}: is no {kind.lower()}", field=field)
+
+
+def check_person(conn: Conn, field: str, user_id: int, company_id: int) -> None:
+    """Refuse who is nobody, or somebody of another company."""
     user = store.one(conn, User, "user_of_company", user_id=user_id)
     if user is None:
         raise Refused(f"{field}: there is no user {user_id}", field=field)

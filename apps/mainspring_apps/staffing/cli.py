@@ -18,8 +18,12 @@ from cyclopts import App, Parameter
 import mainspring as ms
 from mainspring.contrib.money import Money
 from mainspring.errors import ConfigurationError, DatabaseUnavailable
+from mainspring.text.texts import line
 from mainspring_apps.staffing import bookings, settings, show
 from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.imports import run
+from mainspring_apps.staffing.imports.report import RowReport, counted
+from mainspring_apps.staffing.imports.source import read
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.payments.escrow import Ledger
 from mainspring_apps.staffing.people import SYSTEM
@@ -36,6 +40,7 @@ app.command(user)
 FLAG = Parameter(negative="", show_default=False)
 AHEAD = ("Scheduled", "Cancelled")
 LEDGER = ("CHARGED", "HELD", "FROZEN", "RELEASED", "REFUNDED", "CHARGED BACK")
+PROGRESS_ROWS = 1000  # after so many an import says how far it is
 SHOWN_SHIFTS = 5  # shifts to come that are shown
 _MANY = 3  # as many more of a kind are told together
 NUMBERED = re.compile(r"(?<=^shift )\d+")
@@ -165,6 +170,48 @@ def _market(place: str | None) -> Market:
     if not isinstance(found, Market):
         raise ConfigurationError(f"app: {place} is a {type(found).__name__}, not a Market")
     return found
+
+
+@app.command(name="import")
+def import_theirs(
+    *,
+    schema: Annotated[str, Parameter(name="--from")],
+    dry_run: Annotated[bool, FLAG] = False,
+    dsn: str | None = None,
+    json: Annotated[bool, FLAG] = False,
+) -> int:
+    """Import companies, people and running bookings from views over your own tables, each row once.
+
+    Says what became of each row. Its exit code is 1 if a row was refused, or has changed since it was imported.
+
+    Args:
+        schema: Where the views are: companies, users, policies, projects, workers, bookings and shifts.
+        dry_run: Check and say everything, and change nothing.
+        dsn: The database; else MAINSPRING_DSN, DATABASE_URL, or the one of `mainspring up` here.
+        json: Print one JSON document and nothing else; how far it is goes to standard error.
+    """
+
+    def tell(report: RowReport, number: int, size: int) -> None:
+        if not json:
+            print(row_line(report), flush=True)
+        elif number % PROGRESS_ROWS == 0:
+            print(f"{number} of {size} rows", file=sys.stderr, flush=True)
+
+    with _connected(dsn) as (desk, conn):
+        reports = run.run(desk, conn, read(conn, schema), dry_run=dry_run, tell=tell)
+    if json:
+        document = {"dry_run": dry_run, "counts": counted(reports), "rows": reports}
+        print(msgspec.json.format(msgspec.json.encode(document)).decode())
+    else:
+        counts = ", ".join(f"{count} {became}" for became, count in counted(reports).items())
+        print(f"{counts or 'there are no rows'}{'; nothing was changed: a dry run' if dry_run else ''}")
+    return int(any(report.wrong for report in reports))
+
+
+def row_line(report: RowReport) -> str:
+    """What became of a row, in one line."""
+    why = f"{report.field}: {report.reason}" if report.field else report.reason or ""
+    return line(f"{report.became:9}  {report.view:9}  {report.external_id or '(none)'}  {why}".rstrip())
 
 
 @contextmanager

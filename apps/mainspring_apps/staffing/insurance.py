@@ -104,11 +104,16 @@ def renew_insurance(desk: Desk, conn: Conn, policy_id: int, *, expiration_date: 
     """A policy is valid again: bookings that only waited for it go on."""
     store.do(conn, "lock_policies_beside", policy_id=policy_id)
     policy = store.needed(conn, Policy, "lock_policy", policy_id=policy_id)
-    if rules.expired(expiration_date, _today(desk, conn)):
-        raise Refused(f"expiration_date: {expiration_date} has passed", field="expiration_date")
+    check_valid(desk, conn, expiration_date)
     store.do(conn, "renew_policy", policy_id=policy_id, expiration_date=expiration_date)
     _record(desk, conn, "policy_renewed", policy, active=True, expires=expiration_date)
     lift_stops(desk, conn, policy.company_id)
+
+
+def check_valid(desk: Desk, conn: Conn, expiration_date: date) -> None:
+    """Refuse a date on which a policy has expired already."""
+    if rules.expired(expiration_date, _today(desk, conn)):
+        raise Refused(f"expiration_date: {expiration_date} has passed", field="expiration_date")
 
 
 def lift_stops(desk: Desk, conn: Conn, company_id: int) -> None:

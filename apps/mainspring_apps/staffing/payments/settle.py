@@ -148,7 +148,7 @@ def _succeed(desk: Desk, conn: Conn, payment: OpenPayment, booking: _PaidBooking
     before = booking.status_before_suspension or booking.status
     dates = {"end_date": booking.end_date, "start_date": booking.start_date}
     match payment.source:
-        case "arrears":  # for work that is done, whatever became of the booking
+        case source if source in rules.FOR_SHIFTS:  # whatever became of the booking
             pass
         case "upfront":
             if not confirmation.confirm(desk, conn, payment.booking_id):
@@ -160,7 +160,7 @@ def _succeed(desk: Desk, conn: Conn, payment: OpenPayment, booking: _PaidBooking
                 return
     escrow.fund(desk, conn, payment.id)
     no_shows.watch_over(desk, conn, payment.booking_id)
-    if payment.source != "arrears":
+    if payment.source not in rules.FOR_SHIFTS:
         store.do(conn, "fund_booking", booking_id=payment.booking_id, period_end=payment.period_end)
     accounts.pay_out(desk, conn, payment.booking_id, payment.id)
 

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.rules.pay import added_pay, shift_pay
 
-Source = Literal["weekly", "retry", "renewal", "late", "manual", "upfront", "arrears"]
+Source = Literal["weekly", "retry", "renewal", "late", "manual", "upfront", "arrears", "imported"]
 #: Why a shift costs more than was planned: a later end that the borrower has set, or extra time that they confirmed.
 Added = Literal["Longer", "Extra"]
 ChargeAct = Literal["charge", "pause", "unpause", "leave"]
@@ -26,6 +26,8 @@ UNPAID: Final = frozenset({"Cancelled", "Disputed"})
 PAUSING: Final[frozenset[Source]] = frozenset({"weekly", "late"})
 #: No week of these is charged: what was worked and is unpaid is paid as arrears (STAFF-20.14).
 UNCHARGED: Final = frozenset({"Completed", "Cancelled", "Suspended_Insurance"})
+#: Payments for shifts of whatever weeks: no week is funded by them.
+FOR_SHIFTS: Final[frozenset[Source]] = frozenset({"arrears", "imported"})
 #: What the borrower is told of a failure; of one that confirms nothing, `confirmation` tells.
 FAILURE_TEXT: Final[Mapping[str, str]] = {"arrears": "arrears_failed"}
 #: From these a payment goes on once nothing is open any more (STAFF-11.14).

@@ -7,8 +7,9 @@ from typing import Final
 
 from mainspring_apps.staffing.states import WORKABLE
 
-#: Where the money of a shift is that was paid for: `Released` before it is worked, with `on_webhook` (G-13).
-PAID: Final = frozenset({"Held", "Released"})
+#: Where the money of a shift is that was paid for: `Released` before it is worked, with `on_webhook` (G-13),
+#: `Paid_Outside` where it was imported so (STAFF-20.28).
+PAID: Final = frozenset({"Held", "Released", "Paid_Outside"})
 
 
 def closed(

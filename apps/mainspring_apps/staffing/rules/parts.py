@@ -26,22 +26,25 @@ _OPERATOR: Final[frozenset[Part]] = frozenset({"Platform Operator"})
 #: Who may dispute a shift or report an incident; a worker cannot end the booking by it (G-61).
 _FILERS: Final[frozenset[Part]] = frozenset({"Supervisor", "Borrowing Admin"})
 
+#: An import, in a terminal, brings in what companies had before (STAFF-20.28).
+_IMPORT: Final[frozenset[Part]] = frozenset({"SYSTEM"})
+
 #: Where an event has an option, each has a line of its own.
 MAY: Final[Mapping[str, frozenset[Part]]] = {
     # the marketplace, and whom it lets in
     "add_operator": _OPERATOR | {"SYSTEM"},
-    "add_company": _OPERATOR,
+    "add_company": _OPERATOR | _IMPORT,
     "let_in": _OPERATOR | {"SYSTEM"},
     "choose_language": _ON_SITE | _LENDERS | _WORKER | _OPERATOR,  # one's own
-    "add_user": _ADMINS | _OPERATOR,
+    "add_user": _ADMINS | _OPERATOR | _IMPORT,
     # a company's own: where its money comes from and goes to is for its admin alone
-    "put_card": frozenset({"Borrowing Admin"}),
-    "connect_account": frozenset({"Lending Admin"}),
-    "add_policy": _ADMINS,
+    "put_card": frozenset({"Borrowing Admin", "SYSTEM"}),
+    "connect_account": frozenset({"Lending Admin", "SYSTEM"}),
+    "add_policy": _ADMINS | _IMPORT,
     "renew_insurance": _ADMINS,
     "deactivate_insurance": _ADMINS | _OPERATOR,
-    "add_project": _PAYERS,
-    "add_worker": _LENDERS,
+    "add_project": _PAYERS | _IMPORT,
+    "add_worker": _LENDERS | _IMPORT,
     "list_worker": _LENDERS,
     "unlist_worker": _LENDERS,
     "save_search": _ON_SITE,

@@ -18,6 +18,8 @@ def release(*, status: str, disputed: bool, holds: Collection[str], paid_minutes
     'release'
     >>> release(status="Verified", disputed=False, holds={"Released"})
     'nothing'
+    >>> release(status="Verified", disputed=False, holds={"Paid_Outside"})
+    'nothing'
     """
     if status != "Verified" or disputed:
         return "nothing"

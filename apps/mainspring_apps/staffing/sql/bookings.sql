@@ -60,7 +60,8 @@ select id, company_id, timezone from staffing.projects where id = %(project_id)s
 select id, company_id from staffing.workers where id = %(worker_id)s for update
 
 -- name: shifts_in_the_way
-select count(*) from unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[]) as wanted (starts, ends)
+-- The starts of those for which the worker is booked already.
+select wanted.starts from unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[]) as wanted (starts, ends)
 where not staffing.free(%(worker_id)s, wanted.starts, wanted.ends)
 
 -- name: add_booking
@@ -76,6 +77,7 @@ insert into staffing.time_log (booking_id, worker_id, clock_in_time, scheduled_s
 select %(booking_id)s, %(worker_id)s, s.starts, s.starts, s.ends, s.minutes
 from unnest(%(starts)s::timestamptz[], %(ends)s::timestamptz[], %(minutes)s::integer[]) as s (starts, ends, minutes)
 order by s.starts
+returning scheduled_start_time, id
 
 -- name: complete_booking
 -- Once there is nothing left to do; what a hard stop had suspended is over as well.

@@ -14,7 +14,7 @@ order by b.id limit %(limit)s
 -- The last try to pay for a week that ends then, among those that began before an instant, if one is said. What was
 -- given up before the provider ever heard of it was no try: it is our own fault. `back_at` is of all of them.
 select id, status, heard_at is not null as heard, max(back_at) over () as back_at from staffing.pending_payments
-where booking_id = %(booking_id)s and period_end = %(period_end)s and source <> 'arrears'
+where booking_id = %(booking_id)s and period_end = %(period_end)s and source not in ('arrears', 'imported')
   and not (status = 'Canceled' and provider_intent_id is null)
   and (%(before)s::timestamptz is null or created_at < %(before)s)
 order by id desc limit 1

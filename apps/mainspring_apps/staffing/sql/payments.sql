@@ -71,7 +71,7 @@ order by (provider_intent_id = %(intent)s) desc nulls last limit 1
 
 -- name: live_payment
 select id from staffing.pending_payments
-where booking_id = %(booking_id)s and period_start = %(period_start)s and source <> 'arrears'
+where booking_id = %(booking_id)s and period_start = %(period_start)s and source not in ('arrears', 'imported')
   and status in ('Pending', 'Succeeded', 'Not_Required')
 
 -- name: tries
@@ -138,7 +138,7 @@ set status = 'Succeeded', failure_code = null, settled_at = {schema}.now(), rece
 where p.id = %(payment_id)s and p.status in ('Pending', 'Failed') and not exists (
   select from staffing.pending_payments o
   where o.booking_id = p.booking_id and o.period_start = p.period_start and o.id <> p.id
-    and 'arrears' not in (o.source, p.source) and o.status in ('Pending', 'Succeeded', 'Not_Required'))
+    and not array[o.source, p.source] && '{arrears,imported}' and o.status in ('Pending', 'Succeeded', 'Not_Required'))
   and not exists (
   select from staffing.payment_shifts mine
   cross join lateral (

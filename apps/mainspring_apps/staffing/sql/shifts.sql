@@ -106,4 +106,8 @@ where status = 'Pending_Verification' and auto_approval_time <= %(now)s
 
 -- name: holds_of_shift
 -- Where the money of a shift is; none: nobody has paid for it.
-select distinct status from staffing.escrow_holds where time_log_id = %(time_log_id)s and kind <> 'Penalty'
+-- What was paid for before it was imported, and not by us, has money nowhere (STAFF-20.28).
+select status from staffing.escrow_holds where time_log_id = %(time_log_id)s and kind <> 'Penalty'
+union
+select 'Paid_Outside' from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
+where s.time_log_id = %(time_log_id)s and p.source = 'imported' and p.received_at is null

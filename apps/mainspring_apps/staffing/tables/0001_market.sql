@@ -171,7 +171,7 @@ create table staffing.pending_payments (
   status             text not null default 'Pending' check (status in (
     'Pending', 'Succeeded', 'Failed', 'Canceled', 'Not_Required')),
   source             text not null check (source in (
-    'weekly', 'retry', 'renewal', 'late', 'manual', 'upfront', 'arrears')),
+    'weekly', 'retry', 'renewal', 'late', 'manual', 'upfront', 'arrears', 'imported')),
   provider_intent_id text unique,
   provider_charge_id text,  -- what transfers are paid from
   idempotency_key    text not null unique,  -- charge:{booking}:{period_start}:{try}
@@ -193,7 +193,8 @@ create table staffing.pending_payments (
 create index pending_payments_status on staffing.pending_payments (status, created_at);                           -- STAFF-17.01
 create index pending_payments_job on staffing.pending_payments (job_id);
 create unique index pending_payments_live on staffing.pending_payments (booking_id, period_start)                 -- STAFF-1.32
-  where status in ('Pending', 'Succeeded', 'Not_Required') and source <> 'arrears';  -- these are for shifts of any week
+  where status in ('Pending', 'Succeeded', 'Not_Required')
+    and source not in ('arrears', 'imported');  -- these are for shifts of any week
 
 -- What a payment pays: fixed when it is created, so that its success funds exactly what was charged.
 create table staffing.payment_shifts (
@@ -384,6 +385,16 @@ create table staffing.magic_link_tokens (
 );
 create index magic_link_tokens_expires on staffing.magic_link_tokens (expires_at, used);                          -- STAFF-17.06
 create index magic_link_tokens_unused on staffing.magic_link_tokens (created_at) where used = false;
+
+-- What came from tables of a company's own, by the name that it has there: the same again is known again (STAFF-20.28).
+create table staffing.imported (
+  kind        text not null check (kind in ('companies', 'users', 'policies', 'projects', 'workers', 'bookings', 'shifts')),
+  external_id text not null,
+  id          bigint not null,  -- of the row that it became
+  source      jsonb not null,   -- as it was when it was imported, to tell what has changed since
+  imported_at timestamptz not null,
+  primary key (kind, external_id)
+);
 
 -- Which status may follow which, for everybody who writes: anything else raises, whoever asks (STAFF-19.10).
 create table staffing.transitions (
