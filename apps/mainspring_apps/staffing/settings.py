@@ -159,6 +159,13 @@ class Settings:
     dead_letters: int = setting(100, "dead letters that may wait for somebody (STAFF-15.09)")
     late_start: timedelta = setting(length("5m"), "how late a due job may start (STAFF-15.10)")
     standstill_after: timedelta = setting(length("1d"), "how long money may wait for what should have happened")
+    looked_back: timedelta = setting(length("7d"), "how far back watches and measures look", least=_SECOND)
+    retries_within: timedelta = setting(
+        length("1d"), "how far back the rate of retries that succeed looks", least=_SECOND
+    )
+    skipped_within: timedelta = setting(
+        length("1h"), "how far back searches that were left out are told", least=_SECOND
+    )
     night_is_over: timedelta = setting(length("1h"), "when a nightly run has done all it was to do (STAFF-15.07)")
 
     def __post_init__(self) -> None:

@@ -152,7 +152,14 @@ def watches(desk: Desk) -> Sequence[Watch]:
             "insurance_delivery", "undelivered", kinds=[*warnings, "insurance_expired", "insurance_stop"], every=soon
         ),
         # STAFF-20.18: who could not be told of what money or a job depends on, and companies where nobody can be.
-        asked("nobody_reached", "nobody_reached", severity="critical", wished=list(WISHED), every=soon),
+        asked(
+            "nobody_reached",
+            "nobody_reached",
+            severity="critical",
+            wished=list(WISHED),
+            within=s.looked_back,
+            every=soon,
+        ),
         asked("nobody_to_tell", "nobody_to_tell", severity="critical", every=soon),
         # STAFF-3.25: a release that failed is tried again, and somebody should know that it had to be.
         asked("cutoff_failed", "failed_in_queue", severity="critical", queue=HARD_CUTOFF, every=soon),
@@ -161,6 +168,7 @@ def watches(desk: Desk) -> Sequence[Watch]:
             "insurance_warning_unsent",
             "unsent_insurance",
             kinds=warnings,
+            within=s.looked_back,
             severity="critical",
             every=s.slow_watch_every,
             after=s.night_is_over,
@@ -173,7 +181,7 @@ def watches(desk: Desk) -> Sequence[Watch]:
             after=s.night_is_over,
         ),
         # STAFF-7.10: while saved searches are left out, somebody should bring back what is missing.
-        asked("saved_searches_skipped", "skipped_searches", every=soon),
+        asked("saved_searches_skipped", "skipped_searches", within=s.skipped_within, every=soon),
         ms.watch("jobs_late", partial(late_queues, desk), every=soon),
         # STAFF-20.16: instead of blaming borrowers for what they were not asked.
         asked("charges_unanswered", "unanswered_charges", severity="critical", silence=s.silence, every=soon),
@@ -182,6 +190,7 @@ def watches(desk: Desk) -> Sequence[Watch]:
 
 def measures(s: Settings) -> Sequence[Measure]:
     """What is measured in a marketplace."""
+    back = {"within": s.looked_back}
     return (
         # STAFF-1.37, 11.19: how payments end and why, who was told, and how long a resolution waited for its payment.
         ms.measure(
@@ -214,13 +223,15 @@ def measures(s: Settings) -> Sequence[Measure]:
         ),
         ms.measure(
             "staffing_delivery_rate",
-            "Of the messages that came to an end within a week, how many were delivered, by kind and channel",
+            "Of the messages that came to an end of late, how many were delivered, by kind and channel",
             sql["measure_delivery_rate"],
+            params=back,
         ),
         ms.measure(
             "staffing_retry_success_rate",
-            "Of the jobs that came to an end within a day after a retry, how many succeeded, by task",
+            "Of the jobs that came to an end of late after a retry, how many succeeded, by task",
             sql["measure_retry_success_rate"],
+            params={"within": s.retries_within},
         ),
         ms.measure(
             "staffing_policies_near_expiry",
@@ -243,12 +254,14 @@ def measures(s: Settings) -> Sequence[Measure]:
         ),
         ms.measure(
             "staffing_search_batch_failure_rate",
-            "Of the batches of saved searches within a week, how many failed at first, by kind",
+            "Of the batches of saved searches of late, how many failed at first, by kind",
             sql["measure_batch_failure_rate"],
+            params=back,
         ),
         ms.measure(
             "staffing_search_retry_success_rate",
-            "Of the saved searches within a week that were tried again alone, how many were told, by kind",
+            "Of the saved searches of late that were tried again alone, how many were told, by kind",
             sql["measure_batch_retry_success_rate"],
+            params=back,
         ),
     )

@@ -10,7 +10,6 @@ from psycopg.types.json import Jsonb
 from tests.apps.staffing.town import Town
 
 from mainspring_apps.staffing.searches import listings
-from mainspring_apps.staffing.watching import measures
 
 #: Tuesday noon in New York: nobody sleeps, and the next digests are far.
 NOON = datetime(2026, 6, 2, 16, tzinfo=UTC)
@@ -103,5 +102,4 @@ class Seekers:
 
 def measured(town: Town, name: str) -> dict[tuple[Any, ...], float]:
     """What a measure answers now, by its labels."""
-    (sql,) = [one.sql for one in measures(town.desk.settings) if one.name == name]
-    return {tuple(row[:-1]): float(row[-1]) for row in town.rows(sql.replace("{schema}", "mainspring"))}
+    return {tuple(row[:-1]): float(row[-1]) for row in town.measured(name)}

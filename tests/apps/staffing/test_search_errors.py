@@ -162,7 +162,7 @@ def test_a_missing_extension_skips_an_instant_alert_at_once_and_nothing_is_told_
     assert town.messages() == []
     assert [vars(line)["sqlstate"] for line in caplog.records if line.levelname == "ERROR"] == ["42883"]
     assert measured(town, "staffing_search_skips") == {("instant", "extension"): 1}
-    told = [("instant: extension", "1 alerts were left out within the hour")]
+    told = [("instant: extension", "1 alerts were left out of late")]
     assert town.wrong("saved_searches_skipped") == told
     town.conn.execute(BACK)
     seekers.newcomer()

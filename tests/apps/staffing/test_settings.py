@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
@@ -125,6 +126,14 @@ def test_what_is_almost_a_setting_is_refused_and_anything_else_is_not_ours() -> 
     assert from_env(env={"STAFFING_TOKEN": "x", "STAFFING_CRASHES": "all", "STAFFING_DB_HOST": "x"}) == Settings()
     both = from_env(Settings(auto_approval=5 * HOUR, late_start=HOUR), {"STAFFING_AUTO_APPROVAL": "6h"})
     assert (both.auto_approval, both.late_start) == (6 * HOUR, HOUR), "the environment wins, and code over the default"
+
+
+@pytest.mark.rule("STAFF-20.21")
+def test_no_statement_has_an_hour_or_a_day_of_its_own() -> None:
+    files = (ROOT / "apps" / "mainspring_apps" / "staffing" / "sql").glob("*.sql")
+    found = {(file.name, span) for file in files for span in re.findall(r"'(\d+ (?:hour|day)s?)'", file.read_text())}
+    # A week is one, and Mondays of all zones lie within so many hours of that of UTC.
+    assert found == {("cutoff.sql", "7 days"), ("watching.sql", "14 hours")}
 
 
 @pytest.mark.rule("STAFF-20.21")

@@ -91,12 +91,12 @@ where n.template = any(%(kinds)s)
 order by n.id
 
 -- name: nobody_reached
--- People whom a message did not reach by any of its channels: of the last week, or of those who have such an alert. It is
+-- People whom a message did not reach by any of its channels: of late, or of those who have such an alert. It is
 -- over when a later one reaches them, when an address is there that was missing, or when somebody has decided on the dead
 -- letter. Index: notification_created, notification_once, alert_open.
 with people as (
   select n.org_id, n.recipient_id from {schema}.notification n
-  where n.created_at > {schema}.now() - interval '7 days' and n.template <> all(%(wished)s)
+  where n.created_at > {schema}.now() - %(within)s::interval and n.template <> all(%(wished)s)
   union
   select a.org_id, substr(a.subject, length('user ') + 1) from {schema}.alert a
   where a.name = 'nobody_reached' and a.closed_at is null
@@ -149,13 +149,13 @@ from {schema}.dead_letters d join {schema}.job j on j.id = d.id where d.queue = 
 select 'policy ' || (j.payload ->> 'policy_id'), 'the nightly run has not looked at it'
 from {schema}.jobs j
 where j.task = 'look_at_policy' and j.state not in ('succeeded', 'cancelled')
-  and j.created_at between {schema}.now() - interval '7 days' and {schema}.now() - %(after)s::interval
+  and j.created_at between {schema}.now() - %(within)s::interval and {schema}.now() - %(after)s::interval
 union all
 select 'message ' || n.id, n.kind || ' to user ' || n.recipient_id || ' by ' || n.channel || ' is not sent'
 from staffing.notification_log n
 where n.kind = any(%(kinds)s)
   and (n.status in ('Queued', 'Failed') or n.status = 'Deferred' and n.channel = 'email')
-  and n.created_at between {schema}.now() - interval '7 days' and {schema}.now() - %(after)s::interval
+  and n.created_at between {schema}.now() - %(within)s::interval and {schema}.now() - %(after)s::interval
 
 -- name: expired_policies_active
 -- Those that the nightly run should have deactivated. Index: insurance_policies_expiring.
@@ -165,10 +165,10 @@ where p.is_active and p.expiration_date < (({schema}.now() - %(after)s::interval
 order by p.id
 
 -- name: skipped_searches
--- Alerts of saved searches that were left out within the hour. Index: alert_deliveries_at.
-select d.kind || ': ' || d.reason, count(*) || ' alerts were left out within the hour'
+-- Alerts of saved searches that were left out of late. Index: alert_deliveries_at.
+select d.kind || ': ' || d.reason, count(*) || ' alerts were left out of late'
 from staffing.alert_deliveries d
-where d.status = 'Skipped' and d.reason <> 'limit' and d.at > {schema}.now() - interval '1 hour'
+where d.status = 'Skipped' and d.reason <> 'limit' and d.at > {schema}.now() - %(within)s::interval
 group by d.kind, d.reason order by 1
 
 -- name: measure_payments
@@ -196,14 +196,14 @@ select count(*) from {schema}.audit a where a.event = 'staffing.booking_released
 
 -- name: measure_delivery_rate
 select n.kind, n.channel, avg((n.status = 'Sent')::int) from staffing.notification_log n
-where n.status in ('Sent', 'Failed') and n.created_at > {schema}.now() - interval '7 days'
+where n.status in ('Sent', 'Failed') and n.created_at > {schema}.now() - %(within)s::interval
 group by 1, 2
 
 -- name: measure_retry_success_rate
--- Of the jobs of a day that came to an end after more than one attempt. Index: finished_age.
+-- Of the jobs that came to an end after more than one attempt. Index: finished_age.
 select j.task, avg((f.state = 'succeeded')::int) from {schema}.finished f join {schema}.job j on j.id = f.id
 where f.attempt > 1 and f.state <> 'cancelled' and f.org_id <> 'SYSTEM'
-  and f.finished_at > {schema}.now() - interval '1 day'
+  and f.finished_at > {schema}.now() - %(within)s::interval
 group by 1
 
 -- name: measure_policies_near_expiry
@@ -226,10 +226,10 @@ group by 1, 2
 
 -- name: measure_batch_failure_rate
 select r.kind, avg(r.failed::int) from staffing.search_runs r
-where not r.retry and r.at > {schema}.now() - interval '7 days'
+where not r.retry and r.at > {schema}.now() - %(within)s::interval
 group by 1
 
 -- name: measure_batch_retry_success_rate
 select r.kind, avg((not r.failed)::int) from staffing.search_runs r
-where r.retry and r.at > {schema}.now() - interval '7 days'
+where r.retry and r.at > {schema}.now() - %(within)s::interval
 group by 1
