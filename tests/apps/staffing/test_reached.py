@@ -12,7 +12,6 @@ from tests.apps.staffing.town import MONDAY, W14, Booking, Town
 
 from mainspring_apps.staffing import insurance
 from mainspring_apps.staffing.market import Market
-from mainspring_apps.staffing.payments import warning
 from mainspring_sandbox import Sandbox
 
 REACHED, THERE = "nobody_reached", "nobody_to_tell"
@@ -103,7 +102,9 @@ def test_a_company_where_nobody_can_be_told_is_an_alert_until_it_has_an_admin(to
         town.conn.execute("delete from staffing.users where id = %s", [admin])
     assert opened(town) == {}
 
-    town.mainspring.run_one(warning.warn_unpaid.job(booking_id=booking.id, instant=W14))
+    with town.conn.transaction():
+        about = {"ID": booking.id, "booking_id": booking.id}
+        town.desk.tell(town.conn, "final_warning", [], about, occurrence=W14)
 
     alone, else_ = (THERE, f"company {booking.borrower}"), (THERE, f"company {other.lender}")
     assert opened(town) == {alone: "it has no admin: final_warning reached nobody"}
