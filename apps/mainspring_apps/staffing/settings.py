@@ -192,7 +192,7 @@ class Settings:
         for lower, higher in (
             ("reminder_a", "reminder_b"), ("stale_after", "reconcile_after"), ("retry_base", "retry_cap"),
             ("retry_base", "longest_pause"), ("query_first_pause", "query_longest_pause"),
-            ("late_edit", "auto_approval"),
+            ("late_edit", "auto_approval"), ("reconcile_after", "silence"),
         ):  # fmt: skip
             if getattr(self, lower) > getattr(self, higher):
                 yield lower, f"is more than {higher}"

@@ -31,6 +31,8 @@ from mainspring_sandbox.stripe import Manner
 PAGE: Final = Path(__file__).parents[3] / "docs" / "apps" / "staffing.md"
 HEAD: Final = "| Stripe is away | bookings | in which way | charged once | warned, blamed | released | dead letters |"
 SCHEDULES: Final = ("weekly-payments", "weekly-final-warning", "weekly-hard-cutoff", "payment-reconciliation")
+#: What asks Stripe, or waits for what it says: none of it is left over.
+ASKING: Final = frozenset({"charge_week", "reconcile_payment", "ask_again"})
 #: Messages to a borrower who is said not to have paid.
 BLAMING: Final = ("action_required", "final_warning", "worker_released")
 SOON: Final = timedelta(minutes=30)  # after its return everything is as if it had never been away
@@ -135,7 +137,7 @@ def simulate(town: Town, cell: Cell) -> tuple[str, list[str]]:
         wrong.append(f"taken: {taken}")
     if sorted(funded) != bookings or max(funded.values()) > max(cell.ends, W10) + SOON:
         wrong.append(f"{len(funded)} funded, the last at {max(funded.values(), default=None)}")
-    if left := {task for task, _, _ in town.waiting()} - {"cut_off", "warn_unpaid"}:
+    if left := {task for task, _, _ in town.waiting()} & ASKING:
         wrong.append(f"somebody still waits: {left}")
     if town.wrong("charges_unanswered"):
         wrong.append("the alert is still open")
