@@ -236,13 +236,15 @@ STATUSES: Final = {
     ("incident_reports", "status"): "Pending Closed",
     ("incident_reports", "dispute_option"): "A B",
     ("pending_payments", "status"): "Pending Succeeded Failed Canceled Not_Required",
-    ("escrow_holds", "status"): "Held Frozen Released Refunded",
+    ("escrow_holds", "status"): "Held Frozen Released Refunded ChargedBack",
     ("escrow_holds", "kind"): "Shift Longer Extra Penalty",
     ("payment_shifts", "kind"): "Shift Longer Extra",
-    ("transfers", "status"): "Pending Succeeded Failed",
+    ("transfers", "status"): "Pending Succeeded Failed Reversed",
     ("refunds", "status"): "Pending Succeeded Failed",
+    ("reversals", "status"): "Pending Succeeded Failed",
+    ("chargebacks", "status"): "Inquiry Open Won Lost",
     ("workers", "state"): "Listed Unlisted",
-    ("alert_deliveries", "status"): "Sent Failed Skipped",
+    ("alert_deliveries", "status"): "Sent Failed Skipped Empty",
     ("bookings", "payment_type"): "Weekly_Progress Upfront",
 }
 
