@@ -9,7 +9,7 @@ from typing import Final
 
 from mainspring.contrib.notify import Template
 from mainspring_apps.staffing import languages
-from mainspring_apps.staffing.languages import Phrase, Value, Weekday, translated
+from mainspring_apps.staffing.languages import DayOfWeek, Phrase, Value, translated
 from mainspring_apps.staffing.settings import Settings, weekday
 
 BOTH: Final = ("sms", "email")
@@ -242,5 +242,5 @@ def _insurance_warnings(s: Settings) -> Iterator[Template]:
 def _deadline(s: Settings) -> Phrase:
     day = weekday(s.cutoff_day)
     if s.cutoff_at == "00:00":
-        return Phrase(_END_OF_DAY, {"day": Weekday((day - 1) % 7)})
-    return Phrase(_AT_TIME, {"day": Weekday(day), "at": s.cutoff_at})
+        return Phrase(_END_OF_DAY, {"day": DayOfWeek((day - 1) % 7)})
+    return Phrase(_AT_TIME, {"day": DayOfWeek(day), "at": s.cutoff_at})

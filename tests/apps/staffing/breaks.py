@@ -49,7 +49,7 @@ def _in(file: str, tests: str, *edits: tuple[str, str]) -> list[Break]:
 
 BREAKS: Sequence[Break] = (
     *_in("settings.py", "test_weekly_payments.py test_weeks.py",
-         ('charge_day: Weekday = setting("wed"', 'charge_day: Weekday = setting("tue"'),
+         ('charge_day: DayOfWeek = setting("wed"', 'charge_day: DayOfWeek = setting("tue"'),
          ('charge_at: TimeOfDay = setting("10:00"', 'charge_at: TimeOfDay = setting("10:01"')),
     *_in("sql/watching.sql", "test_reached.py",
          ("l.reason in ('no_address', ", "l.reason in ("),
@@ -74,7 +74,7 @@ BREAKS: Sequence[Break] = (
     *_in("settings.py", "test_final_warning.py",
          ('warn_at: TimeOfDay = setting("14:00"', 'warn_at: TimeOfDay = setting("13:00"')),
     *_in("settings.py", "test_cutoff.py",
-         ('cutoff_day: Weekday = setting("thu"', 'cutoff_day: Weekday = setting("fri"')),
+         ('cutoff_day: DayOfWeek = setting("thu"', 'cutoff_day: DayOfWeek = setting("fri"')),
     *_in("rules/weeks.py", "test_bookings.py", ("last = day if end > start else day + DAY", "last = day")),
     *_in("rules/charge.py", "test_weekly_payments.py test_payment_retry.py",
          ('UNPAID: Final = frozenset({"Cancelled", "Disputed"})', 'UNPAID: Final = frozenset({"Disputed"})'),
@@ -186,8 +186,8 @@ BREAKS: Sequence[Break] = (
          ("if by is not None and not people.parts_of", "if by == 0 and not people.parts_of")),
     # One settings object, and what follows it.
     *_in("texts.py", "test_settings.py",
-         ('    return Phrase(_AT_TIME, {"day": Weekday(day), "at": s.cutoff_at})',
-          '    return Phrase(_END_OF_DAY, {"day": Weekday(2)})')),
+         ('    return Phrase(_AT_TIME, {"day": DayOfWeek(day), "at": s.cutoff_at})',
+          '    return Phrase(_END_OF_DAY, {"day": DayOfWeek(2)})')),
     # Languages.
     *_in("texts.py", "test_languages.py",
          ("work is allowed until [Date], that day included, ", "work stops on [Date], "),

@@ -5,6 +5,6 @@ open them; the English text is the key, so that one that changes is untranslated
 """
 
 from mainspring_apps.staffing.languages.catalogue import LANGUAGES, check, missing, texts, translated
-from mainspring_apps.staffing.languages.values import ENGLISH, Phrase, Value, Weekday, moment
+from mainspring_apps.staffing.languages.values import ENGLISH, DayOfWeek, Phrase, Value, moment
 
-__all__ = ["ENGLISH", "LANGUAGES", "Phrase", "Value", "Weekday", "check", "missing", "moment", "texts", "translated"]
+__all__ = ["ENGLISH", "LANGUAGES", "DayOfWeek", "Phrase", "Value", "check", "missing", "moment", "texts", "translated"]

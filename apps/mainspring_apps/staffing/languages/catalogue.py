@@ -14,7 +14,7 @@ from babel.messages.pofile import read_po
 
 from mainspring.contrib.notify import Template, Words
 from mainspring_apps.staffing.languages import values
-from mainspring_apps.staffing.languages.values import ENGLISH, Phrase, Value, Weekday
+from mainspring_apps.staffing.languages.values import ENGLISH, DayOfWeek, Phrase, Value
 from mainspring_apps.staffing.states import Refused
 
 FOLDER: Final = Path(__file__).parent
@@ -86,7 +86,7 @@ def _value(value: Value, language: str) -> str:
             return _filled(text, value.values, language)
         case timedelta():
             return values.span(value, language)
-        case Weekday():
+        case DayOfWeek():
             return values.weekday(value, language)
         case _:
             return str(value)

@@ -27,7 +27,7 @@ _UNITS: Final = (("hour", 3600), ("minute", 60), ("second", 1))
 
 
 @dataclass(frozen=True)
-class Weekday:
+class DayOfWeek:
     """A day of the week; Monday is 0."""
 
     number: int
@@ -41,7 +41,7 @@ class Phrase:
     values: Mapping[str, Value] = field(default_factory=dict)
 
 
-Value = timedelta | Weekday | Phrase | str | int
+Value = timedelta | DayOfWeek | Phrase | str | int
 
 
 def moment(at: datetime, zone: str) -> str:
@@ -62,7 +62,7 @@ def say(data: Mapping[str, Any], language: str) -> Mapping[str, Any]:
     >>> say({"ID": 7, "Sunday date": "2026-06-07"}, "de")
     {'ID': 7, 'Sunday date': '7. Juni 2026'}
     """
-    return {name: _said(KINDS[name], value, language or ENGLISH) if name in KINDS else value
+    return {name: _said(WRITTEN_BY_LANGUAGE[name], value, language or ENGLISH) if name in WRITTEN_BY_LANGUAGE else value
             for name, value in data.items()}  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def _moment(text: str, language: str) -> str:
 
 
 #: The values of messages, by their names, that are written differently in each language.
-KINDS: Final[Mapping[str, Callable[[str, str], str]]] = {
+WRITTEN_BY_LANGUAGE: Final[Mapping[str, Callable[[str, str], str]]] = {
     "Amount": _money, "Date": _date, "Sunday date": _date, "Cutoff": _moment,
 }  # fmt: skip
 
@@ -118,6 +118,6 @@ def span(length: timedelta, language: str) -> str:
     return " ".join(parts) or format_unit(0, "second", "long", locale=language)
 
 
-def weekday(day: Weekday, language: str) -> str:
+def weekday(day: DayOfWeek, language: str) -> str:
     """The name of a day."""
     return str(get_day_names("wide", locale=language)[day.number])

@@ -86,7 +86,7 @@ class Template:
     fill: Fill | None = None
     languages: Mapping[str, Words] = field(default_factory=dict, hash=False)
     say: Say | None = None
-    _parts: dict[str, _Parts] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _parts: dict[str, _Compiled] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if problem := text_problem(self.name, MAX_NAME):
@@ -136,8 +136,8 @@ class Template:
             tag = tag.rpartition("-")[0]
         return tag
 
-    def _compiled(self, words: object, where: str, names: Sequence[str]) -> _Parts:
-        found: _Parts = {}
+    def _compiled(self, words: object, where: str, names: Sequence[str]) -> _Compiled:
+        found: _Compiled = {}
         for part in names:
             escape = part == "html"
             source = getattr(words, part)
@@ -160,7 +160,7 @@ class Template:
 
 
 _TemplatePart = Callable[[str, Mapping[str, Any]], str]
-_Parts = dict[str, _TemplatePart]
+_Compiled = dict[str, _TemplatePart]
 
 
 @dataclass(frozen=True, slots=True)
