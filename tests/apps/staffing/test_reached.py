@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.apps.staffing.town import MONDAY, W14, Booking, Town
+from tests.apps.staffing.wednesday import tried
 
 from mainspring_apps.staffing import insurance
 from mainspring_apps.staffing.market import Market
@@ -103,6 +104,7 @@ def test_a_company_where_nobody_can_be_told_is_an_alert_until_it_has_an_admin(to
         town.conn.execute("delete from staffing.users where id = %s", [admin])
     assert opened(town) == {}
 
+    tried(town, booking)
     town.mainspring.run_one(warning.warn_unpaid.job(booking_id=booking.id, instant=W14))
 
     alone, else_ = (THERE, f"company {booking.borrower}"), (THERE, f"company {other.lender}")
