@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.apps.staffing.town import MONDAY, W14, Booking, Town
+from tests.apps.staffing.wednesday import tried
 
 from mainspring_apps.staffing import insurance
 from mainspring_apps.staffing.market import Market

@@ -39,6 +39,7 @@ ACTS = {
 }  # fmt: skip
 #: path, body, status, field. Company 1 borrows and 2 lends; booking 1 has shift 1, where somebody works, and shift 2.
 WRONG: list[tuple[str, Any, int, str | None]] = [
+    ("/users/7/language", {"language": "tlh"}, 409, "language"),
     ("/operators", {"name": ""}, 409, "name"),
     ("/companies", "", 400, "kind"),
     ("/companies", "hello", 400, "body"),
