@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from tests.apps.staffing.town import MONDAY, W14, Booking, Town
-from tests.apps.staffing.wednesday import tried
 
 from mainspring_apps.staffing import insurance
 from mainspring_apps.staffing.market import Market
