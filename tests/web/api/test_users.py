@@ -186,6 +186,19 @@ async def nobody_gives_more_than_they_have(doors: Doors) -> None:
     assert problem(await doors.post("ops", "/tokens", {"name": "x"})) == (403, "FORBIDDEN")
 
 
+async def a_key_is_a_persons_and_not_a_names(doors: Doors) -> None:
+    """Tokens of one name do not answer for each other: neither is given what the other did, nor kept from doing it."""
+    body, key = {"name": "kim", "role": "viewer", "org": "default"}, {"idempotency-key": "once"}
+    for who, org in (("all", None), ("all too", None), ("one", "default")):
+        made = await doors.made("root", "/tokens", {"name": "deploys", "role": "admin", "org": org})
+        doors.tokens[who] = made["token"]
+    first = await doors.post("all", "/users", body, headers=key)
+    again = await doors.post("all", "/users", body, headers=key)
+    assert (first.status_code, again.status_code, again.headers["idempotent-replayed"]) == (201, 201, "true")
+    for who in ("all too", "one"):
+        assert problem(await doors.post(who, "/users", body, headers=key)) == (409, "NAME_TAKEN"), who
+
+
 async def others_do_not_exist(doors: Doors) -> None:
     """What is bound to another organisation, or to none, is missing."""
     await doors.made("root", "/users", {"name": "gus", "org": "globex"})
@@ -217,6 +230,7 @@ async def test_admins_let_people_and_programs_in_and_out_and_give_no_more_than_t
     await lives_of_a_user(doors)
     await lives_of_a_token(doors)
     await nobody_gives_more_than_they_have(doors)
+    await a_key_is_a_persons_and_not_a_names(doors)
     await others_do_not_exist(doors)
     reset = await doors.post("root", "/users/ada/link", {"reset": True})
     assert reset.json()["link"].startswith("/sign-in#")
@@ -227,4 +241,5 @@ async def test_the_same_on_a_secured_schema_by_the_operators_login(secured_doors
     await lives_of_a_user(secured_doors)
     await lives_of_a_token(secured_doors)
     await nobody_gives_more_than_they_have(secured_doors)
+    await a_key_is_a_persons_and_not_a_names(secured_doors)
     await others_do_not_exist(secured_doors)

@@ -131,7 +131,7 @@ begin
   end if;
   update {schema}.access_token x set used_at = {schema}.now()
   where x.org_id = 'SYSTEM' and x.id = p_id and coalesce(x.used_at <= {schema}.now() - {schema}.lived('1 minute'), true);
-  return json_build_object('name', t.name, 'role', t.role, 'org', t.only_org, 'reveals', t.reveals);
+  return json_build_object('name', t.name, 'role', t.role, 'org', t.only_org, 'reveals', t.reveals, 'token', t.id);
 end $$;
 
 -- -- Users ---------------------------------------------------------------------------------------------------------------

@@ -102,4 +102,4 @@ class AccessDesk:
 
 def _principal(found: AccessHolder) -> Principal:
     kind: ActorType = "api_key" if found.session is None else "user"
-    return Principal(found.name, found.role, found.org, found.reveals, actor_type=kind)
+    return Principal(found.name, found.role, found.org, found.reveals, actor_type=kind, token=found.token)
