@@ -32,6 +32,7 @@ ME = Who(actor_type="user", actor_id="olga")
 VIEWER = Grant(role="viewer")
 TABLES = ("access_token", "access_user", "access_session", "access_link", "access_try")
 PASSWORD = "correct horse battery"
+WAITING = "select pid from pg_locks where not granted"
 
 
 @pytest.fixture
@@ -171,12 +172,39 @@ def test_who_is_disabled_or_gets_a_password_has_no_session_and_no_link_from_then
     )  # fmt: skip
 
 
-def test_what_somebody_may_is_read_anew_at_each_request(do: Do[Any]) -> None:
-    do(access.create_user(SQL, "ana", Grant(role="admin"), None, ME))
+@pytest.mark.parametrize("change", [{"role": "admin"}, {"org": None}, {"reveals": True}, {"org": "globex"}])
+@pytest.mark.cases(4)
+def test_what_was_opened_for_who_may_less_does_not_open_what_they_may_now(
+    do: Do[Any], database: Database, change: dict[str, Any]
+) -> None:
+    do(access.create_user(SQL, "ana", Grant(role="viewer", org="acme"), None, ME))
     _, session = by_link(do, "ana")
-    do(access.change_user(SQL, "ana", {"role": "viewer", "org": "acme"}, ME))
-    found = do(access.check_session(SQL, session))
-    assert (found.role, found.org) == ("viewer", "acme")
+    code, other, found = new_secret(), new_secret(), []
+    do(access.create_link(SQL, "ana", code, ME))
+    with database.connect() as raising, ThreadPoolExecutor(1) as pool:
+        with raising.transaction():
+            assert run(psycopg_door(raising), access.change_user(SQL, "ana", change, ME))
+            late = pool.submit(do, access.sign_in_by_link(SQL, code, opening()))
+            while not late.done() and not raising.execute(WAITING).fetchone():
+                pass
+        found.append(late.result())
+    assert found == [None]  # it came while the change was under way, and waited for it
+    assert do(access.check_session(SQL, session)) is None
+    assert do(access.sign_in_by_link(SQL, code, opening())) is None
+    do(access.create_link(SQL, "ana", other, ME))
+    assert do(access.sign_in_by_link(SQL, other, opening())) is not None
+
+
+def test_who_is_vouched_for_keeps_no_session_over_a_change_and_gets_no_link(do: Do[Any]) -> None:
+    first, again, raised = opening(), opening(), opening()
+    do(access.sign_in_vouched(SQL, "ben", "oidc", VIEWER, first))
+    do(access.sign_in_vouched(SQL, "ben", "oidc", VIEWER, again))
+    assert do(access.check_session(SQL, first.secret)) is not None  # nothing has changed
+    assert do(access.sign_in_vouched(SQL, "ben", "oidc", Grant(role="admin"), raised)).role == "admin"
+    assert [do(access.check_session(SQL, one.secret)) for one in (first, again)] == [None, None]
+    assert do(access.check_session(SQL, raised.secret)).role == "admin"
+    with pytest.raises(ValidationError, match="has no link here"):
+        do(access.create_link(SQL, "ben", new_secret(), ME))
 
 
 def test_signing_in_ends_the_session_that_the_browser_had(do: Do[Any]) -> None:

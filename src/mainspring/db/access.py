@@ -45,6 +45,7 @@ class AccessHolder(Grant, frozen=True, kw_only=True):
     """Who asks, as a token or a session says."""
 
     name: str
+    token: str | None = None  # its id, where a token asks
     session: UUID | None = None
     how: Way | None = None  # of a session
 

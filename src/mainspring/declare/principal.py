@@ -27,11 +27,21 @@ class Principal:
     org: str | None = None  # the only organisation that exists for them; None: all
     reveals: bool = False  # whether payloads may be shown unmasked, which is an audit event of its own
     actor_type: ActorType = "user"  # api_key: a token asks
+    token: str | None = None  # its id: tokens may share a name
     program: str | None = None  # the setting whose value they showed: who knows it says itself for whom it acts
 
     def may(self, role: AccessRole) -> bool:
         """Whether their role includes another."""
         return ACCESS_ROLES.index(self.role) >= ACCESS_ROLES.index(role)
+
+    @property
+    def key(self) -> tuple[str, str, str | None]:
+        """What tells who asks from all others: a name alone may be a user's and several tokens'.
+
+        >>> Principal("ana", "viewer").key == Principal("ana", "viewer", org="acme").key
+        False
+        """
+        return self.actor_type, self.token or self.name, self.org
 
     def sees(self, org: str | None) -> bool:
         """Whether an organisation exists for them; None, what is everybody's, does for those who see all.

@@ -27,6 +27,29 @@ def restore(sent: dict[str, Any], kept: dict[str, Any], show: Callable[[Any], An
     return found
 
 
+def rewrites(sent: dict[str, Any], kept: dict[str, Any], show: Callable[[Any], Any]) -> bool:
+    """Whether something is said where only a mask was shown: whoever learns if it changed anything learns what was there.
+
+    >>> hide = lambda value: {name: text[:1] + "***" for name, text in value.items()}
+    >>> [rewrites({"to": sent}, {"to": "jane"}, hide) for sent in ("j***", "jane", "bob")]
+    [False, True, True]
+    """
+    return _rewrites(sent, show(kept), kept)
+
+
+def _rewrites(sent: Any, shown: Any, kept: Any) -> bool:
+    if isinstance(shown, str) and shown != kept:
+        return bool(sent != shown)
+    match sent, shown, kept:
+        case dict(), dict(), dict():
+            parts = {name: (inner, kept[real]) for (name, inner), real in zip(shown.items(), kept, strict=True)}
+            masked_names = list(shown) != list(kept)  # then a name that was not shown may be a guess of one
+            return any(_rewrites(value, *parts[name]) if name in parts else masked_names for name, value in sent.items())
+        case list(), list(), list():
+            return any(_rewrites(*part) for part in zip(sent, shown, kept, strict=False))
+    return False
+
+
 def _restored(sent: Any, shown: Any, kept: Any, hidden: frozenset[str], path: tuple[str, ...]) -> Any:
     if len(path) > MAX_DEPTH:  # what is checked only once it is restored
         raise ValidationError(f"{path[0]}: is nested deeper than {MAX_DEPTH} levels", field=path[0])

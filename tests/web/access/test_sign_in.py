@@ -263,6 +263,21 @@ async def test_somebody_sees_and_ends_their_own_sessions_only(house: House) -> N
         assert (await me(eve))["name"] == "eve"
 
 
+async def test_signing_out_ends_the_session_whatever_else_a_proxy_lets_the_browser_show(house: House) -> None:
+    beside = {"authorization": "Basic YTpi"}  # as browsers send it on, where a proxy asks for a password of its own
+    async with house.visited() as visitor:
+        for method, path in (("POST", "sign-out"), ("DELETE", "sessions")):
+            visitor.cookies.clear()
+            await sign_in(visitor)
+            kept, who = dict(visitor.cookies), await me(visitor, **beside)
+            assert who["session"] is not None
+            headers = beside | {"x-csrf-token": who["csrf"]}
+            assert (await visitor.request(method, f"/api/v1/{path}", headers=headers)).status_code == 204
+            visitor.cookies.clear()
+            visitor.cookies.update(kept)
+            assert await me(visitor) == 401
+
+
 async def test_a_program_comes_in_by_its_token_and_changes_without_a_token_of_a_session(house: House) -> None:
     token = house.do(access.create_token(SQL, "deploys", Grant(role="admin", org="acme", reveals=True), None, ME))
     asked: list[Any] = []

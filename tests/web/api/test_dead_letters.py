@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 from uuid import UUID
 
+import httpx2
 import pytest
 from tests.databases import Database
 from tests.db.conftest import NOON
@@ -184,6 +185,47 @@ async def test_what_was_shown_masked_stays_what_it_is_and_is_written_nowhere_els
     assert (done["checked"], [one["path"] for one in done["diff"]]) == (False, ["/note"])
     stored = engine.rows("select payload from mainspring.job where id = %s", done["successor"])
     assert stored == [(real | {"note": "y"},)]
+
+
+async def test_what_is_masked_cannot_be_guessed_by_who_may_not_reveal_it(api: ApiVisitor, engine: Engine) -> None:
+    real = {"password": "7391", "note": "ask jane@example.com", "jane@example.com": 1, "parts": [{"pin_token": 5}]}
+    job = killed(engine, task="unknown_here", payload=real)
+    other = killed(engine, task="unknown_here", payload={"to": "jane@example.com"})
+    shown = (await api.get("ana", f"/dead-letters/{job}")).json()["job"]["payload"]
+
+    async def fix(who: str, id: UUID = job, **body: Any) -> tuple[int, str]:
+        said = {"reason": "x", "dry_run": True} | body
+        tried = await api.post(who, f"/dead-letters/{id}/fix", said, headers={"if-match": "*"})
+        return (200, "") if tried.status_code == 200 else problem(tried)
+
+    for right, wrong in (
+        ({"set": {"password": "7391"}}, {"set": {"password": "0000"}}),
+        ({"set": {"note": "ask jane@example.com"}}, {"set": {"note": "ask joe@example.com"}}),
+        ({"set": {"jane@example.com": 1}}, {"set": {"joe@example.com": 1}}),
+        ({"unset": ["jane@example.com"]}, {"unset": ["joe@example.com"]}),
+        ({"set": {"parts": [{"pin_token": 5}]}}, {"set": {"parts": [{"pin_token": 6}]}}),
+        ({"payload": shown | {"password": "7391"}}, {"payload": shown | {"password": 7391}}),
+    ):
+        assert [await fix("ana", **right), await fix("ana", **wrong)] == [(403, "FORBIDDEN")] * 2, right
+    assert await fix("ana", other, unset=["to"]) == (200, "")
+    assert await fix("ana", other, payload={"to": "j***@example.com", "more": 1}) == (200, "")
+    assert await fix("root", other, set={"to": "joe@example.com"}) == (200, "")
+    looked = "select actor_id, subject from mainspring.audit where event = 'payload.revealed'"
+    assert engine.rows(looked) == [("root", f"job {other}")]
+
+
+async def test_a_key_does_not_tell_what_the_masked_job_that_has_it_carries(api: ApiVisitor, engine: Engine) -> None:
+    async def order(who: str, key: str, **payload: Any) -> httpx2.Response:
+        said = {"task": "unknown_here", "key": key, "payload": payload}
+        return await api.post(who, "/jobs?org=acme", said)
+
+    assert (await order("root", "masked", to="jane@example.com")).json()["answer"] == "created"
+    assert (await order("root", "plain", n=1)).json()["answer"] == "created"
+    right, wrong = [await order("ana", "masked", to=guess) for guess in ("jane@example.com", "joe@example.com")]
+    assert (problem(right), right.text) == ((409, "IDEMPOTENCY_KEY_REUSED"), wrong.text)
+    assert (await order("root", "masked", to="jane@example.com")).json()["answer"] == "existing"
+    assert (await order("ana", "plain", n=1)).json()["answer"] == "existing"  # there is nothing to guess
+    assert problem(await order("ana", "plain", n=2)) == (409, "IDEMPOTENCY_KEY_REUSED")
 
 
 async def test_what_is_encrypted_is_corrected_by_who_may_see_it(

@@ -105,10 +105,14 @@ async def lives_of_a_user(doors: Doors) -> None:
         seen = await doors.get("acme", at)
         rule = {"role": "viewer", "org": "acme", "reveals": False, "reason": "too much"}
         changed = await doors.ask("acme", "PUT", at, json=rule, headers={"if-match": seen.headers["etag"]})
-        assert (changed.json()["role"], changed.json()["sessions"]) == ("viewer", 1)
+        assert (changed.json()["role"], changed.json()["sessions"]) == ("viewer", 0)
         late = await doors.ask("acme", "PUT", at, json=rule, headers={"if-match": seen.headers["etag"]})
         assert problem(late) == (412, "CHANGED_MEANWHILE")
-        assert (await browser.get("/api/v1/me")).json()["role"] == "viewer"  # from the next request on
+        assert (await browser.get("/api/v1/me")).status_code == 401  # they come in anew as who they are now
+        again = (await doors.post("acme", f"{at}/link", {})).json()["link"].partition("#")[2]
+        opened = await browser.post("/api/v1/sign-in/link", json={"code": again})
+        (session,) = (await doors.get("acme", f"{at}/sessions")).json()["items"]
+        assert opened.json()["role"] == "viewer"
 
         assert (await doors.post("acme", f"{at}/sessions/end", {"id": session["id"]})).json() == {"ended": 1}
         assert (await doors.post("acme", f"{at}/sessions/end", {})).json() == {"ended": 0}
@@ -119,10 +123,10 @@ async def lives_of_a_user(doors: Doors) -> None:
         assert (await doors.post("acme", f"{at}/enable", {})).json()["disabled_at"] is None
         assert (await browser.post("/api/v1/sign-in/link", json={"code": code})).status_code == 401
     events = await trail(doors, "acme")
-    assert events[::-1][-7:] == [
+    assert events[::-1][-9:] == [
         ("access.user_created", "acme"), ("access.link_created", "acme"), ("access.signed_in", "ann/a"),
-        ("access.user_changed", "acme"), ("access.signed_out", "acme"), ("access.user_disabled", "acme"),
-        ("access.user_enabled", "acme"),
+        ("access.user_changed", "acme"), ("access.link_created", "acme"), ("access.signed_in", "ann/a"),
+        ("access.signed_out", "acme"), ("access.user_disabled", "acme"), ("access.user_enabled", "acme"),
     ]  # fmt: skip
     assert code not in (await doors.get("root", "/audit?org=acme&limit=200")).text
 
@@ -182,6 +186,19 @@ async def nobody_gives_more_than_they_have(doors: Doors) -> None:
     assert problem(await doors.post("ops", "/tokens", {"name": "x"})) == (403, "FORBIDDEN")
 
 
+async def a_key_is_a_persons_and_not_a_names(doors: Doors) -> None:
+    """Tokens of one name do not answer for each other: neither is given what the other did, nor kept from doing it."""
+    body, key = {"name": "kim", "role": "viewer", "org": "default"}, {"idempotency-key": "once"}
+    for who, org in (("all", None), ("all too", None), ("one", "default")):
+        made = await doors.made("root", "/tokens", {"name": "deploys", "role": "admin", "org": org})
+        doors.tokens[who] = made["token"]
+    first = await doors.post("all", "/users", body, headers=key)
+    again = await doors.post("all", "/users", body, headers=key)
+    assert (first.status_code, again.status_code, again.headers["idempotent-replayed"]) == (201, 201, "true")
+    for who in ("all too", "one"):
+        assert problem(await doors.post(who, "/users", body, headers=key)) == (409, "NAME_TAKEN"), who
+
+
 async def others_do_not_exist(doors: Doors) -> None:
     """What is bound to another organisation, or to none, is missing."""
     await doors.made("root", "/users", {"name": "gus", "org": "globex"})
@@ -213,6 +230,7 @@ async def test_admins_let_people_and_programs_in_and_out_and_give_no_more_than_t
     await lives_of_a_user(doors)
     await lives_of_a_token(doors)
     await nobody_gives_more_than_they_have(doors)
+    await a_key_is_a_persons_and_not_a_names(doors)
     await others_do_not_exist(doors)
     reset = await doors.post("root", "/users/ada/link", {"reset": True})
     assert reset.json()["link"].startswith("/sign-in#")
@@ -223,4 +241,5 @@ async def test_the_same_on_a_secured_schema_by_the_operators_login(secured_doors
     await lives_of_a_user(secured_doors)
     await lives_of_a_token(secured_doors)
     await nobody_gives_more_than_they_have(secured_doors)
+    await a_key_is_a_persons_and_not_a_names(secured_doors)
     await others_do_not_exist(secured_doors)

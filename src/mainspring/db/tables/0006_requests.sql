@@ -5,7 +5,7 @@
 
 create table {schema}.request (
   org_id      text not null,
-  actor_id    text not null check (length(actor_id) between 1 and 200),
+  actor_id    text not null check (length(actor_id) between 1 and 200),  -- a digest of who asks: names may be shared
   key         text not null check (length(key) between 1 and 200),
   fingerprint text not null check (length(fingerprint) between 1 and 64),  -- of all that was asked
   begun_at    timestamptz not null,

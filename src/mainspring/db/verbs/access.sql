@@ -62,6 +62,12 @@ create or replace function {schema}.access_facts(u {schema}.access_user) returns
   return jsonb_build_object('role', u.role, 'org', u.only_org, 'reveals', u.reveals, 'signs_in_by', {schema}.way_in(u),
                             'disabled', u.disabled_at is not null);
 
+-- End what was opened for a user as they were: their sessions, and the links of theirs that nobody has used yet.
+create or replace function {schema}.end_openings(p_name text) returns void language sql volatile as $$
+  delete from {schema}.access_session x where x.org_id = 'SYSTEM' and x.user_name = p_name;
+  delete from {schema}.access_link x where x.org_id = 'SYSTEM' and x.user_name = p_name;
+$$;
+
 -- -- Tokens --------------------------------------------------------------------------------------------------------------
 
 -- A person makes a token; its secret they alone have seen.
@@ -125,7 +131,7 @@ begin
   end if;
   update {schema}.access_token x set used_at = {schema}.now()
   where x.org_id = 'SYSTEM' and x.id = p_id and coalesce(x.used_at <= {schema}.now() - {schema}.lived('1 minute'), true);
-  return json_build_object('name', t.name, 'role', t.role, 'org', t.only_org, 'reveals', t.reveals);
+  return json_build_object('name', t.name, 'role', t.role, 'org', t.only_org, 'reveals', t.reveals, 'token', t.id);
 end $$;
 
 -- -- Users ---------------------------------------------------------------------------------------------------------------
@@ -149,8 +155,9 @@ begin
     jsonb_build_object('user', p_name, 'before', null, 'after', {schema}.access_facts(u)));
 end $$;
 
--- A person changes what another one may, or whether they may come in; what p_change does not name stays. Whoever may not
--- come in has no session and no link from now on. False: nothing changed; null: there is no such user.
+-- A person changes what another one may, or whether they may come in; what p_change does not name stays. Sessions
+-- and links of before end: somebody who may less could have made them, and would have what is given now. False: nothing
+-- changed; null: there is no such user.
 create or replace function {schema}.change_user(
   p_name text, p_change jsonb, p_actor_type text, p_actor text, p_reason text) returns boolean language plpgsql as $$
 declare
@@ -176,10 +183,7 @@ begin
   update {schema}.access_user x
   set role = after.role, only_org = after.only_org, reveals = after.reveals, disabled_at = after.disabled_at
   where x.org_id = 'SYSTEM' and x.name = p_name;
-  if after.disabled_at is not null then
-    delete from {schema}.access_session x where x.org_id = 'SYSTEM' and x.user_name = p_name;
-    delete from {schema}.access_link x where x.org_id = 'SYSTEM' and x.user_name = p_name;
-  end if;
+  perform {schema}.end_openings(p_name);
   perform {schema}.record_access(
     case when (before.disabled_at is null) = (after.disabled_at is null) then 'access.user_changed'
          when after.disabled_at is not null then 'access.user_disabled' else 'access.user_enabled' end,
@@ -206,8 +210,7 @@ begin
   end if;
   update {schema}.access_user x set recipe = p_recipe, verifier = p_verifier
   where x.org_id = 'SYSTEM' and x.name = p_name returning * into after;
-  delete from {schema}.access_session x where x.org_id = 'SYSTEM' and x.user_name = p_name;
-  delete from {schema}.access_link x where x.org_id = 'SYSTEM' and x.user_name = p_name;
+  perform {schema}.end_openings(p_name);
   perform {schema}.record_access('access.password_set', after.only_org, 'user ' || p_name, p_actor_type, p_actor, p_reason,
     jsonb_build_object('user', p_name, 'before', {schema}.access_facts(before), 'after', {schema}.access_facts(after)));
   return true;
@@ -226,8 +229,8 @@ create or replace function {schema}.list_users(p_org text) returns setof json la
   order by u.name limit 10000
 $$;
 
--- A person makes a link by which a user signs in, once, within 15 minutes; an older one is void. False: no such user, or
--- one who may not come in.
+-- A person makes a link by which a user signs in, once, within 15 minutes; an older one is void. For whom somebody
+-- else vouches there is none: it would let them in past whoever does. False: no such user, or one who may not come in.
 create or replace function {schema}.create_link(
   p_name text, p_digest bytea, p_actor_type text, p_actor text, p_reason text) returns boolean language plpgsql as $$
 declare
@@ -238,6 +241,8 @@ begin
   where x.org_id = 'SYSTEM' and x.name = p_name and x.disabled_at is null and {schema}.reachable(x.only_org) for update;
   if not found then
     return false;
+  elsif u.source <> 'local' then
+    perform {schema}.refuse('name', 'signs in elsewhere, and has no link here');
   end if;
   delete from {schema}.access_link x where x.org_id = 'SYSTEM' and x.user_name = p_name;
   insert into {schema}.access_link (digest, user_name, created_by, expires_at)

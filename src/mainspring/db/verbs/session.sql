@@ -68,24 +68,25 @@ begin
   return {schema}.open_session(u, 'password', p_digest, p_address, p_before);
 end $$;
 
--- Who: the server, with the digest of a one-time code, which is gone with it. Who has signed in, or null.
+-- Who: the server, with the digest of a one-time code, which is gone with it. Who has signed in, or null. The user's row
+-- is locked before the link goes, as whoever changes them does: what they may changes before it or after it, not meanwhile.
 create or replace function {schema}.sign_in_by_link(p_link bytea, p_digest bytea, p_address text, p_before bytea) returns json
 language plpgsql as $$
 declare
   u {schema}.access_user;
 begin
-  with link as (
-    delete from {schema}.access_link x
-    where x.org_id = 'SYSTEM' and x.digest = p_link and x.expires_at > {schema}.now() returning x.user_name
-  )
-  select x.* into u from {schema}.access_user x join link l on x.org_id = 'SYSTEM' and x.name = l.user_name
-  where x.disabled_at is null and {schema}.concerns(x.only_org);
+  select x.* into u from {schema}.access_link l join {schema}.access_user x on x.org_id = 'SYSTEM' and x.name = l.user_name
+  where l.org_id = 'SYSTEM' and l.digest = p_link and x.disabled_at is null and {schema}.concerns(x.only_org)
+  for update of x;
+  delete from {schema}.access_link x
+  where x.org_id = 'SYSTEM' and x.digest = p_link and x.user_name = u.name and x.expires_at > {schema}.now();
   return case when found then {schema}.open_session(u, 'link', p_digest, p_address, p_before) end;
 end $$;
 
 -- Who: the server, for a user whom somebody else vouches for, a proxy or a provider of identities. They are written down
--- when they come first, and may what they may elsewhere; whoever was disabled here stays out, and a name that somebody else
--- vouches for is nobody's to take. Null: they may not come in.
+-- when they come first, and may what they may elsewhere; where that is something else than before, their other sessions end.
+-- Whoever was disabled here stays out, and a name that somebody else vouches for is nobody's to take. Null: they may not
+-- come in.
 create or replace function {schema}.sign_in_vouched(
   p_name text, p_source text, p_role text, p_org text, p_reveals boolean, p_digest bytea, p_address text, p_before bytea)
 returns json language plpgsql as $$
@@ -94,7 +95,8 @@ declare
   before jsonb;
 begin
   perform {schema}.check_access(p_name, p_role, p_org);
-  select {schema}.access_facts(x) into before from {schema}.access_user x where x.org_id = 'SYSTEM' and x.name = p_name;
+  select {schema}.access_facts(x) into before from {schema}.access_user x where x.org_id = 'SYSTEM' and x.name = p_name
+  for update;
   insert into {schema}.access_user as x (name, role, only_org, reveals, source, created_at, created_by)
   values (p_name, p_role, p_org, p_reveals, p_source, {schema}.now(), p_source)
   on conflict (org_id, name) do update
@@ -104,6 +106,7 @@ begin
   if not found then
     return null;
   elsif before is distinct from {schema}.access_facts(u) then
+    perform {schema}.end_openings(p_name);
     perform {schema}.record_access(case when before is null then 'access.user_created' else 'access.user_changed' end,
       u.only_org, 'user ' || p_name, 'system', p_source, null,
       jsonb_build_object('user', p_name, 'before', before, 'after', {schema}.access_facts(u)));

@@ -68,7 +68,12 @@ class AccessDesk:
         return _principal(found)
 
     async def session(self, request: HTTPConnection) -> tuple[str | None, AccessHolder | None]:
-        """The session of a browser: its secret, and who has it. One that a proxy vouched for is good behind it only."""
+        """The session of a browser: its secret, and who has it; whoever shows a token has none.
+
+        One that a proxy vouched for is good behind it only.
+        """
+        if bearer(request.headers) is not None:
+            return None, None
         secret = secret_in(request)
         found = None if secret is None else await self.ask(access.check_session(self.sql, secret))
         if found is not None and found.how == "proxy" and self.vouching.proxy_user(request) != found.name:
@@ -102,4 +107,4 @@ class AccessDesk:
 
 def _principal(found: AccessHolder) -> Principal:
     kind: ActorType = "api_key" if found.session is None else "user"
-    return Principal(found.name, found.role, found.org, found.reveals, actor_type=kind)
+    return Principal(found.name, found.role, found.org, found.reveals, actor_type=kind, token=found.token)

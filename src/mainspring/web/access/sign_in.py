@@ -169,7 +169,7 @@ class SignIn:
         principal = await self._access.principal(request)
         if principal is None:
             return nobody()
-        secret, found = await self._session(request)
+        secret, found = await self._access.session(request)
         about = {"name": principal.name, "role": principal.role, "org": principal.org, "reveals": principal.reveals}
         return Json(
             about | {"session": found and found.session, "csrf": csrf_token(secret) if found and secret else None}
@@ -179,14 +179,14 @@ class SignIn:
         """Where somebody is signed in."""
         if await self._access.principal(request) is None:
             return nobody()
-        secret, _ = await self._session(request)
+        secret, _ = await self._access.session(request)
         found = [] if secret is None else await self._access.ask(verbs.sessions(self._access.sql, secret))
         return Json({"sessions": found})
 
     async def sign_out(self, request: Request) -> Response:
         """End the session that asks; without one it is so already."""
         await self._access.principal(request)  # which looks at the token of the session
-        secret, found = await self._session(request)
+        secret, found = await self._access.session(request)
         if secret is not None and found is not None:
             await self._access.ask(verbs.end_sessions(self._access.sql, secret, found.session))
         return self._gone(request)
@@ -195,7 +195,7 @@ class SignIn:
         """End all sessions of who asks, this one as well."""
         if await self._access.principal(request) is None:
             return nobody()
-        secret, _ = await self._session(request)
+        secret, _ = await self._access.session(request)
         if secret is not None:
             await self._access.ask(verbs.end_sessions(self._access.sql, secret))
         return self._gone(request)
@@ -208,7 +208,7 @@ class SignIn:
             id = UUID(request.path_params["id"])
         except ValueError:
             raise HTTPException(404) from None
-        secret, found = await self._session(request)
+        secret, found = await self._access.session(request)
         if secret is None or not await self._access.ask(verbs.end_sessions(self._access.sql, secret, id)):
             raise HTTPException(404)
         return self._gone(request) if found is not None and found.session == id else Response(status_code=204)
@@ -254,12 +254,6 @@ class SignIn:
                 return await asyncio.to_thread(known.verifier, password)
         finally:
             self._waiting -= 1
-
-    async def _session(self, request: Request) -> tuple[str | None, AccessHolder | None]:
-        """The browser's session; whoever shows a token has none."""
-        if "authorization" in request.headers:
-            return None, None
-        return await self._access.session(request)
 
     def _welcome(self, found: AccessHolder, name: str, opening: Opening, answer: Response | None = None) -> Response:
         log.info("%s signed in from %s", found.name, opening.address, extra={"action": "sign-in"})

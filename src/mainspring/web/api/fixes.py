@@ -8,10 +8,12 @@ from uuid import UUID
 import msgspec
 
 from mainspring.db.readable import is_encrypted
-from mainspring.text.restore import restore
+from mainspring.job import Job
+from mainspring.text.restore import restore, rewrites
 from mainspring.text.texts import MAX_NAME
 from mainspring.web.api.asking import Asking
 from mainspring.web.api.dead_letters import dead_letters, look_at_case
+from mainspring.web.api.refused import ApiRefused
 from mainspring.web.api.terms import JobId, NeededReason
 
 FieldName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
@@ -54,13 +56,15 @@ class FixView(msgspec.Struct, frozen=True, kw_only=True):
 async def fix_dead_letter(asking: Asking, id: JobId, body: Correction) -> FixView:
     """Enqueue a successor with a corrected payload, which is checked by the task's types; try with `dry_run` first.
 
-    The successor has everything else of the job, and its key. What is encrypted is corrected by who may see it.
+    The successor has everything else of the job, and its key. What is encrypted, and what is shown masked, is corrected by who may see it.
     """
     await look_at_case(asking, id)
     client, job = asking.client, await asking.client.get(id, conn=asking.conn)
     if is_encrypted(job):
         client = await asking.reveal(f"job {job.id}", job.org_id)
         job = await client.get(id, conn=asking.conn)
+    else:
+        await _check_masked(asking, body, job)
     payload = None if body.payload is None else restore(body.payload, job.payload, asking.show)
     made = await client.dead.fix(
         id,
@@ -80,3 +84,13 @@ async def fix_dead_letter(asking: Asking, id: JobId, body: Correction) -> FixVie
         checked=made.checked,
         dry_run=made.dry_run,
     )
+
+
+async def _check_masked(asking: Asking, body: Correction, job: Job) -> None:
+    """Let only those write where something is masked who may see it: what it changes tells what was there."""
+    shown = asking.show(job.payload)
+    sent = body.set | {name: shown.get(name) for name in body.unset} if body.payload is None else body.payload
+    if rewrites(sent, job.payload, asking.show):
+        if not asking.principal.reveals:
+            raise ApiRefused(403, "FORBIDDEN", "To correct what is shown masked needs the right to reveal it.")
+        await asking.reveal(f"job {job.id}", job.org_id)

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from mainspring.declare.registry import ENGINE_REGISTRY
 from mainspring.dedupe import Mode
-from mainspring.errors import ValidationError
+from mainspring.db.readable import is_encrypted
+from mainspring.errors import JobNotFound, KeyReused, ValidationError
 from mainspring.events import enqueued
 from mainspring.job import NewJob
 from mainspring.text.document import read_payload
@@ -80,7 +81,10 @@ class JobAct(Versioned, frozen=True, kw_only=True):
 
 @jobs.post("/jobs", role="operator", connects="api", refuses=(409,))
 async def enqueue_job(asking: Asking, body: JobOrder) -> OrderedJob:
-    """Enqueue a job; its payload is checked against its task where the application knows it."""
+    """Enqueue a job; its payload is checked against its task where the application knows it.
+
+    A key that a job has whose payload is masked is taken (409), also with the same payload, for who may not reveal it.
+    """
     text, known = bytes(body.payload).decode(), body.task in asking.registry
     job = asking.registry.get(body.task).typed(text) if known else NewJob(task=body.task, payload=read_payload(text))
     if known and asking.registry.get(body.task).app == ENGINE_REGISTRY:
@@ -97,10 +101,29 @@ async def enqueue_job(asking: Asking, body: JobOrder) -> OrderedJob:
         if error.field != "scheduled_for":
             raise
         raise ValidationError(str(error).replace("scheduled_for", "at", 1), field="at") from None
-    answer = await asking.writer.enqueue(job, conn=asking.conn)
+    try:
+        answer = await asking.writer.enqueue(job, conn=asking.conn)
+    except KeyReused as error:
+        raise error if asking.principal.reveals else _taken(error.job_id) from None
+    if answer.answer == "existing" and not asking.principal.reveals and await _hides(asking, answer.id):
+        raise _taken(answer.id)
     if answer.answer == "created":
         asking.tell(enqueued(job, answer.state))
     return OrderedJob(id=answer.id, answer=answer.answer, state=answer.state, checked=known)
+
+
+def _taken(id: UUID | None) -> ApiRefused:
+    """The same for an equal payload and for another: they are not told apart for who may not see what is there."""
+    return ApiRefused(409, "IDEMPOTENCY_KEY_REUSED", f"key: is taken by job {id}.")
+
+
+async def _hides(asking: Asking, id: UUID) -> bool:
+    """Whether a job carries something that is not shown to everybody; one that is gone may have."""
+    try:
+        job = await asking.client.get(id, conn=asking.conn)
+    except JobNotFound:
+        return True
+    return is_encrypted(job) or asking.show(job.payload) != job.payload
 
 
 @jobs.post("/jobs/{id}/cancel", role="operator", connects="api", if_match="optional", refuses=(409,))
