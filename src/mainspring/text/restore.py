@@ -44,7 +44,9 @@ def _rewrites(sent: Any, shown: Any, kept: Any) -> bool:
         case dict(), dict(), dict():
             parts = {name: (inner, kept[real]) for (name, inner), real in zip(shown.items(), kept, strict=True)}
             masked_names = list(shown) != list(kept)  # then a name that was not shown may be a guess of one
-            return any(_rewrites(value, *parts[name]) if name in parts else masked_names for name, value in sent.items())
+            return any(
+                _rewrites(value, *parts[name]) if name in parts else masked_names for name, value in sent.items()
+            )
         case list(), list(), list():
             return any(_rewrites(*part) for part in zip(sent, shown, kept, strict=False))
     return False
