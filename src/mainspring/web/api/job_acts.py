@@ -8,9 +8,9 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from mainspring.db.readable import is_encrypted
 from mainspring.declare.registry import ENGINE_REGISTRY
 from mainspring.dedupe import Mode
-from mainspring.db.readable import is_encrypted
 from mainspring.errors import JobNotFound, KeyReused, ValidationError
 from mainspring.events import enqueued
 from mainspring.job import NewJob
