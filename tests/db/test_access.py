@@ -265,6 +265,9 @@ def test_a_thousand_tries_are_held_back_and_take_no_room(do: Do[Any], conn: psyc
     assert tries(["ana"] * 20, ["203.0.113.9"] * 20) == 2
     highest = "select max(split_part(slot, ':', 2)::integer) < 65536 from mainspring.access_try"
     assert conn.execute(highest).fetchone() == (True,)
+    computed = """select bool_and(mainspring.try_slot(n::text, 65536) = hashtextextended(n::text, 0) & 65535)
+                  from generate_series(1, 9) n"""
+    assert conn.execute(computed).fetchone() == (False,)  # who shares a slot is not known outside
     Clock(conn).advance(minutes=2)
     assert conn.execute("select mainspring.prune_access(1000)").fetchone() != (0,)
     assert conn.execute("select count(*) from mainspring.access_try").fetchone() == (0,)

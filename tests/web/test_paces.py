@@ -14,6 +14,7 @@ from tests.web.api.visit import TokenTable
 from tests.web.visit import SHOWN, open_to, visiting
 
 import mainspring as ms
+from mainspring.declare.principal import Principal
 from mainspring.declare.route import by_role
 from mainspring.errors import ConfigurationError
 from mainspring.web import create, paces
@@ -101,6 +102,20 @@ async def test_somebody_and_their_organisation_wait_and_others_do_not(
         assert [(await ask("viewer.acme")).status_code for _ in range(4)] == [200] * 4
         assert [(await ask("operator.acme")).status_code for _ in range(3)] == [200, 200, 429]
         assert (await ask("operator.globex")).status_code == 200
+
+
+async def test_no_name_makes_somebody_of_another_organisation_wait(
+    shop: ms.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited(monkeypatch, caller=1)
+    people = {"eve": Principal("b ana", "viewer", org="a"), "ana": Principal("ana", "viewer", org="a b")}
+    async with open_to(shop, access=TokenTable(people)) as visitor:
+
+        async def ask(who: str) -> int:
+            return (await visitor.get("/api/v1/openapi.json", headers={"authorization": f"Bearer {who}"})).status_code
+
+        assert [await ask("eve") for _ in range(3)] == [200, 200, 429]
+        assert await ask("ana") == 200
 
 
 def test_rates_are_numbers_and_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from mainspring_apps.staffing.people import SYSTEM, By
 from mainspring_apps.staffing.rules import parts
 from mainspring_apps.staffing.rules.dispute import Option
 from mainspring_apps.staffing.states import Refused
-from mainspring_apps.staffing.store import Conn
+from mainspring_apps.staffing.store import Conn, missing
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,7 +47,10 @@ def event(act: Callable[Concatenate[Desk, Conn, P], T]) -> Callable[Concatenate[
         said = signature.bind(desk, conn, *args, **kwargs).arguments
         by: By = said["by"]
         line = name if known == [name] else f"{name} {_option(said)}"
-        parts.check(line, people.parts_of(conn, by, first, said[first]), people.SUBJECTS.get(first, "marketplace"))
+        played = people.parts_of(conn, by, first, said[first])
+        if not played and first in people.SUBJECTS:  # else a stranger could count what there is
+            raise missing(first, said[first])
+        parts.check(line, played)
         with acting(None if by == SYSTEM else by):
             return act(desk, conn, *args, **kwargs)
 

@@ -35,9 +35,13 @@ def needed(conn: Conn, type_: type[T], name: str, /, **params: Any) -> T:
     """The row of a statement; who asked for what does not exist is told so by the name of the first parameter."""
     found = one(conn, type_, name, **params)
     if found is None:
-        field, value = next(iter(params.items()))
-        raise Refused(f"{field}: there is no {field.removesuffix('_id').replace('_', ' ')} {value}", field=field)
+        raise missing(*next(iter(params.items())))
     return found
+
+
+def missing(field: str, value: object) -> Refused:
+    """What is told of something that does not exist, and of what has nothing to do with who asks."""
+    return Refused(f"{field}: there is no {field.removesuffix('_id').replace('_', ' ')} {value}", field=field)
 
 
 def do(conn: Conn, name: str, /, **params: Any) -> int:

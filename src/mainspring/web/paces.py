@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,9 +75,9 @@ class RequestPace:
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._each = 1 / per_second if per_second else 0.0
         self._clock = clock
-        self._free: OrderedDict[str, float] = OrderedDict()  # when what somebody has sent is forgotten
+        self._free: OrderedDict[Hashable, float] = OrderedDict()  # when what somebody has sent is forgotten
 
-    def wait(self, name: str) -> int:
+    def wait(self, name: Hashable) -> int:
         """Count a request; for how many seconds its sender should wait instead, or 0."""
         if not self._each:
             return 0
@@ -103,7 +103,7 @@ class RequestPaces:
 
     def of_principal(self, who: Principal) -> int:
         """For how many seconds somebody should wait who sends too much, alone or with others of their organisation."""
-        alone = self._callers.wait(f"{who.actor_type} {who.org} {who.name}")
+        alone = self._callers.wait((who.actor_type, who.org, who.name))
         return alone or (0 if who.org is None else self._orgs.wait(who.org))
 
 

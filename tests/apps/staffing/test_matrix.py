@@ -13,9 +13,10 @@ from tests.apps.staffing.town import MONDAY, Booking, Town
 from tests.docs.pages import ROOT
 from tools.staffing_page import page
 
+from mainspring_apps.staffing import store
 from mainspring_apps.staffing.conflicts import incidents
 from mainspring_apps.staffing.events import EVENTS
-from mainspring_apps.staffing.people import SYSTEM, By
+from mainspring_apps.staffing.people import SUBJECTS, SYSTEM, By
 from mainspring_apps.staffing.rules.parts import MAY, Part
 from mainspring_apps.staffing.states import NotAllowed, Refused
 
@@ -160,11 +161,15 @@ def tried(town: Town, line: str, by: By, about: Mapping[str, Any]) -> str:
     with town.conn.transaction(force_rollback=True):
         try:
             EVENTS[line.partition(" ")[0]](town.desk, town.conn, **about, by=by)
-        except NotAllowed as refused:
+        except Refused as refused:
+            field, value = next(iter(about.items()))
+            missing = str(refused) == str(store.missing(field, value))
+            if not missing and not isinstance(refused, NotAllowed):
+                return "reached"
             untouched = town.value("select pg_current_xact_id_if_assigned() is null")  # neither written nor locked
-            return "refused" if untouched and refused.field == "by" else "refused too late"
-        except Refused:
-            return "reached"
+            if not untouched or refused.field != (field if missing else "by"):
+                return "refused too late"
+            return "missing" if missing else "refused"
         return "done"
 
 
@@ -186,7 +191,11 @@ def test_each_cell_of_the_table_is_allowed_or_refused_and_a_refusal_writes_nothi
             if (found in ("done", "reached")) != (part in MAY[line]) or found == "refused too late":
                 wrong.append(f"{line} by {part}: {found}")
         for part, by in strangers:
-            if (found := tried(town, line, by, arguments(scene(part)))) != "refused":
+            about = arguments(scene(part))
+            subject = SUBJECTS.get(first := next(iter(about)))
+            colleague = by == beside.worker_user and subject == "company" and first != "project_id"
+            known = subject is None or colleague  # else what it is about does not exist for them
+            if (found := tried(town, line, by, about)) != ("refused" if known else "missing"):
                 wrong.append(f"{line} by a {part} of something else: {found}")
 
     assert wrong == []

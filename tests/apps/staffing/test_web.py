@@ -107,7 +107,7 @@ WRONG: list[tuple[str, Any, int, str | None]] = [
     ("/bookings/1/end", {}, 400, "end"),
     ("/bookings/1/cancel", {"by": 5}, 403, "by"),
     ("/bookings/1/incidents", {"option": "C", "by": 1}, 400, "option"),
-    ("/bookings/1/incidents", {"option": "A", "by": 999}, 403, "by"),
+    ("/bookings/1/incidents", {"option": "A", "by": 999}, 404, "booking_id"),
     ("/incidents/999/resolve", {}, 404, "incident_id"),
     ("/shifts/2/end", {"end": "2026-06-04T10:00:00Z"}, 409, "end"),
     ("/shifts/999/clock-in", {}, 404, "time_log_id"),

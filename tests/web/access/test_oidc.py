@@ -171,6 +171,8 @@ async def test_what_comes_back_belongs_to_the_browser_that_went(house: House, ca
         for query in ("", "?code=x", "?state=x&code=x", "?error=access_denied", "?state=%00&code=%ff"):
             assert (await theirs.get("/sign-in/oidc/callback" + query)).status_code == 403
         assert (await who(mine), await who(theirs)) == (401, 401)
+    tries = house.conn.execute("select count(*) from mainspring.access_try").fetchone()
+    assert tries == (0,)  # what a page of somebody else sends back keeps nobody from signing in
 
 
 def _signed(claims: dict[str, Any], key: Any, **changes: Any) -> str:

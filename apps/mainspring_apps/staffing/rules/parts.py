@@ -2,7 +2,8 @@
 
 A part is played towards what the event is about, never at large: a Lending Admin is one of the company that lends the
 worker of this booking, or of the company whose account, policy or worker it is. Who plays none of the parts of a line
-is refused before anything is read or written. An event without a line cannot be declared.
+is refused before anything is read or written, and for who plays none at all what it is about is not there. An event
+without a line cannot be declared.
 """
 
 from __future__ import annotations
@@ -91,14 +92,14 @@ def lines(event: str) -> list[str]:
     return [line for line in MAY if line.partition(" ")[0] == event]
 
 
-def check(line: str, parts: Collection[str], about: str) -> None:
+def check(line: str, parts: Collection[str]) -> None:
     """Refuse whoever plays none of the parts that may cause this.
 
-    >>> check("verify_timesheet", ["Supervisor"], "booking")
-    >>> check("verify_timesheet", ["Worker"], "booking")
+    >>> check("verify_timesheet", ["Supervisor"])
+    >>> check("verify_timesheet", ["Worker"])
     Traceback (most recent call last):
     mainspring_apps.staffing.states.NotAllowed: by: a Worker may not verify_timesheet
     """
     if MAY[line].isdisjoint(parts):
-        who = f"a {' and '.join(parts)}" if parts else f"who has no part in this {about}"
+        who = f"a {' and '.join(parts)}" if parts else "who has no part in this marketplace"
         raise NotAllowed(f"by: {who} may not {line}", field="by")

@@ -356,7 +356,7 @@ PARTS: Final = frozenset({
     "record_schedule", "definition", "guard_fire", "cron_values", "check_cron", "write_notifications",
     "same_digest", "lived", "concerns", "reachable", "check_access", "record_access", "way_in", "access_facts",
     "end_openings",
-    "principal_of", "open_session", "take_try",
+    "principal_of", "open_session", "take_try", "try_slot",
 })  # fmt: skip
 
 

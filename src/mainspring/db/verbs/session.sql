@@ -41,14 +41,19 @@ begin
   return greatest(1, ceil(extract(epoch from free - {schema}.lived('54 s') - {schema}.now()) / {schema}.speed()))::integer;
 end $$;
 
+-- Where the tries of a name or an address are counted, of so many slots. Who shares one with whom depends on something that
+-- nobody outside knows: nobody finds the address by which they could keep another one from signing in.
+create or replace function {schema}.try_slot(p_of text, p_slots integer) returns bigint language sql stable
+  return hashtextextended(p_of, (select c.system_identifier from pg_catalog.pg_control_system() c)) & (p_slots - 1);
+
 -- Who: the server, before it looks at what somebody shows. Takes a try of the address, and of the user where one is named.
 -- Answers for how long to wait, and how the password that they have is made; without a password, nothing of it.
 create or replace function {schema}.try_sign_in(p_name text, p_address text) returns json language plpgsql as $$
 declare
-  wait integer := {schema}.take_try('address:' || mod(abs(hashtext(p_address)::bigint), 65536));
+  wait integer := {schema}.take_try('address:' || {schema}.try_slot(p_address, 65536));
 begin
   if wait = 0 and p_name is not null then
-    wait := {schema}.take_try('user:' || mod(abs(hashtext(p_name)::bigint), 16384));
+    wait := {schema}.take_try('user:' || {schema}.try_slot(p_name, 16384));
   end if;
   return json_build_object('wait', wait, 'recipe', (
     select u.recipe from {schema}.access_user u where wait = 0 and u.org_id = 'SYSTEM' and u.name = p_name and {schema}.concerns(u.only_org)));

@@ -81,12 +81,17 @@ class Oidc:
         joint = "&" if urlsplit(provider.authorization_endpoint).query else "?"
         return provider.authorization_endpoint + joint + urlencode(asked)
 
-    async def identity(self, secret: str | None, query: Mapping[str, str], now: datetime) -> tuple[str, list[str]]:
-        """Who comes back, and of which groups they are."""
+    def check_state(self, secret: str | None, query: Mapping[str, str]) -> str:
+        """Refuse what does not come back from where this browser went; the secret of one that went."""
         if secret is None:
             raise OidcRefused("the browser did not begin it here, or too long ago")
         if not hmac.compare_digest(derived(secret, "state").encode(), query.get("state", "").encode()):
             raise OidcRefused("the state is another")
+        return secret
+
+    async def identity(self, secret: str | None, query: Mapping[str, str], now: datetime) -> tuple[str, list[str]]:
+        """Who comes back, and of which groups they are."""
+        secret = self.check_state(secret, query)
         if "error" in query or not query.get("code"):
             raise OidcRefused("the provider refused")
         provider, keys = await self._provider()

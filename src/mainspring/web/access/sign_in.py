@@ -138,9 +138,10 @@ class SignIn:
         """Sign in whom a provider sends back."""
         assert self._oidc is not None
         name, opening = self._opening(request)
-        await self._try(None, opening)
         secret, user, found = secret_in(request, OIDC_SUFFIX), None, None
         try:
+            self._oidc.check_state(secret, request.query_params)  # a page of somebody else spends no try of its visitor
+            await self._try(None, opening)
             now = await self._access.ask(database_now(self._access.sql))
             user, groups = await self._oidc.identity(secret, request.query_params, now)
             found = await self._vouched(user, "oidc", groups, opening)

@@ -56,7 +56,8 @@ class FixView(msgspec.Struct, frozen=True, kw_only=True):
 async def fix_dead_letter(asking: Asking, id: JobId, body: Correction) -> FixView:
     """Enqueue a successor with a corrected payload, which is checked by the task's types; try with `dry_run` first.
 
-    The successor has everything else of the job, and its key. What is encrypted, and what is shown masked, is corrected by who may see it.
+    The successor has everything else of the job, and its key. What is encrypted, and what is shown masked, is corrected
+    by who may see it.
     """
     await look_at_case(asking, id)
     client, job = asking.client, await asking.client.get(id, conn=asking.conn)
