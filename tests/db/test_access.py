@@ -207,6 +207,17 @@ def test_who_is_vouched_for_keeps_no_session_over_a_change_and_gets_no_link(do: 
         do(access.create_link(SQL, "ben", new_secret(), ME))
 
 
+def test_the_trail_of_an_organisation_does_not_name_another_from_where_or_to_where_somebody_moved(
+    do: Do[Any], conn: psycopg.Connection[Any]
+) -> None:
+    do(access.create_user(SQL, "ana", Grant(role="viewer", org="acme"), None, ME))
+    do(access.change_user(SQL, "ana", {"org": "globex"}, ME))
+    do(access.sign_in_vouched(SQL, "ben", "oidc", Grant(role="viewer", org="acme"), opening()))
+    do(access.sign_in_vouched(SQL, "ben", "oidc", Grant(role="viewer", org="globex"), opening()))
+    told = [(org, "acme" in str(detail), "globex" in str(detail)) for org, _, detail in trail(conn, "access.user_changed")]
+    assert told == [("acme", True, False), ("globex", False, True)] * 2
+
+
 def test_signing_in_ends_the_session_that_the_browser_had(do: Do[Any]) -> None:
     do(access.create_user(SQL, "ana", VIEWER, None, ME))
     do(access.create_user(SQL, "eve", VIEWER, None, ME))

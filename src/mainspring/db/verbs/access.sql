@@ -68,6 +68,25 @@ create or replace function {schema}.end_openings(p_name text) returns void langu
   delete from {schema}.access_link x where x.org_id = 'SYSTEM' and x.user_name = p_name;
 $$;
 
+-- What became of a user. Who moves from one organisation to another has an event on the trail of each, in which the other
+-- is not named: what is another's does not exist there.
+create or replace function {schema}.record_user(
+  p_event text, p_before {schema}.access_user, p_after {schema}.access_user, p_actor_type text, p_actor text, p_reason text)
+returns void language plpgsql as $$
+declare
+  was jsonb := {schema}.access_facts(p_before);
+  is_now jsonb := {schema}.access_facts(p_after);
+  about constant jsonb := jsonb_build_object('user', p_after.name);
+begin
+  if p_before.only_org is distinct from p_after.only_org then
+    perform {schema}.record_access(p_event, p_before.only_org, 'user ' || p_after.name, p_actor_type, p_actor, p_reason,
+                                   about || jsonb_build_object('before', was, 'after', is_now - 'org'));
+    was := was - 'org';
+  end if;
+  perform {schema}.record_access(p_event, p_after.only_org, 'user ' || p_after.name, p_actor_type, p_actor, p_reason,
+                                 about || jsonb_build_object('before', was, 'after', is_now));
+end $$;
+
 -- -- Tokens --------------------------------------------------------------------------------------------------------------
 
 -- A person makes a token; its secret they alone have seen.
@@ -184,11 +203,10 @@ begin
   set role = after.role, only_org = after.only_org, reveals = after.reveals, disabled_at = after.disabled_at
   where x.org_id = 'SYSTEM' and x.name = p_name;
   perform {schema}.end_openings(p_name);
-  perform {schema}.record_access(
+  perform {schema}.record_user(
     case when (before.disabled_at is null) = (after.disabled_at is null) then 'access.user_changed'
          when after.disabled_at is not null then 'access.user_disabled' else 'access.user_enabled' end,
-    after.only_org, 'user ' || p_name, p_actor_type, p_actor, p_reason, jsonb_build_object(
-      'user', p_name, 'before', {schema}.access_facts(before), 'after', {schema}.access_facts(after)));
+    before, after, p_actor_type, p_actor, p_reason);
   return true;
 end $$;
 
