@@ -10,6 +10,7 @@
     │   └── UnknownOption
     ├── ValidationError           fix the input; carries code and field (at enqueue)
     │   ├── PayloadTooLarge
+    │   ├── NameTaken             somebody else is called so
     │   └── UnknownName           no limit, breaker, endpoint or delivery is called so
     ├── JobError                  about one job; carries job_id
     │   ├── JobNotFound
@@ -92,6 +93,12 @@ class PayloadTooLarge(ValidationError):
     """The payload is larger than the limit."""
 
     code = "PAYLOAD_TOO_LARGE"
+
+
+class NameTaken(ValidationError):
+    """Somebody else is called so."""
+
+    code = "NAME_TAKEN"
 
 
 class UnknownName(ValidationError):

@@ -207,6 +207,19 @@ def test_who_is_vouched_for_keeps_no_session_over_a_change_and_gets_no_link(do: 
         do(access.create_link(SQL, "ben", new_secret(), ME))
 
 
+def test_the_trail_of_an_organisation_does_not_name_another_from_where_or_to_where_somebody_moved(
+    do: Do[Any], conn: psycopg.Connection[Any]
+) -> None:
+    do(access.create_user(SQL, "ana", Grant(role="viewer", org="acme"), None, ME))
+    do(access.change_user(SQL, "ana", {"org": "globex"}, ME))
+    do(access.sign_in_vouched(SQL, "ben", "oidc", Grant(role="viewer", org="acme"), opening()))
+    do(access.sign_in_vouched(SQL, "ben", "oidc", Grant(role="viewer", org="globex"), opening()))
+    told = [
+        (org, "acme" in str(detail), "globex" in str(detail)) for org, _, detail in trail(conn, "access.user_changed")
+    ]
+    assert told == [("acme", True, False), ("globex", False, True)] * 2
+
+
 def test_signing_in_ends_the_session_that_the_browser_had(do: Do[Any]) -> None:
     do(access.create_user(SQL, "ana", VIEWER, None, ME))
     do(access.create_user(SQL, "eve", VIEWER, None, ME))
@@ -304,13 +317,18 @@ NO_USER: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_what_no_user_can_be_is_refused_by_its_name(do: Do[Any]) -> None:
+def test_what_no_user_can_be_is_refused_by_its_name(do: Do[Any], conn: psycopg.Connection[Any]) -> None:
     do(access.create_user(SQL, "taken", VIEWER, None, ME))
     for field, change in NO_USER:
         about: dict[str, Any] = {"name": "ana", "grant": VIEWER, "password": PASSWORD} | change
         with pytest.raises(ValidationError) as refused:
             do(access.create_user(SQL, about["name"], about["grant"], about["password"], ME))
         assert refused.value.field == field
+    for name in (".", "..", " ana", "ana ", "a\u200bna", "ana\ufeff", "a\U000e0041na"):
+        with pytest.raises(ValidationError, match="name: "):
+            do(access.create_user(SQL, name, VIEWER, None, ME))
+        with pytest.raises(psycopg.DatabaseError), conn.transaction():  # whoever calls the verb
+            conn.execute("select mainspring.check_access(%s, 'viewer', null)", [name])
     assert len(do(access.users(SQL))) == 1
 
 

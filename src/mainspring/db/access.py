@@ -14,8 +14,8 @@ from mainspring.db.wire.sql import Sql
 from mainspring.db.wire.statement import Dialogue, Params, Row, Statement, ask, nothing, scalar
 from mainspring.declare.credential import ACCESS_ROLES, AccessRole, AccessToken, secret_digest
 from mainspring.declare.password import PasswordRecipe, check_password
-from mainspring.errors import UnknownName, ValidationError
-from mainspring.text.texts import MAX_NAME
+from mainspring.errors import NameTaken, UnknownName, ValidationError
+from mainspring.text.texts import MAX_NAME, holder_problem
 
 T = TypeVar("T")
 TokenState = Literal["active", "expired", "revoked"]
@@ -121,7 +121,7 @@ def create_token(
     sql: Sql, name: str, grant: Grant, lifetime: timedelta | None, who: Who, reason: str | None = None
 ) -> Dialogue[AccessToken]:
     """Make a token, which is shown this once."""
-    check_texts(MAX_NAME, name=name)
+    _check_holder(name)
     token = AccessToken.new()
     params = _acting(who, reason) | grant.params() | {"id": token.id, "name": name}
     params |= {"digest": secret_digest(token.secret)}
@@ -157,9 +157,10 @@ def create_user(
     sql: Sql, name: str, grant: Grant, password: str | None, who: Who, reason: str | None = None
 ) -> Dialogue[None]:
     """Let somebody in, by a password or by links alone."""
-    check_texts(MAX_NAME, name=name)
+    _check_holder(name)
     params = _acting(who, reason) | grant.params() | {"name": name} | _kept(password)
-    yield from ask(Statement(sql["create_user"], params, nothing))
+    if not (yield from ask(Statement(sql["create_user"], params, scalar))):
+        raise NameTaken("name: is taken by another user", field="name")
 
 
 def change_user(sql: Sql, name: str, change: dict[str, Any], who: Who, reason: str | None = None) -> Dialogue[bool]:
@@ -255,6 +256,11 @@ def _kept(password: str | None) -> Params:
         return {"recipe": None, "verifier": None}
     recipe = PasswordRecipe.new()
     return {"recipe": recipe.text, "verifier": recipe.verifier(check_password(password))}
+
+
+def _check_holder(name: str) -> None:
+    if problem := holder_problem(name):
+        raise ValidationError(f"name: {problem}", field="name")
 
 
 def _acting(who: Who, reason: str | None) -> Params:

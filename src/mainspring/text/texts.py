@@ -43,6 +43,22 @@ def text_problem(value: object, limit: int) -> str | None:
     return None
 
 
+def holder_problem(value: object) -> str | None:
+    """What is wrong with a name of somebody who comes in; None if nothing is. None may look like another.
+
+    >>> [holder_problem(name) for name in ("olga", " olga", "ol\u200bga", "..")]
+    [None, 'begins or ends with a space', 'has an invisible character', 'is a step in an address']
+    """
+    if problem := text_problem(value, MAX_NAME):
+        return problem
+    name = str(value)
+    if name.strip() != name:
+        return "begins or ends with a space"
+    if UNSEEN.search(name):
+        return "has an invisible character"
+    return "is a step in an address" if name in (".", "..") else None
+
+
 def shown(name: str) -> str:
     r"""A name from outside as an error may repeat it: short, and harmless to a terminal.
 

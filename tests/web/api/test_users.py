@@ -204,6 +204,7 @@ async def others_do_not_exist(doors: Doors) -> None:
     await doors.made("root", "/users", {"name": "gus", "org": "globex"})
     token = await doors.made("root", "/tokens", {"name": "theirs", "org": "globex"})
     rule = {"role": "viewer", "org": "acme", "reveals": False}
+    assert problem(await doors.post("acme", "/users", {"name": "gus"})) == (409, "NAME_TAKEN")  # which it tells
     seen = {await missing(doors, "acme", name, token["id"], rule) for name in ("gus", "boss", "nobody-at-all")}
     assert len(seen) == 1
     for path in ("/users", "/tokens"):

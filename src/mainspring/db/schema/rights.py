@@ -355,7 +355,7 @@ PARTS: Final = frozenset({
     "record_endpoint", "delivery_job",
     "record_schedule", "definition", "guard_fire", "cron_values", "check_cron", "write_notifications",
     "same_digest", "lived", "concerns", "reachable", "check_access", "record_access", "way_in", "access_facts",
-    "end_openings",
+    "end_openings", "record_user",
     "principal_of", "open_session", "take_try", "try_slot",
 })  # fmt: skip
 

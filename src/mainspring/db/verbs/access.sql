@@ -28,6 +28,11 @@ create or replace function {schema}.reachable(p_org text) returns boolean langua
 create or replace function {schema}.check_access(p_name text, p_role text, p_org text) returns void language plpgsql immutable as $$
 begin
   perform {schema}.check_text('name', p_name, 200);
+  if p_name ~ '[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]' then
+    perform {schema}.refuse('name', 'has an invisible character');
+  elsif p_name in ('.', '..') or p_name ~ '^\s|\s$' then  -- an address would mean something else
+    perform {schema}.refuse('name', 'is not one that can be told from others');
+  end if;
   if p_role is null or p_role not in ('viewer', 'operator', 'admin') then
     perform {schema}.refuse('role', 'is not one of viewer, operator, admin');
   end if;
@@ -67,6 +72,25 @@ create or replace function {schema}.end_openings(p_name text) returns void langu
   delete from {schema}.access_session x where x.org_id = 'SYSTEM' and x.user_name = p_name;
   delete from {schema}.access_link x where x.org_id = 'SYSTEM' and x.user_name = p_name;
 $$;
+
+-- What became of a user. Who moves from one organisation to another has an event on the trail of each, in which the other
+-- is not named: what is another's does not exist there.
+create or replace function {schema}.record_user(
+  p_event text, p_before {schema}.access_user, p_after {schema}.access_user, p_actor_type text, p_actor text, p_reason text)
+returns void language plpgsql as $$
+declare
+  was jsonb := {schema}.access_facts(p_before);
+  is_now jsonb := {schema}.access_facts(p_after);
+  about constant jsonb := jsonb_build_object('user', p_after.name);
+begin
+  if p_before.only_org is distinct from p_after.only_org then
+    perform {schema}.record_access(p_event, p_before.only_org, 'user ' || p_after.name, p_actor_type, p_actor, p_reason,
+                                   about || jsonb_build_object('before', was, 'after', is_now - 'org'));
+    was := was - 'org';
+  end if;
+  perform {schema}.record_access(p_event, p_after.only_org, 'user ' || p_after.name, p_actor_type, p_actor, p_reason,
+                                 about || jsonb_build_object('before', was, 'after', is_now));
+end $$;
 
 -- -- Tokens --------------------------------------------------------------------------------------------------------------
 
@@ -136,10 +160,10 @@ end $$;
 
 -- -- Users ---------------------------------------------------------------------------------------------------------------
 
--- A person lets another one in. Without a recipe they have no password, and come by a link.
+-- A person lets another one in. Without a recipe they have no password, and come by a link. False: the name is taken.
 create or replace function {schema}.create_user(
   p_name text, p_role text, p_org text, p_reveals boolean, p_recipe text, p_verifier bytea, p_actor_type text, p_actor text,
-  p_reason text) returns void language plpgsql as $$
+  p_reason text) returns boolean language plpgsql as $$
 declare
   u {schema}.access_user;
 begin
@@ -149,10 +173,11 @@ begin
   values (p_name, p_role, p_org, p_reveals, 'local', p_recipe, p_verifier, {schema}.now(), p_actor)
   on conflict do nothing returning * into u;
   if not found then
-    perform {schema}.refuse('name', 'is taken by another user');
+    return false;
   end if;
   perform {schema}.record_access('access.user_created', p_org, 'user ' || p_name, p_actor_type, p_actor, p_reason,
     jsonb_build_object('user', p_name, 'before', null, 'after', {schema}.access_facts(u)));
+  return true;
 end $$;
 
 -- A person changes what another one may, or whether they may come in; what p_change does not name stays. Sessions
@@ -184,11 +209,10 @@ begin
   set role = after.role, only_org = after.only_org, reveals = after.reveals, disabled_at = after.disabled_at
   where x.org_id = 'SYSTEM' and x.name = p_name;
   perform {schema}.end_openings(p_name);
-  perform {schema}.record_access(
+  perform {schema}.record_user(
     case when (before.disabled_at is null) = (after.disabled_at is null) then 'access.user_changed'
          when after.disabled_at is not null then 'access.user_disabled' else 'access.user_enabled' end,
-    after.only_org, 'user ' || p_name, p_actor_type, p_actor, p_reason, jsonb_build_object(
-      'user', p_name, 'before', {schema}.access_facts(before), 'after', {schema}.access_facts(after)));
+    before, after, p_actor_type, p_actor, p_reason);
   return true;
 end $$;
 

@@ -97,10 +97,10 @@ create or replace function {schema}.sign_in_vouched(
 returns json language plpgsql as $$
 declare
   u {schema}.access_user;
-  before jsonb;
+  before {schema}.access_user;
 begin
   perform {schema}.check_access(p_name, p_role, p_org);
-  select {schema}.access_facts(x) into before from {schema}.access_user x where x.org_id = 'SYSTEM' and x.name = p_name
+  select * into before from {schema}.access_user x where x.org_id = 'SYSTEM' and x.name = p_name
   for update;
   insert into {schema}.access_user as x (name, role, only_org, reveals, source, created_at, created_by)
   values (p_name, p_role, p_org, p_reveals, p_source, {schema}.now(), p_source)
@@ -110,11 +110,12 @@ begin
   returning x.* into u;
   if not found then
     return null;
-  elsif before is distinct from {schema}.access_facts(u) then
+  elsif before.name is null then
+    perform {schema}.record_access('access.user_created', u.only_org, 'user ' || p_name, 'system', p_source, null,
+      jsonb_build_object('user', p_name, 'before', null, 'after', {schema}.access_facts(u)));
+  elsif {schema}.access_facts(before) <> {schema}.access_facts(u) then
     perform {schema}.end_openings(p_name);
-    perform {schema}.record_access(case when before is null then 'access.user_created' else 'access.user_changed' end,
-      u.only_org, 'user ' || p_name, 'system', p_source, null,
-      jsonb_build_object('user', p_name, 'before', before, 'after', {schema}.access_facts(u)));
+    perform {schema}.record_user('access.user_changed', before, u, 'system', p_source, null);
   end if;
   return {schema}.open_session(u, p_source, p_digest, p_address, p_before);
 end $$;

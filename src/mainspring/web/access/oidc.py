@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 import httpx2
 import msgspec
 
-from mainspring.text.texts import MAX_NAME, text_problem
+from mainspring.text.texts import holder_problem
 from mainspring.web.access.oidc_config import OidcConfig, is_sheltered
 
 OIDC_TIMEOUT_S: Final = 5.0
@@ -134,7 +134,7 @@ class Oidc:
     def _name(self, claims: Mapping[str, Any]) -> str:
         claim = self._config.name_claim
         name = claims.get(claim)
-        if not isinstance(name, str) or text_problem(name, MAX_NAME):
+        if not isinstance(name, str) or holder_problem(name):
             raise OidcRefused(f"the id token has no {claim}")
         if claim == "email" and claims.get("email_verified") is not True:
             raise OidcRefused("the provider has not verified the address: see MAINSPRING_OIDC_NAME_CLAIM")

@@ -13,7 +13,7 @@ from starlette.requests import HTTPConnection
 from mainspring.db.access import Grant
 from mainspring.declare.credential import ACCESS_ROLES
 from mainspring.errors import ConfigurationError
-from mainspring.text.texts import MAX_NAME, text_problem
+from mainspring.text.texts import MAX_NAME, holder_problem, text_problem
 from mainspring.web.access.oidc_config import OidcConfig
 from mainspring.web.proxies import BY_PROXY
 
@@ -86,7 +86,7 @@ class Vouching:
         if self.user_header is None or not request.scope.get(BY_PROXY, False):
             return None
         given = request.headers.getlist(self.user_header)
-        return given[0] if len(given) == 1 and not text_problem(given[0], MAX_NAME) else None
+        return given[0] if len(given) == 1 and not holder_problem(given[0]) else None
 
     def proxy_groups(self, request: HTTPConnection) -> list[str]:
         """Of which groups it says that they are."""

@@ -46,7 +46,7 @@ def refused_answer(error: MainspringError) -> Response | None:
         case TransitionRefused():
             return refusal(409, "NOT_POSSIBLE_NOW", str(error))
         case ValidationError() if not isinstance(error, UnknownName):
-            status = 413 if error.code == "PAYLOAD_TOO_LARGE" else 400
+            status = {"PAYLOAD_TOO_LARGE": 413, "NAME_TAKEN": 409}.get(error.code, 400)
             return refusal(status, error.code, str(error), field=error.field)
     return refused_answer(not_found()) if isinstance(error, _MISSING) else answer_to(error)
 

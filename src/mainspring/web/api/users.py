@@ -13,7 +13,7 @@ from mainspring.web.api.asking import Asking
 from mainspring.web.api.grants import HolderName, OnlyOrg, Reveals, check_mine, granted, of_request
 from mainspring.web.api.operation import Resource
 from mainspring.web.api.paging import PageOf, Paging
-from mainspring.web.api.refused import ApiRefused, not_found
+from mainspring.web.api.refused import not_found
 from mainspring.web.api.terms import Instant, Reason
 from mainspring.web.api.version import Versioned
 
@@ -83,8 +83,6 @@ async def create_user(asking: Asking, body: NewUser) -> UserView:
     """
     grant = granted(asking, body.role, body.org, reveals=body.reveals)
     await asking.lock("user", body.name)
-    if any(row.name == body.name for row in await asking.ask(access.users(asking.sql))):
-        raise ApiRefused(409, "NAME_TAKEN", "A user has this name.")
     await asking.ask(access.create_user(asking.sql, body.name, grant, None, asking.who, body.reason))
     return await show_user(asking, body.name)
 
