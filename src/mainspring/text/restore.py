@@ -28,11 +28,7 @@ def restore(sent: dict[str, Any], kept: dict[str, Any], show: Callable[[Any], An
 
 
 def rewrites(sent: dict[str, Any], kept: dict[str, Any], show: Callable[[Any], Any]) -> bool:
-<<<<<<< HEAD
     """Whether something is said where only a mask was shown: who learns if it changed anything learns what was there.
-=======
-    """Whether something is said where a mask was shown: who learns if it changed anything learns what was there.
->>>>>>> ab682c9 (Refuse names that look like another, and say alike that one is taken)
 
     >>> hide = lambda value: {name: text[:1] + "***" for name, text in value.items()}
     >>> [rewrites({"to": sent}, {"to": "jane"}, hide) for sent in ("j***", "jane", "bob")]
