@@ -12,7 +12,7 @@ from mainspring_apps.staffing import insurance, store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.locking import LockedBooking, LockedShift, lock_booking, lock_shift
-from mainspring_apps.staffing.payments import no_shows
+from mainspring_apps.staffing.payments import arrears, no_shows
 from mainspring_apps.staffing.people import By, parts_of
 from mainspring_apps.staffing.rules import gate, weeks
 from mainspring_apps.staffing.rules import ladder as rules
@@ -103,6 +103,7 @@ def confirm_extra_time(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> N
     if not store.do(conn, "confirm_extra_time", time_log_id=shift.id, at=desk.now(conn)):
         raise Refused("time_log_id: has no extra time that is yet to be confirmed", field="time_log_id")
     _record(desk, conn, "confirm_extra_time", shift)
+    arrears.of_booking(desk, conn, shift.booking_id)  # where no week follows
 
 
 @event

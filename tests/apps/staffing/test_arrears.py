@@ -264,3 +264,24 @@ def test_without_a_card_arrears_fail_and_a_person_is_told(town: Town) -> None:
     assert [row[:3] for row in payments(town, booking)][1:] == [("arrears", 1, "Failed")]
     assert ("payment_needs_a_person", f"booking {booking.id}", "warning") in town.alerts()
     assert len(town.messages("arrears_failed")) == 2
+
+
+@pytest.mark.rule("STAFF-20.04", "STAFF-20.14")
+def test_extra_time_that_is_confirmed_after_the_last_week_is_charged_at_once(town: Town) -> None:
+    town.only()
+    booking = town.booking(shifts=[MONDAY])
+    (shift,) = booking.shifts
+    town.funded(booking)
+    leap(town, at("09:00"))
+    with town.conn.transaction():
+        shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
+    leap(town, at("19:00"))
+    with town.conn.transaction():
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
+    verify(town, booking, shift)
+    town.conn.execute("update staffing.bookings set status = 'Completed', end_date = %s", [MONDAY])
+    with town.conn.transaction():
+        shifts.confirm_extra_time(town.desk, town.conn, shift, by=booking.supervisor or 0)
+    town.mainspring.advance(seconds=30)
+    assert [row[:4] for row in payments(town, booking)][1:] == [("arrears", 2, "Succeeded", 6000)]
+    assert escrow.ledger(town.conn, booking.id).released == 30000

@@ -82,7 +82,7 @@ WRONG: list[tuple[str, Any, int, str | None]] = [
     ("/users/1/opt-out", {"kind": "insurance_stop"}, 400, "kind"),
     ("/users/1/opt-out", {"kind": "digest", "by": 7}, 403, "by"),
     ("/users/1/opt-in", {}, 400, "kind"),
-    ("/users/1/opt-in", {"kind": "digest", "by": 3}, 403, "by"),
+    ("/users/1/opt-in", {"kind": "digest", "by": 3}, 404, "user_id"),
     ("/searches", {"user_id": 1, "criteria": []}, 400, "criteria"),
     ("/searches", {"user_id": 1, "criteria": {"trade": "a\0"}}, 409, None),
     ("/policies", {"company_id": 1, "expiration_date": "2026-13-01"}, 400, "expiration_date"),
