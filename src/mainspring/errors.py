@@ -98,8 +98,6 @@ class PayloadTooLarge(ValidationError):
 class NameTaken(ValidationError):
     """Somebody else is called so."""
 
-    code = "NAME_TAKEN"
-
 
 class UnknownName(ValidationError):
     """No limit, breaker, endpoint or delivery is called so."""

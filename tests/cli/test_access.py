@@ -96,7 +96,7 @@ def test_a_user_comes_in_is_changed_and_kept_out(cli: Cli, database: Database, m
     assert cli("user", "change", "ana", "--role", "viewer", "--org", "acme").out == "ana is changed\n"
     assert cli("user", "change", "ana", "--role", "viewer").out == "ana was so before\n"
     (row,) = cli("user", "list", "--json").json
-    assert (row["role"], row["org"], row["sessions"], row["signs_in_by"]) == ("viewer", "acme", 1, "link")
+    assert (row["role"], row["org"], row["sessions"], row["signs_in_by"]) == ("viewer", "acme", 0, "link")
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{PASSWORD}\n"))
     assert "a new password" in cli("user", "password", "ana").out
     assert cli("user", "disable", "ana", "--reason", "has left").out == "ana is disabled\n"

@@ -23,7 +23,8 @@ def in_utc(value: Any, field: str) -> Any:
             except OverflowError:
                 raise ValidationError(f"{field}: is before the year 1 or after the year 9999", field=field) from None
         case tuple():
-            return tuple(in_utc(one, field) for one in value)
+            parts = [in_utc(one, field) for one in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)  # a named one stays one
         case msgspec.Struct():
             for name in value.__struct_fields__:
                 msgspec.structs.force_setattr(value, name, in_utc(getattr(value, name), name))

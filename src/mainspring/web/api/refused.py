@@ -11,6 +11,7 @@ from mainspring.errors import (
     BatchNotFound,
     JobNotFound,
     MainspringError,
+    NameTaken,
     NotPermitted,
     ScheduleNotFound,
     TransitionRefused,
@@ -45,8 +46,10 @@ def refused_answer(error: MainspringError) -> Response | None:
             return refusal(403, "FORBIDDEN", "This is not yours to do.")
         case TransitionRefused():
             return refusal(409, "NOT_POSSIBLE_NOW", str(error))
+        case NameTaken():
+            return refusal(409, "NAME_TAKEN", str(error), field=error.field)
         case ValidationError() if not isinstance(error, UnknownName):
-            status = {"PAYLOAD_TOO_LARGE": 413, "NAME_TAKEN": 409}.get(error.code, 400)
+            status = 413 if error.code == "PAYLOAD_TOO_LARGE" else 400
             return refusal(status, error.code, str(error), field=error.field)
     return refused_answer(not_found()) if isinstance(error, _MISSING) else answer_to(error)
 
