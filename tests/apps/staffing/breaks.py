@@ -49,7 +49,7 @@ def _in(file: str, tests: str, *edits: tuple[str, str]) -> list[Break]:
 
 BREAKS: Sequence[Break] = (
     *_in("settings.py", "test_weekly_payments.py test_weeks.py",
-         ('charge_day: DayOfWeek = setting("wed"', 'charge_day: DayOfWeek = setting("tue"'),
+         ('charge_day: Weekday = setting("wed"', 'charge_day: Weekday = setting("tue"'),
          ('charge_at: TimeOfDay = setting("10:00"', 'charge_at: TimeOfDay = setting("10:01"')),
     *_in("sql/watching.sql", "test_reached.py",
          ("l.reason in ('no_address', ", "l.reason in ("),
@@ -74,7 +74,7 @@ BREAKS: Sequence[Break] = (
     *_in("settings.py", "test_final_warning.py",
          ('warn_at: TimeOfDay = setting("14:00"', 'warn_at: TimeOfDay = setting("13:00"')),
     *_in("settings.py", "test_cutoff.py",
-         ('cutoff_day: DayOfWeek = setting("thu"', 'cutoff_day: DayOfWeek = setting("fri"')),
+         ('cutoff_day: Weekday = setting("thu"', 'cutoff_day: Weekday = setting("fri"')),
     *_in("rules/weeks.py", "test_bookings.py", ("last = day if end > start else day + DAY", "last = day")),
     *_in("rules/charge.py", "test_weekly_payments.py test_payment_retry.py",
          ('UNPAID: Final = frozenset({"Cancelled", "Disputed"})', 'UNPAID: Final = frozenset({"Disputed"})'),
