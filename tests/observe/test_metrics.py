@@ -211,7 +211,7 @@ async def test_counts_stop_at_the_cap_and_no_hot_table_is_scanned_whole(stage: T
     await stage.enqueue_many([work.job().with_priority(n % 4) for n in range(300)])
     await stage.enqueue_many([work.job().after(60) for n in range(300)])
     stage.rows("analyze mainspring.waiting")
-    sql = Sql()["gauges"] % {"cap": "'50'", "gone_after": "'30 s'"}
+    sql = Sql()["gauges"] % {"cap": "'50'", "gone_after": "'30 s'", "org": "null"}
     text = stage.one(sql)
     (lane,) = [lane for lane in json.loads(text)["lanes"] if lane["name"] == "q:default"]
     assert (lane["ready"], lane["later"]) == (50, 50)

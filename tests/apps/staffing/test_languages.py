@@ -14,7 +14,7 @@ from mainspring_apps.staffing.languages import LANGUAGES, moment
 from mainspring_apps.staffing.languages.catalogue import missing
 from mainspring_apps.staffing.languages.values import say
 from mainspring_apps.staffing.settings import Settings
-from mainspring_apps.staffing.states import NotAllowed, Refused
+from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.texts import templates, texts
 
 NBSP = "\N{NO-BREAK SPACE}"
@@ -110,7 +110,7 @@ def test_a_language_is_one_that_we_speak_and_ones_own(town: Town) -> None:
         bookings.add_user(town.desk, town.conn, **about, language="fr")  # type: ignore[arg-type]  # of any type
     with pytest.raises(Refused, match=r"^language: DE is not one of en, de$"):
         bookings.choose_language(town.desk, town.conn, admin, language="DE", by=admin)
-    with pytest.raises(NotAllowed):
+    with pytest.raises(Refused, match=f"^user_id: there is no user {admin}$"):
         bookings.choose_language(town.desk, town.conn, admin, language="de", by=other)
     assert town.row("users", admin)["language"] == "en"
 
