@@ -146,9 +146,15 @@ def test_a_company_s_card_account_and_policies_are_for_its_own_admin_alone(town:
     strangers = (other.borrowing_admin, other.lending_admin, 10**9)
     found = "select * from staffing.companies order by id"
     before, policies = town.rows(found), town.rows("select * from staffing.insurance_policies")
-    for act, wrong in ((card, booking.lending_admin), *((act, booking.borrowing_admin) for act in lenders)):
-        for by in (*theirs, wrong, *strangers):
-            with pytest.raises(Refused, match=r"^by: a |there is no"), conn.transaction():
+    of_borrower, of_lender = theirs[1:3], (theirs[0], theirs[3])
+    outside_card, outside_lender = (*of_lender, booking.lending_admin), (*of_borrower, booking.borrowing_admin)
+    tried = ((card, of_borrower, outside_card), *((act, of_lender, outside_lender) for act in lenders))
+    for act, colleagues, outside in tried:
+        for by in colleagues:
+            with pytest.raises(NotAllowed), conn.transaction():
+                act(by or 0)
+        for by in (*outside, *strangers):  # for whom the company is not there
+            with pytest.raises(Refused, match=r"^\w+_id: there is no "), conn.transaction():
                 act(by or 0)
     assert (town.rows(found), town.rows("select * from staffing.insurance_policies")) == (before, policies)
 
