@@ -103,7 +103,7 @@ class App:
     `about` is what `mainspring up` says at its start: what to look at, and where, `{url}` being its address
     and `{curl}` the command that knows the token of your routes.
     `demo_people` are who else comes in there, by name, and the organisation that exists for each: `{"ana": "acme"}` has
-    an access token of a viewer called `demo ana`, and `{curl.ana}` knows it.
+    an access token of a member called `demo ana`, and `{curl.ana}` knows it.
     """
 
     def __init__(

@@ -170,7 +170,7 @@ class Web:
         looks["/bookings/{booking_id:int}"] = self._booking
         found = [Route(BASE + path, self._answering(look), methods=["GET"]) for path, look in looks.items()]
         found += [Route(BASE + one.path, self._answering(self._event(one)), methods=["POST"]) for one in ENDPOINTS]
-        guarded = [by_role(route, "viewer", org=PEOPLE, token=TOKEN) for route in found]
+        guarded = [by_role(route, "member", org=PEOPLE, token=TOKEN) for route in found]
         return guarded if self.links is None else [*guarded, self._opting_out(self.links)]
 
     def _opting_out(self, links: wishes.OptOutLinks) -> DeclaredRoute:

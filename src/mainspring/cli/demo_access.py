@@ -45,8 +45,8 @@ class DemoAccess:
         from mainspring.db.wire.sql import Sql
         from mainspring.job import SYSTEM
 
-        self._grants = {name: access.Grant(role="viewer", org=org) for name, org in people.items()}
-        self._grants |= {role: access.Grant(role=role) for role in ACCESS_ROLES}
+        self._grants = {name: access.Grant(role="member", org=org) for name, org in people.items()}
+        self._grants |= {role: access.Grant(role=role) for role in ACCESS_ROLES if role != "member"}
         door, sql, who = psycopg_door(conn), Sql(schema), Who(actor_id="mainspring up")
         with bound(conn, SYSTEM):
             for old in run(door, access.tokens(sql)):

@@ -42,7 +42,7 @@ def create(
 
     Args:
         name: What it is for, as the audit trail has it.
-        role: What it may: viewer, operator or admin, each with the rights of those before it.
+        role: What it may: member, viewer, operator or admin, each with the rights of those before it.
         org: The only organisation that exists for it; else all.
         reveals: Let it see payloads unmasked, each time with an event in the trail.
         expires: How long it is good for: 12h, 90d.

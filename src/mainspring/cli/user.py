@@ -37,7 +37,7 @@ def create(
 
     Args:
         name: Their name, as the audit trail has it.
-        role: What they may: viewer, operator or admin, each with the rights of those before it.
+        role: What they may: member, viewer, operator or admin, each with the rights of those before it.
         org: The only organisation that exists for them; else all.
         reveals: Let them see payloads unmasked, each time with an event in the trail.
         reason: Why, for the audit trail.

@@ -11,8 +11,9 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import Literal
 
-AccessRole = Literal["viewer", "operator", "admin"]
-ACCESS_ROLES: tuple[AccessRole, ...] = ("viewer", "operator", "admin")  # each may do what those before it may
+AccessRole = Literal["member", "viewer", "operator", "admin"]
+#: Each may do what those before it may. A member is somebody of an application: the API and the console are for others.
+ACCESS_ROLES: tuple[AccessRole, ...] = ("member", "viewer", "operator", "admin")
 TOKEN_LIFETIME = timedelta(days=90)  # unless somebody says otherwise
 
 #: A one-time code, or the value of a session's cookie: 256 bits as `new_secret` writes them.

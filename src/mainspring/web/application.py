@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.types import ASGIApp
 
 from mainspring.app import App
 from mainspring.config import allowed_hosts, probed_by_ip, role_dsn, trusted_proxies
@@ -27,6 +29,7 @@ from mainspring.web.guarded_route import NO_TOKENS, guarded
 from mainspring.web.health import Ready, live
 from mainspring.web.inbound import LARGEST_INBOUND_BODY, InboundReceiver
 from mainspring.web.metrics import Scrape
+from mainspring.web.operators import OperatorsOnly
 from mainspring.web.origin import AllowedHosts
 from mainspring.web.paces import Paced, RequestPaces, RequestRates
 from mainspring.web.proxies import TrustedProxies
@@ -34,6 +37,7 @@ from mainspring.web.runs import Run, RunsUnderWay
 from mainspring.web.secret import known_secret
 
 GRACE = timedelta(seconds=30)
+CONSOLE_PREFIX: Final = "/console"  # kept for it: there is none yet
 
 
 def create(
@@ -76,8 +80,9 @@ def create(
         wanted.append(Run())
     ours = SignIn(desk).routes()
     theirs = guarded([route for route in others if not isinstance(route, Run)], tokens, Paced(access or desk, paces))
-    if taken := {declared.route.path for declared in ours} & {route.path for route in theirs}:
-        raise ConfigurationError(f"routes: {min(taken)} is where people sign in; give yours another address")
+    places = {declared.route.path for declared in ours}
+    if taken := [r.path for r in theirs if r.path in places or f"{r.path}/".startswith(f"{CONSOLE_PREFIX}/")]:
+        raise ConfigurationError(f"routes: {min(taken)} is taken, for signing in or for the console")
     checks = [check for block in app.blocks for check in block.checks]
     sources = [source for block in app.blocks for source in block.inbound]
     routes: list[BaseRoute] = [
@@ -92,9 +97,12 @@ def create(
 
     if access is None and (not app.secured or all(map(role_dsn, ("api", "operator")))):
         access = desk
-    api = None if access is None else HttpApi(app, Paced(access, paces))
-    if api is not None:
-        routes.append(Mount(API_PREFIX, api))
+    api = None if access is None else HttpApi(app)
+    if access is not None and api is not None:
+        inside: dict[str, ASGIApp] = {API_PREFIX: api, CONSOLE_PREFIX: Router()}
+        for path, one in inside.items():
+            door = OperatorsOnly(one, Paced(access, paces))
+            routes += [Route(path, door), Mount(path, door)]
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Final
@@ -50,12 +50,7 @@ class GuardedRoute(BaseRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through to its route."""
-        try:
-            answer = await self._refused(scope)
-        except HTTPException as error:
-            answer = refused(HTTPConnection(scope), error)
-        except MainspringError as error:
-            answer = failed(HTTPConnection(scope), error)
+        answer = await answer_of(scope, self._refused(scope))
         if answer is not None:
             return await deny(answer, scope, receive, send)
         with self._calling(scope):
@@ -106,6 +101,16 @@ def guarded(
                 " by_token(route, 'SHOP_TOKEN')"
             )
     return [GuardedRoute(route, tokens, access) for route in routes]
+
+
+async def answer_of(scope: Scope, check: Awaitable[Response | None]) -> Response | None:
+    """What a check answers, also where it raises that; None: nothing is wrong."""
+    try:
+        return await check
+    except HTTPException as error:
+        return refused(HTTPConnection(scope), error)
+    except MainspringError as error:
+        return failed(HTTPConnection(scope), error)
 
 
 def bearer(headers: Headers) -> str | None:

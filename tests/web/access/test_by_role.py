@@ -15,6 +15,7 @@ from tests.web.visit import open_to, visiting
 import mainspring as ms
 from mainspring.db import access
 from mainspring.db.access import Grant
+from mainspring.declare.principal import ACCESS_ROLES
 from mainspring.errors import ConfigurationError, DeclarationError
 from mainspring.web import Principal, by_role, by_token, create, public, who_asks
 
@@ -40,12 +41,12 @@ async def order(request: Request) -> Response:
 
 @pytest.fixture
 def shop(house: House) -> House:
-    """A house with an order that operators of acme may call, one for viewers of all, and one for a program besides."""
+    """A house with an order that operators of acme may call, one for members of all, and one for a program besides."""
     house.app = ms.App(
         tasks, dsn=house.app.dsn, maintenance=False,
         routes=[
             by_role(Route("/orders/{number:int}", order, methods=["GET", "POST"]), "operator", org="acme"),
-            by_role(Mount("/all", routes=[Route("/orders", order)]), "viewer", org=None),
+            by_role(Mount("/all", routes=[Route("/orders", order)]), "member", org=None),
             by_role(Route("/both", order, methods=["GET", "POST"]), "admin", org="acme", token="SHOP_TOKEN"),
             by_role(WebSocketRoute("/live", order), "viewer", org="acme"),
             by_token(Route("/program", order), "SHOP_TOKEN"),
@@ -65,12 +66,12 @@ async def ask(house: House, shown: str | None, path: str, method: str = "GET", *
 async def test_a_route_is_there_for_its_role_and_its_organisation_alone(shop: House) -> None:
     cells = 0
     for org in (None, "acme", "globex"):
-        for role in ("viewer", "operator", "admin"):
+        for role in ACCESS_ROLES:
             grant = Grant(role=role, org=org)
             token = shop.do(access.create_token(SQL, f"{role} of {org}", grant, None, ME)).text
             there = org != "globex"
             wanted = {
-                "/orders/7": 200 if there and role != "viewer" else 403 if there else 404,
+                "/orders/7": 200 if there and role in ("operator", "admin") else 403 if there else 404,
                 "/all/orders": 200 if org is None else 404,
                 "/both": 200 if there and role == "admin" else 403 if there else 404,
                 "/program": 401,  # its own token alone
@@ -84,7 +85,7 @@ async def test_a_route_is_there_for_its_role_and_its_organisation_alone(shop: Ho
     for shown in (None, "forged", f"mst_{'0' * 12}.{'A' * 43}"):
         for path in ("/orders/7", "/all/orders", "/all/nowhere", "/both", "/program"):
             assert (await ask(shop, shown, path)).status_code == 401
-    assert cells == 36
+    assert cells == 48
 
 
 async def test_a_session_and_a_token_are_asked_alike_and_what_they_enqueue_is_theirs(shop: House) -> None:
@@ -152,7 +153,7 @@ async def test_a_database_that_is_away_is_a_503_and_a_token_of_a_program_that_is
 
 
 def test_a_declaration_says_a_role_and_a_public_route_knows_nobody() -> None:
-    with pytest.raises(DeclarationError, match="role: 'boss' is not one of viewer, operator, admin"):
+    with pytest.raises(DeclarationError, match="role: 'boss' is not one of member, viewer, operator, admin"):
         by_role(Route("/orders", order), "boss")  # type: ignore[arg-type] # it is none
     with pytest.raises(DeclarationError, match="nobody is asked who they are on a public route"):
         who_asks(Request({"type": "http", "headers": []}))

@@ -395,13 +395,14 @@ async def test_a_database_that_is_away_is_a_503(house: House, monkeypatch: pytes
     assert isinstance(house.conn, psycopg.Connection)
 
 
-def test_a_route_where_people_sign_in_is_nobody_elses() -> None:
+@pytest.mark.parametrize("taken", ["/sign-in", "/console", "/console/jobs"])
+def test_a_route_where_people_sign_in_and_the_consoles_are_nobody_elses(taken: str) -> None:
     async def page(_: Request) -> Response:
         return JSONResponse({})
 
     app = ms.App(
         ms.Registry("shop"), dsn="postgresql://127.0.0.1:1/shop", maintenance=False,
-        routes=[public(Route("/sign-in", page))],
+        routes=[public(Route("/consoles", page)), public(Route(taken, page))],
     )  # fmt: skip
-    with pytest.raises(ConfigurationError, match="routes: /sign-in is where people sign in"):
+    with pytest.raises(ConfigurationError, match=f"routes: {taken} is taken, for signing in"):
         create(app)

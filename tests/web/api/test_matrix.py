@@ -57,6 +57,23 @@ async def test_without_a_principal_every_address_is_the_same_401(api: ApiVisitor
     assert "UNAUTHORIZED" in answers.pop()
 
 
+@pytest.mark.rule("ENG-1.08")
+async def test_to_a_member_every_address_of_operators_is_the_same_403_the_consoles_too(api: ApiVisitor) -> None:
+    places = ("/console", "/console/jobs/7", API_PREFIX, f"{API_PREFIX}/openapi.json", f"{API_PREFIX}/nowhere")
+    answers = set()
+    for place in places:
+        for method in ("GET", "POST"):
+            seen = {
+                who: await api.http.request(method, place, headers={"authorization": f"Bearer {who}"})
+                for who in ("member", "member.acme", "viewer.acme", "forged")
+            }
+            answers |= {(seen[who].status_code, seen[who].text) for who in ("member", "member.acme")}
+            assert seen["forged"].status_code == 401
+            assert seen["viewer.acme"].status_code in (200, 404, 405)
+    assert len(answers) == 1
+    assert problem(seen["member"]) == (403, "FORBIDDEN")
+
+
 async def test_nobody_is_asked_for_a_body_before_they_are_known(api: ApiVisitor) -> None:
     async def never() -> AsyncIterator[bytes]:
         yield b"{"

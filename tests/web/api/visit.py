@@ -24,6 +24,7 @@ PEOPLE: Mapping[str, Principal] = {
     "root": Principal("root", "admin", reveals=True),
     "ana": Principal("ana", "operator"),
     "vic": Principal("vic", "viewer"),
+    "member": Principal("member", "member"),
     **{f"{role}.acme": Principal(f"{role}.acme", role, org="acme") for role in ACCESS_ROLES},
     "operator.globex": Principal("operator.globex", "operator", org="globex"),
 }

@@ -9,7 +9,7 @@ create table {schema}.access_token (
   id         text not null check (id ~ '^[0-9a-f]{12}$'),  -- shown to everybody: the secret is not
   digest     bytea not null check (octet_length(digest) = 32),
   name       text not null check (length(name) between 1 and 200),
-  role       text not null check (role in ('viewer', 'operator', 'admin')),
+  role       text not null check (role in ('member', 'viewer', 'operator', 'admin')),
   only_org   text check (length(only_org) between 1 and 200),
   reveals    boolean not null,
   created_at timestamptz not null,
@@ -27,7 +27,7 @@ create table {schema}.access_token (
 create table {schema}.access_user (
   org_id      text not null default 'SYSTEM',
   name        text not null check (length(name) between 1 and 200),
-  role        text not null check (role in ('viewer', 'operator', 'admin')),
+  role        text not null check (role in ('member', 'viewer', 'operator', 'admin')),
   only_org    text check (length(only_org) between 1 and 200),
   reveals     boolean not null,
   source      text not null check (source in ('local', 'proxy', 'oidc')),  -- who vouches for them

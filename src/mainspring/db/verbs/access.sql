@@ -33,8 +33,8 @@ begin
   elsif p_name in ('.', '..') or p_name ~ '^\s|\s$' then  -- an address would mean something else
     perform {schema}.refuse('name', 'is not one that can be told from others');
   end if;
-  if p_role is null or p_role not in ('viewer', 'operator', 'admin') then
-    perform {schema}.refuse('role', 'is not one of viewer, operator, admin');
+  if p_role is null or p_role not in ('member', 'viewer', 'operator', 'admin') then
+    perform {schema}.refuse('role', 'is not one of member, viewer, operator, admin');
   end if;
   perform {schema}.check_text('org', coalesce(p_org, '-'), 200);
   if p_org = 'SYSTEM' then

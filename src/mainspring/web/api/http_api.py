@@ -1,4 +1,4 @@
-"""The HTTP API as one ASGI application: nobody gets any further without a principal."""
+"""The HTTP API as one ASGI application, behind `OperatorsOnly`, which says who asks."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ from typing import Final
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from mainspring.app import App
-from mainspring.declare.principal import PRINCIPAL
 from mainspring.errors import MainspringError
-from mainspring.web.answers import nobody, refusal
+from mainspring.web.answers import refusal
 from mainspring.web.api.connections import Connections
 from mainspring.web.api.openapi import document
 from mainspring.web.api.perform import Performer
 from mainspring.web.api.refused import refused_answer, refused_http
 from mainspring.web.api.resources import OPERATIONS
 from mainspring.web.api.slashes import held_path
-from mainspring.web.authenticator import Authenticator
 from mainspring.web.origin import deny
 
 API_PREFIX: Final = "/api/v1"
@@ -29,10 +27,10 @@ API_DOCUMENT: Final = "/openapi.json"
 
 
 class HttpApi:
-    """Asks who it is before anything else of a request is looked at, its address included."""
+    """Finds the operation that is asked for."""
 
-    def __init__(self, app: App, access: Authenticator) -> None:
-        self._access, self.connections = access, Connections(app)
+    def __init__(self, app: App) -> None:
+        self.connections = Connections(app)
         routes = [
             Route(one.path, Performer(one, self.connections).answer, methods=[one.method], name=one.name)
             for one in OPERATIONS
@@ -42,14 +40,10 @@ class HttpApi:
         self._router = Router(routes, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let in whom we know."""
+        """Answer."""
         if scope["type"] != "http":
             return await deny(refusal(404, "NOT_FOUND", "There is nothing here."), scope, receive, send)
         try:
-            principal = await self._access.principal(HTTPConnection(scope))
-            if principal is None:
-                return await nobody()(scope, receive, send)
-            scope[PRINCIPAL] = principal
             return await self._route(scope, receive, send)
         except (HTTPException, MainspringError) as error:
             refused = refused_http(error) if isinstance(error, HTTPException) else refused_answer(error)
