@@ -15,6 +15,7 @@ from tests.secured import Secured
 
 from mainspring.db import access
 from mainspring.db.access import AccessHolder, Grant, Opening
+from mainspring.db.audit import verify
 from mainspring.db.jobs import Who
 from mainspring.db.wire.run import psycopg_door, run
 from mainspring.db.wire.sql import Sql
@@ -394,6 +395,24 @@ def test_on_a_secured_schema_nobody_reads_a_digest_and_the_application_lets_nobo
         ("acme", "access.token_created"), ("SYSTEM", "access.user_created"), ("SYSTEM", "access.link_created"),
         ("SYSTEM", "access.signed_in"),
     ]  # fmt: skip
+
+
+@pytest.mark.rule("ENG-19.04")
+def test_an_operator_of_an_organisation_reads_nothing_about_people_who_are_bound_to_none(secured: Secured) -> None:
+    seen = {}
+    with secured.connect("operator", "SYSTEM") as free, secured.connect("worker") as worker:
+        for org in (None, "acme", "globex"):
+            run(psycopg_door(free), access.create_user(SQL, f"of {org}", Grant(role="viewer", org=org), None, ME))
+        free.execute("select mainspring.pause('q:default', 'user', 'olga', 'fire')")
+        for org in ("SYSTEM", "acme"):
+            assert worker.execute("select mainspring.seal(%s, 100)", [org]).fetchone() != (0,)
+    for org in ("acme", "SYSTEM"):
+        with secured.connect("operator", org) as conn:
+            found = conn.execute("select coalesce(subject, event) from mainspring.trail order by id").fetchall()
+            seen[org] = [subject for (subject,) in found]
+            checked = run(psycopg_door(conn), verify(SQL))
+        assert [(one.org_id, one.waiting, one.findings) for one in checked] == [(org, 0, [])]
+    assert seen == {"acme": ["user of acme", "queue.paused"], "SYSTEM": ["user of None", "queue.paused"]}
 
 
 def test_who_is_bound_to_an_organisation_knows_nobody_of_another(secured: Secured) -> None:

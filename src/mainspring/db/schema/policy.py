@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from mainspring.db.schema.rights import GATED, POLICIES, SHARED, WRITTEN
+from mainspring.db.schema.rights import GATED, POLICIES, SEEN, SHARED, WRITTEN
 
 #: The organisation that the transaction is bound to, or null: evaluated once a statement.
 ORG: Final = "(select nullif(current_setting('mainspring.org', true), ''))"
@@ -55,7 +55,9 @@ def _of_caller(roles: dict[str, str]) -> str:
 def _rows(name: str, table: str, org: str) -> tuple[str, str]:
     seen = written = f"org_id = {org}"
     if name in SHARED.get(table, ()):
-        only = _OWN_GATE if name == "operator" and table in GATED else None
+        only = None
+        if name == "operator":
+            only = _OWN_GATE if table in GATED else SEEN.get(table)
         seen, written = f"{seen} or {_engine_s(only)}", f"{written} or {_engine_s(WRITTEN.get(table))}"
     if name == "worker":  # claims span organisations; a job's own transaction is bound to its one
         seen, written = f"{seen} or {org} is null", f"{written} or {org} is null"

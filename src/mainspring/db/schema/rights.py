@@ -107,6 +107,10 @@ SHARED: Final[dict[str, tuple[str, ...]]] = {
 #: that counts by organisation or key names both in its gate.
 GATED: Final = frozenset({"bucket", "slot", "share"})
 
+#: What an operator sees among the rows of SYSTEM in other tables: of the trail nothing about people and tokens that are
+#: bound to no organisation. Who is bound to SYSTEM sees it all.
+SEEN: Final[dict[str, LiteralString]] = {"audit": "event !~ '^access[.]'"}
+
 #: Which rows of SYSTEM are written where not all of them are.
 WRITTEN: Final[dict[str, LiteralString]] = {"audit": "event ~ '^(queue|limit|breaker|quarantine|access)[.]'"}
 

@@ -116,7 +116,7 @@ where a.org_id = %(org)s::text and a.id > %(above)s
     select unnest(s.ids) from {schema}.seal s where s.org_id = %(org)s::text and s.last_id > %(above)s)
 
 -- name: audit_organisations
--- Everybody who has events or seals.
+-- Everybody who has events or seals; for who is bound to an organisation that one, as they do not see all of SYSTEM.
 with recursive org(id) as (
   (select a.org_id from {schema}.audit a order by a.org_id limit 1)
   union all
@@ -128,4 +128,5 @@ with recursive org(id) as (
   select (select s.org_id from {schema}.seal s where s.org_id > sealed.id order by s.org_id limit 1)
   from sealed where sealed.id is not null
 )
-select id from org where id is not null union select id from sealed where id is not null order by 1
+select id from (select id from org union select id from sealed) found
+where id = coalesce(nullif(current_setting('mainspring.org', true), ''), id) order by 1
