@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mainspring_apps.staffing.settings import Settings, shown
+from mainspring_apps.frame.settings import shown
+from mainspring_apps.staffing.settings import Settings
 
 INTRO = """\
 # Staffing: settings

@@ -19,7 +19,8 @@ import mainspring as ms
 from mainspring.contrib.money import Money
 from mainspring.errors import ConfigurationError, DatabaseUnavailable
 from mainspring.text.texts import line
-from mainspring_apps.staffing import bookings, settings, show
+from mainspring_apps.frame.settings import shown
+from mainspring_apps.staffing import bookings, show
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.imports import run
 from mainspring_apps.staffing.imports.report import RowReport, counted
@@ -150,7 +151,7 @@ def list_settings(
         application: The marketplace, as module:name; else MAINSPRING_APP, or the one that the environment makes.
         json: Print one JSON document and nothing else.
     """
-    found = settings.shown(_market(application or os.environ.get("MAINSPRING_APP")).desk.settings)
+    found = shown(_market(application or os.environ.get("MAINSPRING_APP")).desk.settings)
     if json:
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
         return

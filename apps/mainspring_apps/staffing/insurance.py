@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 import mainspring as ms
+from mainspring_apps.frame.setting import rest_of_day
 from mainspring_apps.staffing import store, timers, unresolved
 from mainspring_apps.staffing.desk import Desk, log
 from mainspring_apps.staffing.events import event
@@ -21,7 +22,6 @@ from mainspring_apps.staffing.people import By, of_company, people
 from mainspring_apps.staffing.registry import INSURANCE_HARD_STOP, INSURANCE_MONITORING, tasks
 from mainspring_apps.staffing.rules import insurance as rules
 from mainspring_apps.staffing.rules.insurance import Policy
-from mainspring_apps.staffing.settings import rest_of_day
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.texts import insurance_warning

@@ -10,6 +10,7 @@ from typing import Any, Final
 import mainspring as ms
 from mainspring.contrib.notify import Notify, senders
 from mainspring.contrib.stripe import Stripe
+from mainspring_apps.frame.settings import from_env
 from mainspring_apps.staffing import completion, insurance, tokens
 from mainspring_apps.staffing.conflicts import timeouts
 from mainspring_apps.staffing.desk import Desk
@@ -32,7 +33,7 @@ from mainspring_apps.staffing.payments import (
 from mainspring_apps.staffing.people import recipients
 from mainspring_apps.staffing.registry import limits, tasks
 from mainspring_apps.staffing.searches import digest, instant
-from mainspring_apps.staffing.settings import Settings, from_env
+from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.texts import templates
 from mainspring_apps.staffing.timesheets import approval, ladder, reminders
@@ -81,7 +82,7 @@ class Market(ms.App):
         **options: Any,
     ) -> None:
         env = os.environ if env is None else env
-        settings = from_env(settings, env)
+        settings = from_env(settings or Settings(), env)
         stripe = Stripe.from_env({"STRIPE_API_KEY": "sk_test_none", **env})
         links = OptOutLinks.from_env(env, settings.app_url)
         said = linked(templates(settings), links)

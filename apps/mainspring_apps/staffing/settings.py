@@ -6,24 +6,17 @@ says wins (STAFF-20.21).
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import time, timedelta
-from functools import cache
 from itertools import pairwise
-from typing import Any, Final, Literal, get_args, get_type_hints
+from typing import Any, Final, Literal
 
 import mainspring as ms
-from mainspring.errors import ConfigurationError
 from mainspring.retry import Retry
 from mainspring.text.span import length
-from mainspring.text.texts import did_you_mean
-from mainspring_apps.staffing.setting import Address, TimeOfDay, Weekday, kind_of, problem, read, setting
-
-PREFIX: Final = "STAFFING_"
-#: What begins as a setting does, and is none: the web's own secret.
-OTHERS: Final = frozenset({"STAFFING_TOKEN", "STAFFING_LINK_SECRET"})
+from mainspring_apps.frame.setting import Address, TimeOfDay, Weekday, rest_of_day, setting, weekday
+from mainspring_apps.frame.settings import Choices
 
 TransferTiming = Literal["on_verification", "on_webhook"]
 
@@ -34,8 +27,11 @@ _LADDER: Final = (timedelta(0), timedelta(minutes=60), timedelta(hours=3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Choices):
     """What one marketplace chooses; a choice that makes no sense is refused at once, by its name and its variable's."""
+
+    PREFIX = "STAFFING_"
+    OTHERS = frozenset({"STAFFING_TOKEN", "STAFFING_LINK_SECRET"})  # secrets of the web
 
     # -- weekly payments, by the project's clocks
     charge_day: Weekday = setting("wed", "day on which the next week is charged")
@@ -168,16 +164,7 @@ class Settings:
     )
     night_is_over: timedelta = setting(length("1h"), "when a nightly run has done all it was to do (STAFF-15.07)")
 
-    def __post_init__(self) -> None:
-        types = types_of()
-        for one in fields(self):
-            bounds = {name: one.metadata.get(name) for name in ("least", "most")}
-            if (wrong := problem(types[one.name], getattr(self, one.name), **bounds)) is not None:
-                raise _wrong(one.name, wrong)
-        for name, wrong in self._together():
-            raise _wrong(name, wrong)
-
-    def _together(self) -> Iterator[tuple[str, str]]:
+    def together(self) -> Iterator[tuple[str, str]]:
         """What does not fit to something else."""
         if not self._charged < self._warned:
             yield "warn_at", "the warning does not come after the charge, in the week from Monday on"
@@ -240,83 +227,9 @@ class Settings:
         return _since_monday(self.cutoff_day, self.cutoff_at)
 
 
-def weekday(day: Weekday) -> int:
-    """The number of a day in the week; Monday is 0."""
-    return get_args(Weekday).index(day)
-
-
-def rest_of_day(at: TimeOfDay) -> timedelta:
-    """How long a day still lasts from a time on, where clocks do not change.
-
-    >>> str(rest_of_day("02:00"))
-    '22:00:00'
-    """
-    hours, minutes = map(int, at.split(":"))
-    return _DAY - timedelta(hours=hours, minutes=minutes)
-
-
-def variable(name: str) -> str:
-    """What a setting is called in the environment."""
-    return f"{PREFIX}{name.upper()}"
-
-
-@cache
-def types_of() -> Mapping[str, Any]:
-    """The type of each setting."""
-    return get_type_hints(Settings, include_extras=True)
-
-
-def from_env(base: Settings | None = None, env: Mapping[str, str] | None = None) -> Settings:
-    """Settings with what the environment says.
-
-    >>> from_env(env={"STAFFING_AUTO_APPROVAL": "5h"}).auto_approval
-    datetime.timedelta(seconds=18000)
-    """
-    env = os.environ if env is None else env
-    said = {variable(name): name for name in types_of()}
-    for unknown in sorted(name for name in env if name.startswith(PREFIX) and name not in said.keys() | OTHERS):
-        if near := did_you_mean(unknown.removeprefix(PREFIX).lower(), types_of()):
-            raise ConfigurationError(f"{unknown}: is no setting{near}")
-    changes: dict[str, Any] = {}
-    for name in said.values():
-        if text := env.get(variable(name)):
-            try:
-                changes[name] = read(types_of()[name], text)
-            except ConfigurationError as error:
-                raise _wrong(name, str(error)) from None
-    return replace(base or Settings(), **changes)
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A setting as people see it."""
-
-    name: str
-    variable: str
-    value: str
-    default: str
-    source: str  # "default", "code", or the variable's name
-    about: str
-
-
-def shown(settings: Settings, env: Mapping[str, str] | None = None) -> list[Shown]:
-    """Every setting of a marketplace, and where its value is from."""
-    env = os.environ if env is None else env
-    found = []
-    for one in fields(settings):
-        show, value, name = kind_of(types_of()[one.name]).show, getattr(settings, one.name), variable(one.name)
-        source = name if env.get(name) else "default" if value == one.default else "code"
-        found.append(Shown(one.name, name, show(value), show(one.default), source, one.metadata["about"]))
-    return found
-
-
 def _since_monday(day: Weekday, at: TimeOfDay) -> timedelta:
     return (weekday(day) + 1) * _DAY - rest_of_day(at)
 
 
 def _falling(values: Sequence[Any]) -> bool:
     return all(one > following for one, following in pairwise(values))
-
-
-def _wrong(name: str, wrong: str) -> ConfigurationError:
-    return ConfigurationError(f"{name}: {wrong} ({variable(name)})")

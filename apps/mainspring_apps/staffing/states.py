@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, Literal
 
-import mainspring as ms
+from mainspring_apps.frame.refusal import NotAllowed, Refused, Transitions, check_transition
+
+__all__ = [
+    "CLOSED_DISPUTES",
+    "TRANSITIONS",
+    "WORKABLE",
+    "BookingStatus",
+    "MovementStatus",
+    "NotAllowed",
+    "Refused",
+    "check",
+]
 
 BookingStatus = Literal[
     "Pending_Payment", "Active", "Payment_Paused_Dispute", "Suspended_Insurance", "Cancelled", "Completed", "Disputed",
@@ -17,7 +27,7 @@ WORKABLE: Final = frozenset({"Active", "Payment_Paused_Dispute"})
 #: A dispute in one of these stops no payment any more (G-46).
 CLOSED_DISPUTES: Final = frozenset({"Settled", "Resolved", "Legal_Hold"})
 
-TRANSITIONS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
+TRANSITIONS: Final[Transitions] = {
     "bookings": {
         "Pending_Payment": frozenset({"Active", "Cancelled"}),
         "Active": frozenset({"Payment_Paused_Dispute", "Suspended_Insurance", "Completed", "Cancelled"}),
@@ -81,21 +91,6 @@ TRANSITIONS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
 }
 
 
-class Refused(ms.ValidationError):
-    """A business event that the rules do not allow now; its text says why, its field what it is about."""
-
-
-class NotAllowed(Refused):
-    """A business event that is for others to cause."""
-
-
 def check(entity: str, before: str, after: str) -> None:
-    """Raise unless the one status may follow the other.
-
-    >>> check("bookings", "Active", "Completed")
-    >>> check("bookings", "Completed", "Active")
-    Traceback (most recent call last):
-    mainspring_apps.staffing.states.Refused: status: bookings cannot go from Completed to Active
-    """
-    if after not in TRANSITIONS[entity].get(before, frozenset()):
-        raise Refused(f"status: {entity} cannot go from {before} to {after}", field="status")
+    """Raise unless the one status may follow the other."""
+    check_transition(TRANSITIONS, entity, before, after)

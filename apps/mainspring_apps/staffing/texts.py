@@ -8,9 +8,10 @@ from datetime import timedelta
 from typing import Final
 
 from mainspring.contrib.notify import Template
+from mainspring_apps.frame.setting import weekday
 from mainspring_apps.staffing import languages
 from mainspring_apps.staffing.languages import DayOfWeek, Phrase, Value, translated
-from mainspring_apps.staffing.settings import Settings, weekday
+from mainspring_apps.staffing.settings import Settings
 
 BOTH: Final = ("sms", "email")
 RELEASE_REASON: Final = "Weekly Payment Hard Cutoff - Worker Released"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import mainspring as ms
+from mainspring_apps.frame.setting import rest_of_day
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk, log
 from mainspring_apps.staffing.registry import MAGIC_LINKS, tasks
-from mainspring_apps.staffing.settings import rest_of_day
 
 
 @tasks.task(queue=MAGIC_LINKS)

@@ -22,11 +22,12 @@ import mainspring as ms
 from mainspring.cli import main
 from mainspring.errors import ConfigurationError
 from mainspring.testing import DatabaseServer, Harness
+from mainspring_apps.frame.setting import kind_of
+from mainspring_apps.frame.settings import from_env, shown, types_of
 from mainspring_apps.staffing import shifts, show
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.payments import weekly
-from mainspring_apps.staffing.setting import kind_of
-from mainspring_apps.staffing.settings import Settings, from_env, shown, types_of
+from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.states import Refused
 from mainspring_sandbox import Sandbox
 
@@ -74,7 +75,7 @@ def test_the_page_names_every_setting_with_its_default_and_what_it_is() -> None:
 @pytest.mark.rule("STAFF-20.21")
 def test_each_setting_is_read_from_the_environment_as_it_is_shown() -> None:
     for one in fields(Settings):
-        kind, usual, name = kind_of(types_of()[one.name]), one.default, f"STAFFING_{one.name.upper()}"
+        kind, usual, name = kind_of(types_of(Settings)[one.name]), one.default, f"STAFFING_{one.name.upper()}"
         if isinstance(usual, bool):
             other = kind.show(not usual)
         elif isinstance(usual, int):
@@ -82,7 +83,7 @@ def test_each_setting_is_read_from_the_environment_as_it_is_shown() -> None:
         else:
             other = kind.show(usual + SECOND) if isinstance(usual, timedelta) else OTHER[one.name]
         env = {name: other} | ({"STAFFING_CHARGE_DAY": "mon"} if one.name == "warn_day" else {})
-        found = from_env(env=env)
+        found = from_env(Settings(), env)
         assert getattr(found, one.name) != usual == kind.read(kind.show(usual)), one.name
         for said, source in ((env, name), ({}, "code")):
             (line,) = [line for line in shown(found, said) if line.name == one.name]
@@ -112,7 +113,7 @@ def test_each_setting_is_read_from_the_environment_as_it_is_shown() -> None:
 def test_what_makes_no_sense_is_refused_by_its_name_and_its_variable(env: dict[str, str], why: str) -> None:
     name = why.partition(":")[0]
     with pytest.raises(ConfigurationError, match=rf"^{why}.* \(STAFFING_{name.upper()}\)$"):
-        from_env(env={f"STAFFING_{name}": value for name, value in env.items()})
+        from_env(Settings(), {f"STAFFING_{name}": value for name, value in env.items()})
     with pytest.raises(ConfigurationError, match=r"^app_url: .* \(STAFFING_APP_URL\)$"):
         Settings(app_url="")
 
@@ -122,8 +123,10 @@ def test_what_is_almost_a_setting_is_refused_and_anything_else_is_not_ours() -> 
     with pytest.raises(
         ConfigurationError, match=r"^STAFFING_AUTOAPPROVAL: is no setting \(did you mean 'auto_approval'\?\)$"
     ):
-        from_env(env={"STAFFING_AUTOAPPROVAL": "4h"})
-    assert from_env(env={"STAFFING_TOKEN": "x", "STAFFING_CRASHES": "all", "STAFFING_DB_HOST": "x"}) == Settings()
+        from_env(Settings(), {"STAFFING_AUTOAPPROVAL": "4h"})
+    assert (
+        from_env(Settings(), {"STAFFING_TOKEN": "x", "STAFFING_CRASHES": "all", "STAFFING_DB_HOST": "x"}) == Settings()
+    )
     both = from_env(Settings(auto_approval=5 * HOUR, late_start=HOUR), {"STAFFING_AUTO_APPROVAL": "6h"})
     assert (both.auto_approval, both.late_start) == (6 * HOUR, HOUR), "the environment wins, and code over the default"
 

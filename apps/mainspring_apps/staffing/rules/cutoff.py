@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from mainspring_apps.frame.setting import weekday
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.rules.weeks import Period
-from mainspring_apps.staffing.settings import Settings, weekday
+from mainspring_apps.staffing.settings import Settings
 
 if TYPE_CHECKING:
     from mainspring_apps.staffing.rules.parts import Part

@@ -9,7 +9,8 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 import mainspring as ms
-from mainspring_apps.staffing.settings import Settings, weekday
+from mainspring_apps.frame.setting import weekday
+from mainspring_apps.staffing.settings import Settings
 
 DAY: Final = timedelta(days=1)
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 import mainspring as ms
+from mainspring_apps.frame.setting import rest_of_day
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk, log
 from mainspring_apps.staffing.registry import DIGEST_QUEUE, few_tries, tasks
@@ -16,7 +17,6 @@ from mainspring_apps.staffing.rules import digests
 from mainspring_apps.staffing.rules.matching import asked
 from mainspring_apps.staffing.searches.batches import Batch
 from mainspring_apps.staffing.searches.search import find
-from mainspring_apps.staffing.settings import rest_of_day
 from mainspring_apps.staffing.store import Conn
 
 SCHEDULE = "saved-search-digest"

@@ -52,6 +52,21 @@ def short(span: timedelta) -> str:
     return "".join(parts) or "0s"
 
 
+def weekday(day: Weekday) -> int:
+    """The number of a day in the week; Monday is 0."""
+    return get_args(Weekday).index(day)
+
+
+def rest_of_day(at: TimeOfDay) -> timedelta:
+    """How long a day still lasts from a time on, where clocks do not change.
+
+    >>> str(rest_of_day("02:00"))
+    '22:00:00'
+    """
+    hours, minutes = map(int, at.split(":"))
+    return timedelta(days=1, hours=-hours, minutes=-minutes)
+
+
 _KINDS: Final[Mapping[Any, Kind]] = {
     bool: Kind(switch, lambda value: type(value) is bool, "on or off", lambda value: "on" if value else "off"),
     int: Kind(int, lambda value: type(value) is int, "a whole number"),
