@@ -10,7 +10,7 @@ from mainspring_apps.staffing.events import EVENTS
 from mainspring_apps.staffing.market import Market
 from mainspring_apps.staffing.people import SUBJECTS
 from mainspring_apps.staffing.rules.parts import MAY, Part
-from mainspring_apps.staffing.web import BASE, ENDPOINTS
+from mainspring_apps.staffing.web import ENDPOINTS
 
 INTRO = """\
 # Staffing: events and tasks
@@ -54,9 +54,9 @@ def _parts() -> Iterator[list[str]]:
 
 def _events() -> Iterator[list[str]]:
     yield ["event", "about", "address", "what it does"]
-    paths = {one.event: one.path.removeprefix(BASE).replace(":int}", "}") for one in ENDPOINTS}
+    paths = {one.event: one.path.replace(":int}", "}") for one in ENDPOINTS}
     for name in dict.fromkeys(line.partition(" ")[0] for line in MAY):
-        act = EVENTS[name]
+        act = EVENTS.declared[name]
         about = SUBJECTS.get(list(act.__annotations__)[2], "the marketplace")
         yield [f"`{name}`", about, f"`{paths[act]}`" if act in paths else "", (act.__doc__ or "").split("\n")[0]]
 

@@ -14,6 +14,7 @@ import msgspec
 
 from mainspring.contrib.notify import Undeliverable
 from mainspring.contrib.notify.address import mail_address, phone_number
+from mainspring_apps.frame.refusal import NotThere
 from mainspring_apps.staffing import insurance, languages, people, store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event
@@ -291,7 +292,7 @@ def check_person(conn: Conn, field: str, user_id: int, company_id: int) -> None:
     """Refuse who is nobody, or somebody of another company."""
     user = store.one(conn, User, "user_of_company", user_id=user_id)
     if user is None:
-        raise Refused(f"{field}: there is no user {user_id}", field=field)
+        raise NotThere(f"{field}: there is no user {user_id}", field=field)
     if user.company_id != company_id:
         raise Refused(f"{field}: is somebody of another company", field=field)
 

@@ -38,7 +38,7 @@ from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.texts import templates
 from mainspring_apps.staffing.timesheets import approval, ladder, reminders
 from mainspring_apps.staffing.watching import measures, watches
-from mainspring_apps.staffing.web import Web
+from mainspring_apps.staffing.web import routes
 from mainspring_apps.staffing.wishes import OptOutLinks, linked
 from mainspring_apps.tasks import Tasks
 
@@ -87,7 +87,7 @@ class Market(ms.App):
         links = OptOutLinks.from_env(env, settings.app_url)
         said = linked(templates(settings), links)
         notify = Notify(senders=senders(env), templates=said, recipients=recipients, retry=settings.retry, spam=None)
-        self.desk = desk = Desk(self, stripe, notify, settings)
+        self.desk = desk = Desk(self, notify, stripe, settings)
         ours, *others = (declared.bound(desk) for declared in (tasks, *extra))
         for task, events in HEARD:
             stripe.on(*events)(ours.get(task.name))
@@ -99,6 +99,6 @@ class Market(ms.App):
             limits=limits(settings),
             migrations=[MIGRATIONS],
             prepare=[partial(seed, desk)] if seed is not None else (),
-            routes=Web(desk, links).routes(),
+            routes=routes(desk, links),
             **{"watches": watches(desk), "measures": measures(settings), **options},
         )

@@ -9,6 +9,7 @@ import msgspec
 from psycopg.rows import tuple_row
 
 from mainspring.contrib.notify import Recipient
+from mainspring_apps.frame.parts import SYSTEM as SYSTEM
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.rules.digests import zone_of
 from mainspring_apps.staffing.rules.parts import Part
@@ -16,7 +17,6 @@ from mainspring_apps.staffing.store import Conn
 
 #: Whoever causes an event: a user by id, or the marketplace itself.
 By = int | Literal["SYSTEM"]
-SYSTEM: Final = "SYSTEM"
 #: What somebody can have a part in, by what it is named by.
 SUBJECTS: Final[Mapping[str, Literal["booking", "company", "account"]]] = {
     "booking_id": "booking", "time_log_id": "booking", "dispute_id": "booking", "incident_id": "booking",

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 import mainspring as ms
 from mainspring.contrib.money import Money
+from mainspring_apps.frame.refusal import missing
 from mainspring_apps.staffing import people, store, timers
 from mainspring_apps.staffing.desk import Desk, booking_subject
 from mainspring_apps.staffing.locking import LockedShift
 from mainspring_apps.staffing.payments import escrow
 from mainspring_apps.staffing.rules import weeks
-from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.texts import templates
 
@@ -168,7 +168,7 @@ def clocks(desk: Desk, conn: Conn) -> dict[str, datetime]:
 def story(desk: Desk, conn: Conn, booking_id: int, *, by: int | None = None) -> Story:
     """What has happened to a booking, and what comes next; for a user without a part in it there is no such booking."""
     if by is not None and not people.parts_of(conn, by, "booking_id", booking_id):
-        raise Refused(f"booking_id: there is no booking {booking_id}", field="booking_id")
+        raise missing("booking_id", booking_id)
     booking = store.needed(conn, BookingView, "shown_booking", booking_id=booking_id)
     now = desk.now(conn)
     titles = {template.name: template.title for template in templates(desk.settings)}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from mainspring_apps.frame.refusal import missing
 from mainspring_apps.frame.store import Conn, Store
 
-__all__ = ["Conn", "column", "do", "many", "missing", "needed", "one", "sql", "value"]
+__all__ = ["Conn", "column", "do", "many", "needed", "one", "sql", "value"]
 
 _STORE: Final = Store(__package__)
 sql, many, one, needed = _STORE.sql, _STORE.many, _STORE.one, _STORE.needed

@@ -13,7 +13,7 @@ from tests.apps.staffing.town import MONDAY, Booking, Town
 from tests.docs.pages import ROOT
 from tools.staffing_page import page
 
-from mainspring_apps.staffing import store
+from mainspring_apps.frame.refusal import missing
 from mainspring_apps.staffing.conflicts import incidents
 from mainspring_apps.staffing.events import EVENTS
 from mainspring_apps.staffing.people import SUBJECTS, SYSTEM, By
@@ -160,16 +160,16 @@ def tried(town: Town, line: str, by: By, about: Mapping[str, Any]) -> str:
     """What becomes of an event that somebody wants to cause; afterwards it has not been."""
     with town.conn.transaction(force_rollback=True):
         try:
-            EVENTS[line.partition(" ")[0]](town.desk, town.conn, **about, by=by)
+            EVENTS.declared[line.partition(" ")[0]](town.desk, town.conn, **about, by=by)
         except Refused as refused:
             field, value = next(iter(about.items()))
-            missing = str(refused) == str(store.missing(field, value))
-            if not missing and not isinstance(refused, NotAllowed):
+            gone = str(refused) == str(missing(field, value))
+            if not gone and not isinstance(refused, NotAllowed):
                 return "reached"
             untouched = town.value("select pg_current_xact_id_if_assigned() is null")  # neither written nor locked
-            if not untouched or refused.field != (field if missing else "by"):
+            if not untouched or refused.field != (field if gone else "by"):
                 return "refused too late"
-            return "missing" if missing else "refused"
+            return "missing" if gone else "refused"
         return "done"
 
 

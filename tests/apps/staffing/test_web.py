@@ -242,7 +242,7 @@ def test_a_body_that_a_form_can_send_changes_no_account(url: str, town: Town, ki
 
 def test_a_database_that_is_away_is_said_so(url: str, town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(town.desk.app, "_dsn", "postgresql://127.0.0.1:1/nowhere")
-    monkeypatch.setattr("mainspring_apps.staffing.desk.REQUEST_WAIT_S", 0.2)
+    monkeypatch.setattr("mainspring_apps.frame.desk.REQUEST_WAIT_S", 0.2)
     town.desk.close()
     assert ask(url, "/bookings") == (
         503,

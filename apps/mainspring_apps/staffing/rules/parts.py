@@ -8,10 +8,8 @@ without a line cannot be declared.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final, Literal
-
-from mainspring_apps.staffing.states import NotAllowed
 
 Part = Literal[
     "Worker", "Supervisor", "Borrowing Manager", "Borrowing Admin", "Lending Manager", "Lending Admin",
@@ -81,25 +79,3 @@ MAY: Final[Mapping[str, frozenset[Part]]] = {
     "reverse_transfer": _OPERATOR,
     "divide_set_aside": _OPERATOR,
 }
-
-
-def lines(event: str) -> list[str]:
-    """The lines of an event: one, or one for each of its options.
-
-    >>> lines("clock_in"), lines("file_dispute")
-    (['clock_in'], ['file_dispute A', 'file_dispute B'])
-    """
-    return [line for line in MAY if line.partition(" ")[0] == event]
-
-
-def check(line: str, parts: Collection[str]) -> None:
-    """Refuse whoever plays none of the parts that may cause this.
-
-    >>> check("verify_timesheet", ["Supervisor"])
-    >>> check("verify_timesheet", ["Worker"])
-    Traceback (most recent call last):
-    mainspring_apps.staffing.states.NotAllowed: by: a Worker may not verify_timesheet
-    """
-    if MAY[line].isdisjoint(parts):
-        who = f"a {' and '.join(parts)}" if parts else "who has no part in this marketplace"
-        raise NotAllowed(f"by: {who} may not {line}", field="by")
