@@ -122,7 +122,7 @@ schema: setup ## write docs/schema.md and the records of signatures anew from db
 	@$(PY) -m tools.signatures
 	@$(PY) -m tools.schema_page
 
-texts: setup ## bring the catalogues of staffing up to date with its English texts
+texts: setup ## bring the catalogues of applications up to date with their English texts
 	@$(PY) -m tools.texts
 
 lock: setup ## pin the requirements anew

@@ -1,4 +1,4 @@
-"""Brings the catalogues of staffing up to date with its English texts: `make texts`, then translate what is empty.
+"""Brings the catalogues of applications up to date with their English texts; what is empty is to be translated.
 
 What has changed in English is new, and what nobody says any more is removed.
 """
@@ -9,12 +9,10 @@ from pathlib import Path
 
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
-
-from mainspring_apps.staffing.languages import catalogue
-from mainspring_apps.staffing.texts import texts
+from tools.apps import APPS
 
 HEAD = """\
-# The texts of the staffing marketplace, as texts.py has them in English.
+# The texts of {name}, as texts.py has them in English.
 msgid ""
 msgstr ""
 "Language: {language}\\n"
@@ -24,7 +22,7 @@ msgstr ""
 """
 
 
-def updated(file: Path, english: list[str]) -> int:
+def updated(name: str, file: Path, english: list[str]) -> int:
     """Write a catalogue with each English text, in their order; answers how many are not translated."""
     with file.open("rb") as source:
         known = read_po(source, file.stem)
@@ -33,11 +31,12 @@ def updated(file: Path, english: list[str]) -> int:
         old = known.get(text)
         fresh.add(text, old.string if old else "").flags.difference_update(("python-format", "python-brace-format"))
     with file.open("wb") as target:
-        target.write(HEAD.format(language=file.stem).encode())
+        target.write(HEAD.format(name=name, language=file.stem).encode())
         write_po(target, fresh, width=100, omit_header=True)
     return sum(not one.string for one in fresh if one.id)
 
 
 if __name__ == "__main__":
-    for place in sorted(catalogue.FOLDER.glob("*.po")):
-        print(f"{place.name}: {updated(place, texts())} texts to translate")
+    for name, about in APPS.items():
+        for place in sorted(about.spoken.folder.glob("*.po")):
+            print(f"{name}: {place.name}: {updated(name, place, about.texts())} texts to translate")

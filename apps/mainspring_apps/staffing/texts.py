@@ -8,9 +8,10 @@ from datetime import timedelta
 from typing import Final
 
 from mainspring.contrib.notify import Template
+from mainspring_apps.frame import catalogue
 from mainspring_apps.frame.setting import weekday
-from mainspring_apps.staffing import languages
-from mainspring_apps.staffing.languages import DayOfWeek, Phrase, Value, translated
+from mainspring_apps.frame.values import DayOfWeek, Phrase, Value
+from mainspring_apps.staffing.languages import SPOKEN
 from mainspring_apps.staffing.settings import Settings
 
 BOTH: Final = ("sms", "email")
@@ -220,12 +221,12 @@ def templates(s: Settings) -> tuple[Template, ...]:
         "left": s.auto_approval - s.ladder[-1],
         "dispute": s.dispute_timeout,
     }
-    return (*translated(_ENGLISH, numbers), *_insurance_warnings(s))
+    return (*SPOKEN.translated(_ENGLISH, numbers), *_insurance_warnings(s))
 
 
 def texts() -> list[str]:
     """All that is said in English, as translators find it."""
-    return languages.texts((*_ENGLISH, _WARNING, _LAST_WARNING), (_END_OF_DAY, _AT_TIME))
+    return catalogue.texts((*_ENGLISH, _WARNING, _LAST_WARNING), (_END_OF_DAY, _AT_TIME))
 
 
 def insurance_warning(threshold: int) -> str:
@@ -237,7 +238,7 @@ def _insurance_warnings(s: Settings) -> Iterator[Template]:
     for threshold in s.insurance_thresholds:
         warning = _LAST_WARNING if threshold == s.insurance_thresholds[-1] else _WARNING
         named = replace(warning, name=insurance_warning(threshold))
-        yield from translated([named], {"left": timedelta(days=threshold)})
+        yield from SPOKEN.translated([named], {"left": timedelta(days=threshold)})
 
 
 def _deadline(s: Settings) -> Phrase:

@@ -10,9 +10,7 @@ from tests.apps.staffing.test_insurance import run
 from tests.apps.staffing.town import T00, W10, Town
 
 from mainspring_apps.staffing import bookings, insurance
-from mainspring_apps.staffing.languages import LANGUAGES, moment
-from mainspring_apps.staffing.languages.catalogue import missing
-from mainspring_apps.staffing.languages.values import say
+from mainspring_apps.staffing.languages import SPOKEN, moment
 from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.texts import templates, texts
@@ -22,10 +20,10 @@ LEAP_DAY = date(2028, 2, 29)
 
 
 @pytest.mark.rule("STAFF-20.23")
-@pytest.mark.parametrize("language", LANGUAGES[1:])
+@pytest.mark.parametrize("language", SPOKEN.known[1:])
 def test_every_text_is_in_every_language_with_the_same_placeholders(language: str) -> None:
-    assert {"en", "de"} <= {*LANGUAGES}
-    assert missing(language, texts()) == [], "run `make texts`, and translate what is empty"
+    assert {"en", "de"} <= {*SPOKEN.known}
+    assert SPOKEN.missing(language, texts()) == [], "run `make texts`, and translate what is empty"
     for one in templates(Settings()):
         said = one.languages[language]
         assert said.text != one.text
@@ -54,7 +52,7 @@ def test_every_text_is_in_every_language_with_the_same_placeholders(language: st
 def test_money_and_times_are_written_as_a_language_writes_them(
     name: str, value: str, english: str, german: str
 ) -> None:
-    assert [say({name: value}, language)[name] for language in ("", "de")] == [english, german]
+    assert [SPOKEN.say({name: value}, language)[name] for language in ("", "de")] == [english, german]
 
 
 @pytest.mark.rule("STAFF-20.23", "STAFF-14.10")

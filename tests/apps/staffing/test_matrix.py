@@ -11,7 +11,7 @@ import pytest
 from tests.apps.staffing.quarrels import HOUR, TUESDAY, T, filed
 from tests.apps.staffing.town import MONDAY, Booking, Town
 from tests.docs.pages import ROOT
-from tools.staffing_page import page
+from tools.app_events import page
 
 from mainspring_apps.frame.refusal import missing
 from mainspring_apps.staffing.conflicts import incidents
@@ -205,4 +205,4 @@ def test_each_cell_of_the_table_is_allowed_or_refused_and_a_refusal_writes_nothi
 @pytest.mark.rule("STAFF-20.10")
 def test_the_table_in_the_docs_is_printed_from_the_code() -> None:
     found = (ROOT / "docs" / "apps" / "staffing-events.md").read_text()
-    assert found == page(), "run `python -m tools.staffing_page > docs/apps/staffing-events.md`"
+    assert found == page("staffing"), "run `python -m tools.app_events staffing > docs/apps/staffing-events.md`"

@@ -16,7 +16,7 @@ from tests.apps.staffing.sheets import at as clock
 from tests.apps.staffing.town import MONDAY, T00, W14, Town
 from tests.apps.staffing.wednesday import SECOND, deliver, tried
 from tests.docs.pages import ROOT
-from tools.staffing_settings import page
+from tools.app_settings import page
 
 import mainspring as ms
 from mainspring.cli import main
@@ -65,7 +65,7 @@ def opened(mainspring_server: DatabaseServer, mainspring_sandbox_server: Sandbox
 @pytest.mark.rule("STAFF-20.21")
 def test_the_page_names_every_setting_with_its_default_and_what_it_is() -> None:
     wanted = (ROOT / "docs" / "apps" / "staffing-settings.md").read_text()
-    assert wanted == page(), "run `python -m tools.staffing_settings > docs/apps/staffing-settings.md`"
+    assert wanted == page("staffing"), "run `python -m tools.app_settings staffing > docs/apps/staffing-settings.md`"
     assert [f"`{one.variable}`" for one in shown(Settings(), {})] == [
         line.split(" | ")[0].removeprefix("| ") for line in wanted.splitlines() if line.startswith("| `")
     ]

@@ -1,10 +1,19 @@
-"""The languages in which the marketplace speaks: texts by catalogues, values by locales.
+"""The languages in which the marketplace speaks, with their catalogues beside this module.
 
-English is what `texts.py` says. Each further language is a catalogue beside this module, `de.po`, as translators' tools
-open them; the English text is the key, so that one that changes is untranslated until somebody has looked.
+Dates in English are written as the source writes them (STAFF-3.18, 14.10).
 """
 
-from mainspring_apps.staffing.languages.catalogue import LANGUAGES, check, missing, texts, translated
-from mainspring_apps.staffing.languages.values import ENGLISH, DayOfWeek, Phrase, Value, moment
+from __future__ import annotations
 
-__all__ = ["ENGLISH", "LANGUAGES", "DayOfWeek", "Phrase", "Value", "check", "missing", "moment", "texts", "translated"]
+from pathlib import Path
+from typing import Final
+
+from mainspring_apps.frame.catalogue import Languages
+from mainspring_apps.frame.values import ENGLISH as ENGLISH
+from mainspring_apps.frame.values import clock, day, money
+from mainspring_apps.frame.values import moment as moment
+
+SPOKEN: Final = Languages(
+    Path(__file__).parent, {"Amount": money, "Date": day, "Sunday date": day, "Cutoff": clock}
+)  # fmt: skip
+check = SPOKEN.check

@@ -1,0 +1,70 @@
+"""The applications, as far as their pages and catalogues are made from code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, get_args
+
+import mainspring as ms
+from mainspring_apps.frame.catalogue import Languages
+from mainspring_apps.frame.events import Events
+from mainspring_apps.frame.settings import Choices
+from mainspring_apps.frame.web import Site
+from mainspring_apps.staffing.events import EVENTS
+from mainspring_apps.staffing.languages import SPOKEN
+from mainspring_apps.staffing.market import Market
+from mainspring_apps.staffing.people import SUBJECTS
+from mainspring_apps.staffing.rules.parts import Part
+from mainspring_apps.staffing.settings import Settings
+from mainspring_apps.staffing.texts import texts
+from mainspring_apps.staffing.web import SITE
+
+
+@dataclass(frozen=True, kw_only=True)
+class AboutApp:
+    """One application."""
+
+    title: str
+    noun: str  # what it is, after "the"
+    where: str  # what an event is about that is about nothing in particular
+    who: str  # how parts are played
+    settings: Choices
+    settings_intro: str
+    events: Events[Any]
+    site: Site[Any]
+    parts: Sequence[str]
+    subjects: Mapping[str, str]
+    app: Callable[[], ms.App]
+    spoken: Languages
+    texts: Callable[[], list[str]]
+
+
+APPS: Final = {
+    "staffing": AboutApp(
+        title="Staffing",
+        noun="marketplace",
+        where="the marketplace",
+        who="""\
+A part is played towards what the event is about: a Lending Admin is one of the company that lends the worker of this
+booking, or of the company whose account, policy or worker it is; their like of another company has no part in it.
+Whoever has none of the marked parts is refused with 403 before anything is written or locked. `SYSTEM` is the
+marketplace itself, in a terminal.
+""",
+        settings=Settings(),
+        settings_intro="""\
+Code says `Market(settings=Settings(auto_approval=timedelta(hours=5)))`; what the environment says,
+`STAFFING_AUTO_APPROVAL=5h`, wins. `mainspring staffing settings` shows what holds, and what has set it.
+
+Days and times of day are those of the project's clocks, where nothing else is said. What makes no sense is refused at
+the start, and so is what is almost a setting: `STAFFING_AUTOAPPROVAL` asks whether you meant `auto_approval`.
+""",
+        events=EVENTS,
+        site=SITE,
+        parts=get_args(Part),
+        subjects=SUBJECTS,
+        app=lambda: Market({"STRIPE_WEBHOOK_SECRET": "whsec_none"}, maintenance=False),
+        spoken=SPOKEN,
+        texts=texts,
+    ),
+}
