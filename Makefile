@@ -7,7 +7,7 @@ ARGS  ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test cases prove model tenancy fuzz browser check fmt bench chaos nemesis bugs killers failover oracle storm deliveries breaks crashes surge outage outages walk timeline rules docs examples schema texts lock clean
+.PHONY: help setup up test cases costs prove model tenancy fuzz browser check fmt bench chaos nemesis bugs killers failover oracle storm deliveries breaks crashes surge outage outages walk timeline rules docs examples schema texts lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,13 +25,17 @@ $(VENV)/.bench: $(VENV)/.ready requirements-bench.txt
 up: setup ## run the staffing marketplace on the embedded PostgreSQL (ARGS="--speed 600", ARGS="--help")
 	@exec $(VENV)/bin/mainspring up --app staffing $(ARGS)
 
-test: setup ## run all tests (ARGS="-k cancel"), and print the slowest; the long forms of some have targets of their own
+test: setup ## run the tests that fit into five minutes, drawn by a seed, or those you name (ARGS="-k cancel")
 	@tools/packages postgresql-15 pgbouncer rabbitmq-server
 	@$(PY) -m pytest -n auto --dist worksteal --durations=20 $(ARGS)
 
-cases: setup ## all tests with all their cases, of which `make test` draws some by its seed
+cases: setup ## all tests with all their cases: `make test` draws some by its seed
 	@tools/packages postgresql-15 pgbouncer rabbitmq-server
 	@CASES=all $(PY) -m pytest -n auto --dist worksteal --durations=20 $(ARGS)
+
+costs: setup ## all tests with all their cases, on an idle machine, and write to tests/costs.txt what each costs
+	@tools/packages postgresql-15 pgbouncer rabbitmq-server
+	@CASES=all COSTS=write $(PY) -m pytest -n auto --dist worksteal $(ARGS)
 
 prove: setup ## run every proof that has a target of its own, one after another (ARGS="chaos walk")
 	@$(PY) -m tools.prove $(ARGS)

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from tests import rule_report, sampling
+from tests import costs, rule_report, sampling
 from tests.databases import Database, RunClusters, check_tickets, fresh_database, server
 from tests.secured import Secured, secure_template
 
@@ -24,6 +24,7 @@ from mainspring.virtual.databases import DATABASE_COUNTS, Preparation
 
 def pytest_configure(config: pytest.Config) -> None:
     sampling.ask(config)
+    costs.record(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what runs in its background deaf to Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in [name for name in os.environ if name.startswith("MAINSPRING_") and name != rule_report.ENV]:
@@ -48,12 +49,13 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Draw of many cases a few, and begin with long tests: at the end of a run all processes have something to do."""
+    """Draw some, and begin with those that take longest: at the end of a run all processes have something to do."""
+    known = costs.read(costs.FILE.read_text())
     if not sampling.wants_all():
-        taken = sampling.draw(items, config.getoption("randomly_seed", 0))
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(taken)])
-        items[:] = taken
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+        taken = set(sampling.draw(items, config.getoption("randomly_seed", 0), known))
+        config.hook.pytest_deselected(items=[item for item in items if item not in taken])
+        items[:] = [item for item in items if item in taken]
+    items.sort(key=lambda item: -known.get(sampling.test_of(item), 0.0))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -113,7 +113,7 @@ def looking_into(data: Path) -> Iterator[Callable[[str], float]]:
         cluster.stop()
 
 
-@pytest.mark.long
+@pytest.mark.always
 def test_stranger_kills_everything_then_a_worker_and_stops_with_ctrl_c(data: Path) -> None:
     up = command("up", "--data", str(data), "--rate", "30")
     desk = read_until(up, r"outbox list --sandbox (\S+)")[1]
@@ -170,7 +170,6 @@ def test_worker_that_cannot_run_is_the_end_and_says_why(data: Path) -> None:
     assert out.splitlines()[-1] == "PostgreSQL has stopped; the data are kept."
 
 
-@pytest.mark.long
 def test_an_application_lives_through_hours_in_seconds_and_goes_on_where_it_stood(data: Path, tmp_path: Path) -> None:
     (tmp_path / "own_shop.py").write_text(OWN)
     own = {"PYTHONPATH": str(tmp_path), "MAINSPRING_DSN": "postgresql://127.0.0.1:1/elsewhere"}

@@ -284,7 +284,6 @@ def test_a_process_for_jobs_alone_that_hears_nothing_ends_without_its_worker(
     until(lambda: not alive(cell), 20)
 
 
-@pytest.mark.long
 def test_a_stop_kills_a_process_for_jobs_alone_that_does_not_hear_it(
     start: Start, client: Client, database: Database
 ) -> None:

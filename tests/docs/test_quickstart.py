@@ -71,7 +71,6 @@ def stranger() -> Iterator[Stranger]:
             Cluster(folder / ".data" / "postgres").remove()
 
 
-@pytest.mark.long
 def test_quick_start_works_as_it_is_written(stranger: Stranger) -> None:
     outputs = {line: stranger.type(line) for line in COMMANDS}
 

@@ -41,7 +41,6 @@ def place(durable_cluster: Cluster) -> Iterator[Database]:
         durable_cluster.start()
 
 
-@pytest.mark.long
 @pytest.mark.rule("ENG-17.09")
 def test_a_stopped_database_is_a_503_for_everybody_and_all_is_well_when_it_is_back(
     durable_cluster: Cluster, place: Database, monkeypatch: pytest.MonkeyPatch

@@ -154,7 +154,6 @@ def in_flight(steps: list[str]) -> bool:
     return open_
 
 
-@pytest.mark.long
 @pytest.mark.rule("STAFF-19.15", "STAFF-19.02", "STAFF-1.28", "STAFF-13.08")
 @pytest.mark.timeout(600)  # each step costs a database, a fork and a second worker
 @pytest.mark.cases(3)

@@ -17,7 +17,6 @@ CHANGES = (
 )
 
 
-@pytest.mark.long
 @pytest.mark.rule("STAFF-0.07", "STAFF-1.05", "STAFF-9.06", "STAFF-19.16")
 def test_every_instant_and_every_cent_is_as_the_clocks_and_the_books_say(volatile_cluster: Cluster) -> None:
     """One of the two changes, by the seed of the run, which pytest prints; `make timeline` has both."""

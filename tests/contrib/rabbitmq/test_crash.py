@@ -34,7 +34,6 @@ class Counted:
         await self._trigger.listen(counted)
 
 
-@pytest.mark.long
 @pytest.mark.rule("ENG-17.06", "ENG-17.07")
 async def test_killed_and_restarted_under_load_it_loses_no_job_and_rings_again(
     stage: Stage, mortal: RabbitMQServer, app: Apps, tasks: ms.Registry, caplog: pytest.LogCaptureFixture

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.contrib.senders.flood import run
 from tests.databases import Database
 
 
-@pytest.mark.long
 def test_every_notification_is_delivered_or_dead_and_repeats_are_no_more_than_broken_lines(database: Database) -> None:
     result = run(database.dsn, count=300, seed=11, concurrency=20, patience=2)
 

@@ -45,7 +45,6 @@ TALKATIVE = {
 }  # fmt: skip
 
 
-@pytest.mark.long
 @pytest.mark.rule("ENG-19.04", "ENG-29.07")
 def test_nothing_of_another_organisation_can_be_read_or_written(town: Town) -> None:
     newest = town.conn.info.server_version >= 180000
@@ -53,7 +52,6 @@ def test_nothing_of_another_organisation_can_be_read_or_written(town: Town) -> N
     assert list(town.leaks(callers)) == []
 
 
-@pytest.mark.long
 def test_the_probe_sees_every_mistake(town18: Town) -> None:
     unseen = []
     for mistake in PLANTS if ALL else random.sample(list(PLANTS), 3):

@@ -26,7 +26,7 @@ SHORT = Plan(
 )
 
 
-@pytest.mark.long
+@pytest.mark.always
 @pytest.mark.timeout(90)
 @pytest.mark.rule("ENG-6.05", "ENG-6.08", "ENG-6.09", "ENG-29.01")
 def test_kills_and_freezes_lose_and_double_nothing(durable_cluster: Cluster, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.proofs.nemesis.plan import SHORT
 from mainspring.embedded import Cluster
 
 
-@pytest.mark.long
+@pytest.mark.always
 @pytest.mark.timeout(420)  # twenty seconds on an idle machine; leases and patience follow a slow one
 def test_nothing_is_lost_and_nothing_stands_still(durable_cluster: Cluster, tmp_path: Path) -> None:
     with fresh_database(durable_cluster, migrated=False) as database:

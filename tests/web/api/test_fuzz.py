@@ -53,7 +53,6 @@ def examples_of(operation: Any) -> list[tuple[str, str]]:
     return [(name, str(one)) for name, one in found]
 
 
-@pytest.mark.long
 @pytest.mark.cases(3)
 @pytest.mark.parametrize("name", [one.name for one in OPERATIONS])
 def test_no_request_breaks_the_server_and_every_answer_is_one_of_the_document(
