@@ -172,9 +172,9 @@ class JobVerbs(Verbs):
         return self.seam.ask(queues.depth(self.seam.sql, queue, limit), conn)
 
     @verb
-    def workers(self, *, conn: Any = None) -> Work[list[WorkerRow]]:
-        """Worker processes, by their heartbeat."""
-        return self.seam.ask(queues.workers(self.seam.sql, GONE_AFTER), conn)
+    def workers(self, *, org: str | None = None, conn: Any = None) -> Work[list[WorkerRow]]:
+        """Worker processes, by their heartbeat, with what they run: all of it, or of one organisation."""
+        return self.seam.ask(queues.workers(self.seam.sql, GONE_AFTER, org), conn)
 
     @verb
     def worker_jobs(

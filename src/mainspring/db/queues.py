@@ -133,9 +133,9 @@ def declare(sql: Sql, app: str, queues: Iterable[Queue]) -> Dialogue[None]:
     yield from ask(Statement(sql["declare_queues"], params, nothing))
 
 
-def workers(sql: Sql, gone_after: timedelta) -> Dialogue[list[WorkerRow]]:
-    """Worker processes, by their heartbeat."""
-    params = {"gone_after": f"{gone_after.total_seconds()} s"}
+def workers(sql: Sql, gone_after: timedelta, org: str | None = None) -> Dialogue[list[WorkerRow]]:
+    """Worker processes, by their heartbeat, with what they run: all of it, or of one organisation."""
+    params = {"gone_after": f"{gone_after.total_seconds()} s", "org": org}
     found: list[WorkerRow] = yield from ask(Statement(sql["list_workers"], params, _workers))
     return found
 

@@ -99,7 +99,8 @@ async def test_workers_are_shown_with_what_they_hold_of_ones_own(api: ApiVisitor
         await stage.until(lambda: stage.rows("select id from mainspring.worker"))  # it registers by its first beat
         stage.claim(worker.id, "greet")
         (one,) = (await api.get("viewer.acme", "/workers")).json()["items"]
-        assert (one["id"], one["gone"], one["leases"]) == (worker.id, False, 3)
+        assert (one["id"], one["gone"], one["leases"], one["running"]) == (worker.id, False, 2, 2)
+        assert (await api.get("vic", "/workers")).json()["items"][0]["leases"] == 3
         assert (await api.get("vic", f"/workers/{worker.id}")).json()["host"] == one["host"]
         assert problem(await api.get("vic", "/workers/nobody")) == (404, "NOT_FOUND")
         path = f"/workers/{worker.id}/jobs"

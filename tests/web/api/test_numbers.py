@@ -25,6 +25,13 @@ PARKED = (
 )
 
 
+WORKER = (
+    "insert into mainspring.worker (id, host, pid, version, queues, tasks, concurrency, started_at, seen_at, running,"
+    " stopping) values ('w1', 'h', 1, '1', '{}', '{}', 10, now(), now(), %(running)s, false)"
+    " on conflict (org_id, id) do update set running = %(running)s"
+)
+
+
 def without_ages(said: Any) -> Any:
     """An answer without what time alone moves."""
     if isinstance(said, dict):
@@ -47,7 +54,7 @@ async def seen_by(api: ApiVisitor, who: str) -> dict[str, Any]:
 def busy(engine: Engine, org: str) -> None:
     """Jobs of every kind: ready, later, running, dead, and waiting at a breaker and at a limit."""
     killed(engine, org_id=org, task="die")
-    engine.started(task="go_on", org_id=org)
+    engine.started(worker="w1", task="go_on", org_id=org)
     for _ in range(4):
         engine.enqueue("greet", org_id=org, payload={"name": "Ada"})
     engine.enqueue("greet", org_id=org, payload={"name": "Ada"}, scheduled_for="2100-01-01T00:00:00Z")
@@ -59,17 +66,21 @@ async def test_no_number_moves_by_what_others_do(api: ApiVisitor, stage: Stage) 
     engine = Engine(stage.conn)
     await stage.client.limits.set(Limit(name="two", queue="q:default", concurrency=2, by="org"))
     stage.conn.execute(BREAKER.encode())
+    stage.conn.execute(WORKER.encode(), {"running": 2})
     busy(engine, "globex")
     busy(engine, "acme")
     before, everybodys = await seen_by(api, "viewer.acme"), await seen_by(api, "vic")
 
     busy(engine, "globex")
+    engine.enqueue("greet", org_id="globex", queue="q:of-globex", payload={"name": "Ada"})
+    stage.conn.execute(WORKER.encode(), {"running": 3})
     await stage.client.alerts.open("needs-a-person", org="globex")
 
     assert await seen_by(api, "viewer.acme") == before
     assert await seen_by(api, "vic") != everybodys
     (lane,) = [one for one in before["/stats"]["queues"] if one["name"] == "q:default"]
     assert (lane["ready"], lane["later"], lane["running"]) == (1, 4, 1)
+    assert before["/stats"]["workers"] == {"alive": 1, "stopping": 0, "slots": 10, "running": 1}
     assert (before["/stats"]["dead"], before["/stats"]["alerts"]) == ({"open": 1}, [])
     assert before["/stats"]["breakers"] == [{"name": "stripe", "open": False, "keys": 0, "waiting": 2}]
     assert before["/stats"]["limits"] == [{"name": "two", "waiting": 1}]

@@ -11,7 +11,8 @@ with recursive lane(name) as (
   from lane where lane.name is not null
 ), names as (
   select q.name from {schema}.queue q where q.name <> 'q:deadletter'
-  union (select l.name from lane l where l.name is not null limit 100)
+  union (select l.name from lane l where l.name is not null and (%(org)s::text is null or exists (
+           select from {schema}.waiting w where w.queue = l.name and w.org_id = %(org)s::text)) limit 100)
 ), lanes as (
   select n.name, q.paused_at is not null as paused, extract(epoch from q.start_target) * {schema}.speed() as target_s,
          (select count(*) from (

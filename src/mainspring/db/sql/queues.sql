@@ -1,15 +1,17 @@
 -- What people do with queues.
 
 -- name: list_queues
--- A person looks. Names come from the table, from live workers, and from tickets by one probe a name; what is ready is
--- counted up to 10,000.
+-- A person looks. Names come from the table, from live workers, and from tickets by one probe a name, of an organisation
+-- those of its own; what is ready is counted up to 10,000.
 with recursive lane(name) as (
   (select queue from {schema}.waiting order by queue limit 1)
   union all
   select (select w.queue from {schema}.waiting w where w.queue > lane.name order by w.queue limit 1)
   from lane where lane.name is not null
 ), names as (
-  select name from {schema}.queue union select name from lane where name is not null
+  select name from {schema}.queue
+  union select l.name from lane l where l.name is not null and (%(org)s::text is null or exists (
+    select from {schema}.waiting w where w.queue = l.name and w.org_id = %(org)s::text))
   union select unnest(queues) from {schema}.worker
 )
 select json_build_object('name', n.name, 'paused_at', q.paused_at, 'paused_by', q.paused_by,

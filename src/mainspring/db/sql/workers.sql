@@ -137,12 +137,15 @@ where r.worker = %(worker)s::text and (%(org)s::text is null or r.org_id = %(org
 order by r.started_at, r.id limit %(limit)s
 
 -- name: list_workers
--- A person looks. `leases` is what the database says it holds, `running` what it said itself.
+-- A person looks. `leases` is what the database says it holds, `running` what it said itself: with an organisation both are
+-- what it holds of that one's.
 with held as materialized (
-  select r.worker, count(*) as leases from (select worker from {schema}.running limit 100000) r group by 1
+  select r.worker, count(*) as leases
+  from (select x.worker from {schema}.running x where (%(org)s::text is null or x.org_id = %(org)s::text) limit 100000) r
+  group by 1
 )
-select row_to_json(x)::text
-from (select w.*, coalesce(h.leases, 0) as leases,
-             w.seen_at < {schema}.now() - %(gone_after)s::text::interval * {schema}.speed() as gone
-      from {schema}.worker w left join held h on h.worker = w.id) x
-order by x.started_at, x.id
+select (to_jsonb(w) || jsonb_build_object(
+  'leases', coalesce(h.leases, 0), 'running', case when %(org)s::text is null then w.running else coalesce(h.leases, 0) end,
+  'gone', w.seen_at < {schema}.now() - %(gone_after)s::text::interval * {schema}.speed()))::text
+from {schema}.worker w left join held h on h.worker = w.id
+order by w.started_at, w.id

@@ -9,6 +9,7 @@ from mainspring.db.gauges import COUNTING_CAP, Alarm, Behind, Dead, Fuse, Gauges
 from mainspring.db.queues import running
 from mainspring.web.api.asking import Asking
 from mainspring.web.api.operation import Resource
+from mainspring.web.api.workers import processes
 
 stats = Resource("stats", "Numbers for those who watch.")
 
@@ -54,7 +55,7 @@ async def show_stats(asking: Asking) -> StatsView:
     """What waits, runs and is in trouble, by queue: the numbers that metrics show, too."""
     found = await asking.ask(gauges(asking.sql, org=asking.org))
     runs = await asking.ask(running(asking.sql, COUNTING_CAP, asking.org))
-    alive = [worker for worker in await asking.client.workers(conn=asking.conn) if not worker.gone]
+    alive = [worker for worker in await processes(asking) if not worker.gone]
     workers = WorkerNumbers(
         alive=len(alive),
         stopping=sum(worker.stopping for worker in alive),

@@ -24,14 +24,14 @@ WorkerId = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME, descri
 @workers.get("/workers", role="viewer", connects="operator")
 async def list_workers(asking: Asking, page: Paging[tuple[Instant, str]]) -> PageOf[WorkerRow]:
     """Every worker process, the oldest first."""
-    found = sorted(await asking.client.workers(conn=asking.conn), key=_place)
+    found = sorted(await processes(asking), key=_place)
     return page.of([one for one in found if page.after is None or _place(one) > page.after], _place)
 
 
 @workers.get("/workers/{id}", role="viewer", connects="operator")
 async def show_worker(asking: Asking, id: WorkerId) -> WorkerRow:
     """One worker process."""
-    for row in await asking.client.workers(conn=asking.conn):
+    for row in await processes(asking):
         if row.id == id:
             return row
     raise not_found()
@@ -42,6 +42,11 @@ async def list_worker_jobs(asking: Asking, id: WorkerId, page: Paging[tuple[Inst
     """The jobs that a worker holds, those first that have run longest: of the organisation that is asked about."""
     found = await asking.client.worker_jobs(id, limit=page.wanted, after=page.after, org=asking.org, conn=asking.conn)
     return page.of(found, _held_place)
+
+
+async def processes(asking: Asking) -> list[WorkerRow]:
+    """Worker processes are everybody's; what they run is counted for who belongs to an organisation."""
+    return await asking.client.workers(org=asking.principal.org, conn=asking.conn)
 
 
 def _place(one: WorkerRow) -> tuple[datetime, str]:
