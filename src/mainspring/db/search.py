@@ -47,8 +47,8 @@ class Sought(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     finished_to: datetime | None = None
 
 
-class JobLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as a list shows it; a large payload is left out."""
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as a list shows it: where it stands, and `code` and `message` of its error."""
 
     id: UUID
     task: str
@@ -73,6 +73,11 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True):
     code: str | None
     message: str | None
     resolution: str | None
+
+
+class JobLine(JobRow, frozen=True, kw_only=True):
+    """The same, and what it carries; a large payload is left out."""
+
     payload: str | None  # JSON
 
 

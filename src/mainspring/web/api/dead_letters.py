@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from mainspring.codes import CODES
-from mainspring.db.dead import Case, DeadLetter, DeadLetterGroup, Decision, Only
+from mainspring.db.dead import DeadLetter, DeadLetterGroup, Decision, Only
+from mainspring.db.jobs import Attempt
 from mainspring.errors import TransitionRefused
 from mainspring.plans import Action
 from mainspring.text.texts import MAX_NAME
@@ -36,6 +37,18 @@ Fingerprint = Annotated[
 DeadState = Literal["failed", "dead"]
 
 
+class DeadLetterFilter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which dead letters are meant; an empty filter means all. `since` and `until` are about when they died."""
+
+    task: TaskName | None = None
+    queue: QueueName | None = None
+    code: ErrorCode | None = None
+    fingerprint: Fingerprint | None = None
+    state: DeadState | None = None
+    since: Instant | None = None
+    until: Instant | None = None
+
+
 class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
     """A dead letter; its message is masked."""
 
@@ -55,31 +68,11 @@ class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None
 
 
-class DeadLetterGroupView(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterGroupView(DeadLetterGroup, frozen=True, kw_only=True):
     """Dead letters whose errors look alike, with the newest as an example, and what to do if their code is known."""
 
-    fingerprint: str
-    count: int
-    orgs: int
-    task: str
-    code: str | None
-    message: str | None
-    oldest: Instant
-    newest: Instant
-    example: JobId
     meaning: str | None
     advised: Action | None
-
-
-class CaseAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution of a dead letter, with its error, masked."""
-
-    attempt: int
-    worker: str
-    started_at: Instant
-    ended_at: Instant | None
-    outcome: str
-    error: dict[str, Any] | None
 
 
 class CaseDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +89,7 @@ class CaseView(Versioned, frozen=True, kw_only=True):
     """A dead letter with its attempts, what its error means, what is advised, and what to look at first."""
 
     job: JobView
-    attempts: list[CaseAttempt]
+    attempts: list[Attempt]
     fingerprint: str
     meaning: str
     advised: Action
@@ -116,20 +109,10 @@ class Decided(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 @dead_letters.get("/dead-letters", role="viewer")
 async def list_dead_letters(
-    asking: Asking,
-    page: Paging[tuple[datetime, UUID]],
-    task: TaskName | None = None,
-    queue: QueueName | None = None,
-    code: ErrorCode | None = None,
-    fingerprint: Fingerprint | None = None,
-    state: DeadState | None = None,
-    since: Instant | None = None,
-    until: Instant | None = None,
+    asking: Asking, page: Paging[tuple[datetime, UUID]], only: DeadLetterFilter
 ) -> PageOf[DeadLetterView]:
     """Dead letters, newest first; `since` and `until` are about when they died."""
-    only: Only = {"task": task, "queue": queue, "code": code, "fingerprint": fingerprint, "state": state}
-    only |= {"since": since, "until": until}
-    found = await asking.client.dead.list(limit=page.wanted, place=page.after, conn=asking.conn, **only)
+    found = await asking.client.dead.list(limit=page.wanted, place=page.after, conn=asking.conn, **asdict(only))
     return page.of([_letter(asking, one) for one in found], lambda one: (one.finished_at, one.id))
 
 
@@ -188,21 +171,13 @@ async def see_case(asking: Asking, id: UUID) -> CaseView:
     case = await asking.client.dead.show(id, conn=asking.conn)
     return CaseView(
         job=await show_job(asking, id),
-        attempts=_attempts(asking, case),
+        attempts=[replace(one, error=asking.show(one.error)) for one in case.attempts],
         fingerprint=case.about.fingerprint,
         meaning=case.meaning,
         advised=case.plan.advised,
         check_first=case.plan.check,
         decision=_decision(case.about.decision),
     )
-
-
-def _attempts(asking: Asking, case: Case) -> list[CaseAttempt]:
-    names = ("attempt", "worker", "started_at", "ended_at", "outcome")
-    return [
-        CaseAttempt(**{name: getattr(one, name) for name in names}, error=asking.show(one.error))
-        for one in case.attempts
-    ]
 
 
 def _decision(decision: Decision | None) -> CaseDecision | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, get_args, get_origin
 
 import msgspec
+from msgspec.structs import fields
 from starlette.datastructures import QueryParams
 
 from mainspring.declare.refusal import refusal
@@ -31,8 +32,8 @@ class Inputs:
     """The parameters of a handler, read from a request.
 
     Those named in the path are its; `body`, a Struct that forbids unknown fields, is the body; `page`, a `Paging` of
-    what the list is ordered by, is a limit and a cursor; all others stand in the query, as does `org` everywhere. One
-    that may come several times is a tuple: `state: tuple[State, ...] = ()`.
+    what the list is ordered by, is a limit and a cursor; all others stand in the query, as does `org` everywhere: of
+    `only`, a Struct, its fields do. One that may come several times is a tuple: `state: tuple[State, ...] = ()`.
     """
 
     def __init__(self, handler: Callable[..., Any], path: str, hints: Mapping[str, Any]) -> None:
@@ -40,6 +41,7 @@ class Inputs:
         _, *parameters = inspect.signature(handler).parameters.values()
         self._where = handler.__name__
         self.body: Any = hints.get("body")
+        self.only: Any = hints.get("only")
         self.place: Any = None  # what a list is ordered by
         own: list[Any] = []
         query: list[Any] = [("org", OrgParameter, None)]
@@ -51,6 +53,8 @@ class Inputs:
             elif get_origin(hint) is Paging:
                 (self.place,) = get_args(hint)
                 query += [("limit", LIMIT, 50), ("cursor", CURSOR, None)]
+            elif parameter.name == "only":
+                query += [(field.name, aware(field.type), field.default) for field in fields(hint)]
             elif parameter.name != "body":
                 query.append((parameter.name, hint, default))
         if {name for name, _ in own} != set(names):
@@ -81,6 +85,13 @@ class Inputs:
             else:
                 values[name] = value
         return self._read(self.query, values)
+
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """As the handler takes them: what `only` has fields for in one."""
+        if self.only is None:
+            return dict(given)
+        meant = {name: given[name] for name in self.only.__struct_fields__}
+        return {name: value for name, value in given.items() if name not in meant} | {"only": self.only(**meant)}
 
     def of_body(self, raw: bytes) -> Any:
         """The body as its type, strictly."""

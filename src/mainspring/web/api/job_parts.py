@@ -8,8 +8,10 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec.structs import asdict, replace
 
+from mainspring.db.jobs import Attempt
 from mainspring.db.related import Related, related
 from mainspring.db.search import JobPlace
+from mainspring.db.steps import Step
 from mainspring.health.explain import Explanation
 from mainspring.web.api.asking import Asking
 from mainspring.web.api.job_search import JobFilter, JobSummary, find_jobs, summary
@@ -22,28 +24,6 @@ V = TypeVar("V")
 Nth = Annotated[int, msgspec.Meta(ge=0)]
 #: What a job enqueues is created while it runs, give or take the clocks.
 _ABOUT_A_RUN: Final = timedelta(minutes=5)
-
-
-class JobAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution of a job; its error is masked."""
-
-    attempt: int
-    epoch: int
-    worker: str
-    started_at: Instant
-    ended_at: Instant | None
-    outcome: str
-    error: dict[str, Any] | None
-
-
-class JobStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a job that is done, and what it returned, masked."""
-
-    name: str
-    result: Any
-    worker: str
-    epoch: int
-    done_at: Instant
 
 
 class EventOfJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,17 +43,17 @@ class EventOfJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @jobs.get("/jobs/{id}/attempts", role="viewer")
-async def list_attempts(asking: Asking, id: JobId, page: Paging[Nth]) -> PageOf[JobAttempt]:
+async def list_attempts(asking: Asking, id: JobId, page: Paging[Nth]) -> PageOf[Attempt]:
     """The executions of a job, oldest first."""
     found = await asking.client.attempts(id, conn=asking.conn)
-    return _part(page, [JobAttempt(**asdict(one) | {"error": asking.show(one.error)}) for one in found])
+    return _part(page, [replace(one, error=asking.show(one.error)) for one in found])
 
 
 @jobs.get("/jobs/{id}/steps", role="viewer")
-async def list_steps(asking: Asking, id: JobId, page: Paging[Nth]) -> PageOf[JobStep]:
+async def list_steps(asking: Asking, id: JobId, page: Paging[Nth]) -> PageOf[Step]:
     """What a job has done and remembers, in order."""
     found = await asking.client.steps(id, conn=asking.conn)
-    return _part(page, [JobStep(**asdict(one) | {"result": asking.show(one.result)}) for one in found])
+    return _part(page, [replace(one, result=asking.show(one.result)) for one in found])
 
 
 @jobs.get("/jobs/{id}/events", role="viewer")

@@ -9,12 +9,12 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import asdict
 
-from mainspring.db.search import JobLine, JobPlace, JobsFound, Sought, search
+from mainspring.db.search import JobLine, JobPlace, JobRow, JobsFound, Sought, search
 from mainspring.errors import ValidationError
 from mainspring.states import State
 from mainspring.text.texts import MAX_NAME, text_problem
 from mainspring.web.api.asking import Asking
-from mainspring.web.api.terms import Instant, JobId, JobKey, QueueName, Since, TaskName, Until
+from mainspring.web.api.terms import JobKey, QueueName, Since, TaskName, Until
 
 #: So much of an error stands in a list, and so many fields of a payload, each so long.
 MOST_SAID: Final = 500
@@ -63,32 +63,9 @@ class JobFilter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return {name for name, value in asdict(self).items() if value not in (None, ())}
 
 
-class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+class JobSummary(JobRow, frozen=True, kw_only=True):
     """A job as a list shows it: `about` is the beginning of what it carries, masked; `code` and `message` its error."""
 
-    id: JobId
-    task: str
-    state: str
-    org_id: str
-    project_id: UUID | None
-    correlation_id: str
-    request_id: str
-    idempotency_key: str
-    queue: str
-    priority: int
-    attempt: int
-    max_attempts: int
-    cancellable: bool
-    created_at: Instant
-    due_at: Instant | None
-    started_at: Instant | None
-    finished_at: Instant | None
-    worker: str | None
-    cancel_requested_at: Instant | None
-    gate: str | None
-    code: str | None
-    message: str | None
-    resolution: str | None
     about: dict[str, Any]
 
 

@@ -13,23 +13,11 @@ from mainspring.db.bulk import FASTEST, SLOWEST, Bulk
 from mainspring.db.decisions import check_reason
 from mainspring.errors import JobNotFound, TransitionRefused, ValidationError
 from mainspring.web.api.asking import Asking
-from mainspring.web.api.dead_letters import DeadState, ErrorCode, Fingerprint, dead_letters
-from mainspring.web.api.terms import Instant, JobId, QueueName, Reason, TaskName
+from mainspring.web.api.dead_letters import DeadLetterFilter, dead_letters
+from mainspring.web.api.terms import Instant, JobId, Reason
 
 #: So many are decided about by one call; the rest by the next.
 MOST_DECIDED = 1000
-
-
-class DeadLetterFilter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which dead letters are meant; an empty filter means all. `since` and `until` are about when they died."""
-
-    task: TaskName | None = None
-    queue: QueueName | None = None
-    code: ErrorCode | None = None
-    fingerprint: Fingerprint | None = None
-    state: DeadState | None = None
-    since: Instant | None = None
-    until: Instant | None = None
 
 
 class ManyDead(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -18,6 +18,9 @@ _SESSION_COOKIE: Final = "__Host-mainspring"
 #: What may be answered to any request at all: by the checks before it, the limits, and a database that is away.
 EVERYWHERE: Final = (400, 401, 403, 404, 405, 408, 413, 414, 429, 431, 503)
 
+#: What is an instant besides `…_at`.
+_INSTANTS: Final = frozenset({"at", "scheduled_for", "oldest", "newest"})
+
 _ETAG: Final = {"description": "The version, for If-Match.", "schema": {"type": "string"}}
 _REPLAYED: Final = {"description": "`true` where the key was answered before.", "schema": {"type": "string"}}
 
@@ -39,6 +42,7 @@ def document(prefix: str) -> dict[str, Any]:
     """The whole document."""
     kinds = [ProblemView, *(kind for one in OPERATIONS for kind in _kinds(one))]
     found, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+    _say_instants(components)
     schemas = iter(found[1:])
     paths: dict[str, Any] = {}
     for one in OPERATIONS:
@@ -69,6 +73,15 @@ def document(prefix: str) -> dict[str, Any]:
     }
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole))  # defaults may be tuples
     return plain
+
+
+def _say_instants(components: dict[str, Any]) -> None:
+    """Say what is an instant by its name, also where rows of the database are shown as they are."""
+    for schema in components.values():
+        for name, said in schema.get("properties", {}).items():
+            if name in _INSTANTS or name.endswith("_at"):
+                for kind in said.get("anyOf", [said]):
+                    kind |= {"format": "date-time"} if kind.get("type") == "string" else {}
 
 
 def statuses(one: Operation) -> list[int]:

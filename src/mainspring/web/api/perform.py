@@ -64,6 +64,7 @@ class Performer:
         if inputs.place is not None:
             filters = sorted((name, value) for name, value in given.items() if name not in ("limit", "cursor"))
             given["page"] = Paging(given.pop("limit"), given.pop("cursor"), inputs.place, operation.path, org, filters)
+        given = inputs.arguments(given)
         raw = await request.body() if operation.writes else b""
         body = inputs.of_body(raw)
         if body is not None:
