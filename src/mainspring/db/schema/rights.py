@@ -359,8 +359,8 @@ PARTS: Final = frozenset({
     "record_endpoint", "delivery_job",
     "record_schedule", "definition", "guard_fire", "cron_values", "check_cron", "write_notifications",
     "same_digest", "lived", "concerns", "reachable", "check_access", "record_access", "way_in", "access_facts",
-    "end_openings", "record_user",
-    "principal_of", "open_session", "take_try", "try_slot",
+    "session_lives", "end_openings", "record_user",
+    "principal_of", "session_row", "end_sessions_of", "open_session", "take_try", "try_slot",
 })  # fmt: skip
 
 

@@ -67,6 +67,10 @@ create or replace function {schema}.access_facts(u {schema}.access_user) returns
   return jsonb_build_object('role', u.role, 'org', u.only_org, 'reveals', u.reveals, 'signs_in_by', {schema}.way_in(u),
                             'disabled', u.disabled_at is not null);
 
+-- Whether a session is good: it ends 30 minutes after it was seen last.
+create or replace function {schema}.session_lives(s {schema}.access_session) returns boolean language sql stable
+  return s.expires_at > {schema}.now() and s.seen_at > {schema}.now() - {schema}.lived('30 minutes');
+
 -- End what was opened for a user as they were: their sessions, and the links of theirs that nobody has used yet.
 create or replace function {schema}.end_openings(p_name text) returns void language sql volatile as $$
   delete from {schema}.access_session x where x.org_id = 'SYSTEM' and x.user_name = p_name;
@@ -247,8 +251,7 @@ create or replace function {schema}.list_users(p_org text) returns setof json la
     'signs_in_by', {schema}.way_in(u), 'created_at', u.created_at, 'created_by', u.created_by,
     'disabled_at', u.disabled_at, 'signed_in_at', u.signed_in_at,
     'sessions', (select count(*) from {schema}.access_session s
-                 where s.org_id = 'SYSTEM' and s.user_name = u.name and s.expires_at > {schema}.now()
-                   and s.seen_at > {schema}.now() - {schema}.lived('30 minutes')))
+                 where s.org_id = 'SYSTEM' and s.user_name = u.name and {schema}.session_lives(s)))
   from {schema}.access_user u where u.org_id = 'SYSTEM' and (p_org is null or u.only_org = p_org) and {schema}.reachable(u.only_org)
   order by u.name limit 10000
 $$;

@@ -6,6 +6,30 @@ language sql immutable
   return json_build_object('name', u.name, 'role', u.role, 'org', u.only_org, 'reveals', u.reveals, 'session', s.id,
                            'how', s.how);
 
+-- A session as it is listed, and whether it is the one that asks.
+create or replace function {schema}.session_row(s {schema}.access_session, p_digest bytea) returns json language sql immutable
+  return json_build_object(
+    'id', s.id, 'how', s.how, 'address', s.address, 'created_at', s.created_at, 'seen_at', s.seen_at,
+    'expires_at', s.expires_at, 'current', coalesce(s.digest = p_digest, false));
+
+-- End a session of a user, or without an id all of them. Answers how many.
+create or replace function {schema}.end_sessions_of(
+  u {schema}.access_user, p_id uuid, p_actor_type text, p_actor text, p_reason text) returns integer language plpgsql as $$
+declare
+  ended uuid[];
+begin
+  with gone as (
+    delete from {schema}.access_session s
+    where s.org_id = 'SYSTEM' and s.user_name = u.name and (p_id is null or s.id = p_id) returning s.id
+  )
+  select array_agg(g.id) into ended from gone g;
+  if ended is not null then
+    perform {schema}.record_access('access.signed_out', u.only_org, 'user ' || u.name, p_actor_type, p_actor, p_reason,
+                                   jsonb_build_object('user', u.name, 'sessions', ended));
+  end if;
+  return coalesce(cardinality(ended), 0);
+end $$;
+
 -- Open a session for somebody who has shown who they are. The one that their browser had before ends, so that whoever put
 -- it there has nothing of it; and of one user's sessions twenty are kept.
 create or replace function {schema}.open_session(
@@ -120,16 +144,15 @@ begin
   return {schema}.open_session(u, p_source, p_digest, p_address, p_before);
 end $$;
 
--- Who: the server, at each request with a session. Who has it, or null: what they may is read anew each time. A session
--- ends 30 minutes after it was seen last. Index: access_session_digest.
+-- Who: the server, at each request with a session. Who has it, or null: what they may is read anew each time.
+-- Index: access_session_digest.
 create or replace function {schema}.check_session(p_digest bytea) returns json language plpgsql as $$
 declare
   s {schema}.access_session;
   u {schema}.access_user;
 begin
   select * into s from {schema}.access_session x
-  where x.org_id = 'SYSTEM' and x.digest = p_digest and x.expires_at > {schema}.now()
-    and x.seen_at > {schema}.now() - {schema}.lived('30 minutes');
+  where x.org_id = 'SYSTEM' and x.digest = p_digest and {schema}.session_lives(x);
   select * into u from {schema}.access_user x
   where x.org_id = 'SYSTEM' and x.name = s.user_name and x.disabled_at is null and {schema}.concerns(x.only_org);
   if not found then
@@ -142,12 +165,9 @@ end $$;
 
 -- The sessions of whoever has this one.
 create or replace function {schema}.list_sessions(p_digest bytea) returns setof json language sql stable as $$
-  select json_build_object(
-    'id', s.id, 'how', s.how, 'address', s.address, 'created_at', s.created_at, 'seen_at', s.seen_at,
-    'expires_at', s.expires_at, 'current', s.digest = p_digest)
+  select {schema}.session_row(s, p_digest)
   from {schema}.access_session mine join {schema}.access_session s on s.org_id = 'SYSTEM' and s.user_name = mine.user_name
-  where mine.org_id = 'SYSTEM' and mine.digest = p_digest and s.expires_at > {schema}.now()
-    and s.seen_at > {schema}.now() - {schema}.lived('30 minutes')
+  where mine.org_id = 'SYSTEM' and mine.digest = p_digest and {schema}.session_lives(s)
   order by s.created_at desc, s.id
 $$;
 
@@ -155,30 +175,17 @@ $$;
 create or replace function {schema}.end_sessions(p_digest bytea, p_id uuid) returns integer language plpgsql as $$
 declare
   u {schema}.access_user;
-  ended uuid[];
 begin
   select x.* into u from {schema}.access_session s join {schema}.access_user x on x.org_id = 'SYSTEM' and x.name = s.user_name
   where s.org_id = 'SYSTEM' and s.digest = p_digest and {schema}.concerns(x.only_org);
-  with gone as (
-    delete from {schema}.access_session s
-    where s.org_id = 'SYSTEM' and s.user_name = u.name and (p_id is null or s.id = p_id) returning s.id
-  )
-  select array_agg(g.id) into ended from gone g;
-  if ended is not null then
-    perform {schema}.record_access('access.signed_out', u.only_org, 'user ' || u.name, 'user', u.name, null,
-                                   jsonb_build_object('user', u.name, 'sessions', ended));
-  end if;
-  return coalesce(cardinality(ended), 0);
+  return {schema}.end_sessions_of(u, p_id, 'user', u.name, null);
 end $$;
 
 -- A person looks: where a user is signed in.
 create or replace function {schema}.list_user_sessions(p_name text) returns setof json language sql stable as $$
-  select json_build_object(
-    'id', s.id, 'how', s.how, 'address', s.address, 'created_at', s.created_at, 'seen_at', s.seen_at,
-    'expires_at', s.expires_at, 'current', false)
+  select {schema}.session_row(s, null)
   from {schema}.access_user u join {schema}.access_session s on s.org_id = 'SYSTEM' and s.user_name = u.name
-  where u.org_id = 'SYSTEM' and u.name = p_name and {schema}.reachable(u.only_org) and s.expires_at > {schema}.now()
-    and s.seen_at > {schema}.now() - {schema}.lived('30 minutes')
+  where u.org_id = 'SYSTEM' and u.name = p_name and {schema}.reachable(u.only_org) and {schema}.session_lives(s)
   order by s.created_at desc, s.id
 $$;
 
@@ -187,24 +194,11 @@ create or replace function {schema}.end_user_sessions(
   p_name text, p_id uuid, p_actor_type text, p_actor text, p_reason text) returns integer language plpgsql as $$
 declare
   u {schema}.access_user;
-  ended uuid[];
 begin
   perform {schema}.check_actor(p_actor_type, p_actor, p_reason);
   select * into u from {schema}.access_user x
   where x.org_id = 'SYSTEM' and x.name = p_name and {schema}.reachable(x.only_org) for update;
-  if not found then
-    return null;
-  end if;
-  with gone as (
-    delete from {schema}.access_session s
-    where s.org_id = 'SYSTEM' and s.user_name = u.name and (p_id is null or s.id = p_id) returning s.id
-  )
-  select array_agg(g.id) into ended from gone g;
-  if ended is not null then
-    perform {schema}.record_access('access.signed_out', u.only_org, 'user ' || u.name, p_actor_type, p_actor, p_reason,
-                                   jsonb_build_object('user', u.name, 'sessions', ended));
-  end if;
-  return coalesce(cardinality(ended), 0);
+  return case when found then {schema}.end_sessions_of(u, p_id, p_actor_type, p_actor, p_reason) end;
 end $$;
 
 -- Who: maintenance. Remove what is over: sessions and links at once, tries when they are forgotten, tokens that nobody can
@@ -212,8 +206,7 @@ end $$;
 create or replace function {schema}.prune_access(p_limit integer) returns integer language sql volatile as $$
   with sessions as (
     delete from {schema}.access_session s where s.org_id = 'SYSTEM' and s.id in (
-      select x.id from {schema}.access_session x where x.org_id = 'SYSTEM'
-        and (x.expires_at <= {schema}.now() or x.seen_at <= {schema}.now() - {schema}.lived('30 minutes'))
+      select x.id from {schema}.access_session x where x.org_id = 'SYSTEM' and not {schema}.session_lives(x)
       limit p_limit for update skip locked) returning 1
   ), links as (
     delete from {schema}.access_link l where l.org_id = 'SYSTEM' and l.expires_at <= {schema}.now() returning 1
