@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import msgspec
 from cyclopts import App, Parameter
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
+from mainspring.cli.grant import UNSAID_GRANT, GrantOptions, may_see
 from mainspring.cli.spans import TypedSpan
-from mainspring.declare.credential import TOKEN_LIFETIME, AccessRole
-
-if TYPE_CHECKING:
-    from mainspring.db.access import Grant
+from mainspring.declare.credential import TOKEN_LIFETIME
 
 app = App(name="token", help="Make, see and revoke the tokens of programs.", help_format="plaintext")
 
@@ -24,9 +22,7 @@ COLUMNS = ("TOKEN", "STATE", "ROLE", "MAY SEE", "LAST USED", "ENDS", "NAME")
 def create(
     name: str,
     *,
-    role: AccessRole = "viewer",
-    org: str | None = None,
-    reveals: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    may: GrantOptions = UNSAID_GRANT,
     expires: TypedSpan = TOKEN_LIFETIME,
     never_expires: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     reason: str | None = None,
@@ -42,9 +38,7 @@ def create(
 
     Args:
         name: What it is for, as the audit trail has it.
-        role: What it may: member, viewer, operator or admin, each with the rights of those before it.
-        org: The only organisation that exists for it; else all.
-        reveals: Let it see payloads unmasked, each time with an event in the trail.
+        may: What it may.
         expires: How long it is good for: 12h, 90d.
         never_expires: Let it be good until it is revoked.
         reason: Why, for the audit trail.
@@ -52,7 +46,7 @@ def create(
     """
     from mainspring.db import access
 
-    grant = access.Grant(role=role, org=org, reveals=reveals)
+    grant = may.grant()
     lifetime = None if never_expires else expires
     made = connection.ask(lambda sql, who: access.create_token(sql, name, grant, lifetime, who, reason))
     if connection.json:
@@ -96,8 +90,3 @@ def revoke(id: str, *, reason: str | None = None, connection: ConnectionOptions 
     if connection.json:
         return output.as_json({"id": id, "revoked": changed})
     return output.say(f"{id} {'is revoked' if changed else 'was revoked before'}")
-
-
-def may_see(grant: Grant) -> Any:
-    """The organisations of a token or a user, and whether payloads are shown as they are."""
-    return (grant.org or "all") + (", payloads" if grant.reveals else "")

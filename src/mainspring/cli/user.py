@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from mainspring.cli import output
 from mainspring.cli.connection import UNSAID_CONNECTION, ConnectionOptions
-from mainspring.cli.token import may_see
+from mainspring.cli.grant import UNSAID_GRANT, GrantOptions, may_see
 from mainspring.declare.credential import AccessRole
 from mainspring.errors import ValidationError
 
@@ -24,9 +24,7 @@ LOCAL_URL = "http://127.0.0.1:8080"
 def create(
     name: str,
     *,
-    role: AccessRole = "viewer",
-    org: str | None = None,
-    reveals: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    may: GrantOptions = UNSAID_GRANT,
     reason: str | None = None,
     connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> None:
@@ -37,16 +35,13 @@ def create(
 
     Args:
         name: Their name, as the audit trail has it.
-        role: What they may: member, viewer, operator or admin, each with the rights of those before it.
-        org: The only organisation that exists for them; else all.
-        reveals: Let them see payloads unmasked, each time with an event in the trail.
+        may: What they may.
         reason: Why, for the audit trail.
         connection: The database, and who acts.
     """
     from mainspring.db import access
 
-    grant = access.Grant(role=role, org=org, reveals=reveals)
-    connection.ask(lambda sql, who: access.create_user(sql, name, grant, None, who, reason))
+    connection.ask(lambda sql, who: access.create_user(sql, name, may.grant(), None, who, reason))
     _said({"name": name, "created": True}, f"{name} may sign in: mainspring user link {name}", connection)
 
 
