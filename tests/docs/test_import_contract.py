@@ -79,6 +79,7 @@ def test_contract_of_an_application_names_who_breaks_it(copy: Path) -> None:
         ("payments/settle.py", f"import {staffing}.payments.send"),
         ("conflicts/ending.py", f"def late(): import {staffing}.conflicts.disputes"),  # hidden in a function
         ("unplaced.py", ""),
+        ("../frame/store.py", f"import {staffing}.market"),
     ):
         with (copy / "apps" / "mainspring_apps" / "staffing" / module).open("a") as file:
             file.write(f"\n{line}\n")
@@ -88,4 +89,5 @@ def test_contract_of_an_application_names_who_breaks_it(copy: Path) -> None:
     assert f"{staffing}.rules.weeks -> {staffing}.store" in said
     assert f"{staffing}.payments.settle -> {staffing}.payments.send" in said or ".settle -> .send" in said
     assert f"in {staffing}.conflicts" in said
+    assert f"mainspring_apps.frame.store -> {staffing}.market" in said
     assert f"{staffing}.unplaced" in said

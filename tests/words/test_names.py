@@ -1,4 +1,4 @@
-"""One word, one meaning: no two modules of a distribution give one name to two things, and no module is too long."""
+"""One word, one meaning: no two modules that meet give one name to two things, and no module is too long."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import ROOT
 
-DISTRIBUTIONS = {
-    "mainspring": ("src/mainspring", "src/mainspring_sandbox"),
-    "mainspring-apps": ("apps/mainspring_apps",),
+APPLICATIONS = sorted({file.parent.name for file in (ROOT / "apps" / "mainspring_apps").glob("*/desk.py")} - {"frame"})
+#: What is read together: the engine, and what applications share with each of them. Two applications never meet.
+SCOPES = {"mainspring": ("src/mainspring", "src/mainspring_sandbox")} | {
+    name: tuple(f"apps/mainspring_apps/{part}" for part in ("frame", "tasks.py", name)) for name in APPLICATIONS
 }
 
 #: Names of types that stand for one thing wherever they are defined, and why.
@@ -47,8 +48,9 @@ LONGEST_MODULE = 400
 MOST_ROOT_MODULES = 28
 
 
-def modules(distribution: str) -> list[Path]:
-    return sorted(path for package in DISTRIBUTIONS[distribution] for path in (ROOT / package).rglob("*.py"))
+def modules(scope: str) -> list[Path]:
+    places = [ROOT / place for place in SCOPES[scope]]
+    return sorted(path for place in places for path in (place.rglob("*.py") if place.is_dir() else [place]))
 
 
 def assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
@@ -111,26 +113,26 @@ def several(found: Iterable[tuple[Path, set[str]]]) -> dict[str, list[str]]:
     return {name: paths for name, paths in homes.items() if len(paths) > 1}
 
 
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_the_name_of_a_type_is_defined_in_one_module(distribution: str) -> None:
-    found = several((path, types(ast.parse(path.read_text()))) for path in modules(distribution))
+@pytest.mark.parametrize("scope", SCOPES)
+def test_the_name_of_a_type_is_defined_in_one_module(scope: str) -> None:
+    found = several((path, types(ast.parse(path.read_text()))) for path in modules(scope))
 
     assert {name: paths for name, paths in found.items() if name not in SHARED_TYPES} == {}
 
 
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_a_constant_says_what_it_is_of(distribution: str) -> None:
-    found = several((path, constants(ast.parse(path.read_text()))) for path in modules(distribution))
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_constant_says_what_it_is_of(scope: str) -> None:
+    found = several((path, constants(ast.parse(path.read_text()))) for path in modules(scope))
 
     assert {name: paths for name, paths in found.items() if name not in SHARED_CONSTANTS} == {}
 
 
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_a_public_number_has_a_noun_beside_its_word(distribution: str) -> None:
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_public_number_has_a_noun_beside_its_word(scope: str) -> None:
     """`SHARE` may be of anything, where it is imported; what nobody imports has an underscore."""
     bare = [
         f"{path.relative_to(ROOT)}: {name}"
-        for path in modules(distribution)
+        for path in modules(scope)
         for name in numbers(ast.parse(path.read_text()))
         if len([word for word in name.split("_") if word not in UNITS]) < 2 and name not in PLAIN_NUMBERS
     ]
@@ -141,8 +143,8 @@ def test_nobody_imports_a_private_constant_of_another_module() -> None:
     """That is why two modules may have a `_NAME`: each is read where it stands."""
     taken = [
         f"{path.relative_to(ROOT)}: {alias.name}"
-        for distribution in DISTRIBUTIONS
-        for path in modules(distribution)
+        for scope in SCOPES
+        for path in modules(scope)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
@@ -156,7 +158,7 @@ def test_every_exception_is_still_needed() -> None:
 
     assert several((path, types(tree)) for path, tree in trees).keys() >= SHARED_TYPES.keys()
     assert several((path, constants(tree)) for path, tree in trees).keys() >= SHARED_CONSTANTS.keys()
-    applications = [ast.parse(path.read_text()) for path in modules("mainspring-apps")]
+    applications = [ast.parse(path.read_text()) for name in APPLICATIONS for path in modules(name)]
     assert set().union(*map(numbers, [*(tree for _, tree in trees), *applications])) >= PLAIN_NUMBERS.keys()
 
 
@@ -174,9 +176,9 @@ def test_names_are_seen() -> None:
     assert numbers(tree) == {"AA", "BB", "CC", "DD"}
 
 
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_no_module_is_longer_than_400_lines(distribution: str) -> None:
-    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules(distribution)}
+@pytest.mark.parametrize("scope", SCOPES)
+def test_no_module_is_longer_than_400_lines(scope: str) -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules(scope)}
 
     assert {path: lines for path, lines in lengths.items() if lines > LONGEST_MODULE} == {}
 

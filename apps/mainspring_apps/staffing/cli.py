@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import groupby
-from pkgutil import resolve_name
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from cyclopts import App, Parameter
 
 import mainspring as ms
 from mainspring.contrib.money import Money
-from mainspring.errors import ConfigurationError, DatabaseUnavailable
 from mainspring.text.texts import line
-from mainspring_apps.frame.settings import shown
+from mainspring_apps.frame.cli import FLAG, both, command_settings, connected, print_json, table
 from mainspring_apps.staffing import bookings, show
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.imports import run
@@ -38,7 +35,6 @@ app.command(operator)
 user = App(name="user", help="Say as whom people come in over HTTP.", help_format="plaintext")
 app.command(user)
 
-FLAG = Parameter(negative="", show_default=False)
 AHEAD = ("Scheduled", "Cancelled")
 LEDGER = ("CHARGED", "HELD", "FROZEN", "RELEASED", "REFUNDED", "CHARGED BACK")
 PROGRESS_ROWS = 1000  # after so many an import says how far it is
@@ -66,7 +62,7 @@ def show_booking(
     """
     with _connected(dsn) as (desk, conn):
         story = show.story(desk, conn, booking_id)
-    print(msgspec.json.format(msgspec.json.encode(story)).decode() if json else "\n".join(lines(story, whole=whole)))
+    print_json(story) if json else print("\n".join(lines(story, whole=whole)))
 
 
 @booking.command(name="list")
@@ -86,7 +82,7 @@ def list_bookings(
     with _connected(dsn) as (_, conn):
         found = show.bookings(conn, after=after, limit=limit)
     if json:
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print_json(found)
         return
     rows = [
         (str(b.id), b.status, b.zone, f"{b.start_date} to {b.end_date}", _funded(b.funded_period_end, b.zone))
@@ -141,36 +137,7 @@ def shut_out(user_id: int, /, *, dsn: str | None = None) -> None:
         bookings.let_in(desk, conn, user_id, principal=None, by=SYSTEM)
 
 
-@app.command(name="settings")
-def list_settings(
-    *, application: Annotated[str | None, Parameter(name="--app")] = None, json: Annotated[bool, FLAG] = False
-) -> None:
-    """Show every setting: its value, its default, what has set it, and what it is.
-
-    Args:
-        application: The marketplace, as module:name; else MAINSPRING_APP, or the one that the environment makes.
-        json: Print one JSON document and nothing else.
-    """
-    found = shown(_market(application or os.environ.get("MAINSPRING_APP")).desk.settings)
-    if json:
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
-        return
-    rows = [(one.name, one.value, one.default, one.source, one.about) for one in found]
-    print("\n".join(table(("NAME", "VALUE", "DEFAULT", "FROM", "WHAT IT IS"), rows)))
-
-
-def _market(place: str | None) -> Market:
-    """A marketplace that somebody has made in code, or one as the environment says."""
-    if place is None or ":" not in place:
-        return Market()
-    sys.path.insert(0, os.getcwd())
-    try:
-        found = resolve_name(place)
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(f"app: {place}: {error}") from None
-    if not isinstance(found, Market):
-        raise ConfigurationError(f"app: {place} is a {type(found).__name__}, not a Market")
-    return found
+command_settings(app, Market, Market)
 
 
 @app.command(name="import")
@@ -202,7 +169,7 @@ def import_theirs(
         reports = run.run(desk, conn, read(conn, schema), dry_run=dry_run, tell=tell)
     if json:
         document = {"dry_run": dry_run, "counts": counted(reports), "rows": reports}
-        print(msgspec.json.format(msgspec.json.encode(document)).decode())
+        print_json(document)
     else:
         counts = ", ".join(f"{count} {became}" for became, count in counted(reports).items())
         print(f"{counts or 'there are no rows'}{'; nothing was changed: a dry run' if dry_run else ''}")
@@ -215,22 +182,8 @@ def row_line(report: RowReport) -> str:
     return line(f"{report.became:9}  {report.view:9}  {report.external_id or '(none)'}  {why}".rstrip())
 
 
-@contextmanager
-def _connected(dsn: str | None) -> Iterator[tuple[Desk, Conn]]:
-    import psycopg
-
-    market = Market(dsn=dsn)
-    try:
-        with psycopg.connect(market.dsn) as conn:
-            yield market.desk, conn
-    except psycopg.OperationalError as error:
-        raise DatabaseUnavailable(str(error).strip().partition("\n")[0]) from None
-    except psycopg.errors.UndefinedTable:
-        raise ConfigurationError(
-            "the marketplace has no tables here: mainspring schema migrate --app staffing"
-        ) from None
-    finally:
-        market.desk.close()
+def _connected(dsn: str | None) -> AbstractContextManager[tuple[Desk, Conn]]:
+    return connected(Market(dsn=dsn))
 
 
 def _funded(until: datetime | None, zone: str) -> str:
@@ -294,20 +247,3 @@ def money(ledger: Ledger) -> tuple[str, ...]:
         ledger.charged, ledger.held, ledger.frozen, ledger.released, ledger.refunded, ledger.charged_back,
     )  # fmt: skip
     return tuple(str(Money(part, ledger.currency)) for part in parts)
-
-
-def both(at: datetime, zone: str) -> str:
-    """An instant by both clocks."""
-    from zoneinfo import ZoneInfo
-
-    return f"{at.astimezone(ZoneInfo(zone)):%a %Y-%m-%d %H:%M} ({at.astimezone(ZoneInfo('UTC')):%Y-%m-%d %H:%M}Z)"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Columns as wide as they need to be."""
-    whole = [tuple(head), *(tuple(map(str, row)) for row in rows)]
-    widths = [max(len(row[place]) for row in whole) for place in range(len(head))]
-    for row in whole:
-        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-    if len(whole) == 1:
-        yield "nothing"

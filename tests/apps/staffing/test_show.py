@@ -160,7 +160,7 @@ def test_what_cannot_be_shown_is_said_in_one_line(town: Town, say: Say) -> None:
     assert 'BOOKING_ID: "x" is not a whole number' in err
     town.conn.execute("drop schema staffing cascade")
     assert say("show", "1")[::2] == (
-        2, "mainspring: the marketplace has no tables here: mainspring schema migrate --app staffing\n",
+        2, "mainspring: staffing has no tables here: mainspring schema migrate --app staffing\n",
     )  # fmt: skip
 
 
