@@ -12,8 +12,8 @@ import mainspring as ms
 from mainspring import dedupe
 from mainspring.client.sync import SyncClientSeam
 from mainspring.config import Retention
+from mainspring.contrib.http import Http
 from mainspring.contrib.notify import Notify, Spam
-from mainspring.contrib.notify.http import Http
 from mainspring.contrib.notify.smtp import Smtp
 from mainspring.contrib.stripe import Stripe
 from mainspring.contrib.webhooks import Receiver, Webhooks

@@ -32,7 +32,7 @@ from requests.adapters import HTTPAdapter
 from tests.apps.staffing.flows import Flow
 
 import mainspring as ms
-from mainspring.contrib.notify.http import Http, _authorities
+from mainspring.contrib.http import Http, _authorities
 from mainspring.contrib.notify.smtp import Smtp
 from mainspring.declare.caller import current_job
 from mainspring.testing import Commit, at_commits

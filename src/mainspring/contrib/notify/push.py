@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from mainspring.contrib.notify.http import HTTP_TIMEOUT_S, Http, checked_secret, header_key
+from mainspring.contrib.http import HTTP_TIMEOUT_S, Http, checked_secret, header_key
 from mainspring.contrib.notify.sender import Outgoing, Receipt, Undeliverable
 from mainspring.contrib.secret import Secret
 from mainspring.db.recipients import Channel

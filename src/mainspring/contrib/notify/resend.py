@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Final
 
 from mainspring.contrib.codes import PROVIDER_CONFIGURATION
+from mainspring.contrib.http import HTTP_TIMEOUT_S, Http, ProviderReply, checked_secret, header_key
 from mainspring.contrib.notify.address import mail_address, one_line, sender_address
-from mainspring.contrib.notify.http import HTTP_TIMEOUT_S, Http, ProviderReply, checked_secret, header_key
 from mainspring.contrib.notify.sender import Outgoing, Receipt, Undeliverable
 from mainspring.contrib.secret import Secret
 from mainspring.db.recipients import Channel

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, Literal, Self, get_args
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from mainspring.contrib.codes import PROVIDER_CONFIGURATION
+from mainspring.contrib.http import HTTP_TIMEOUT_S, is_loopback
+from mainspring.contrib.loops import PerLoop
 from mainspring.contrib.notify.address import sender_address
-from mainspring.contrib.notify.http import HTTP_TIMEOUT_S, is_loopback
-from mainspring.contrib.notify.loops import PerLoop
 from mainspring.contrib.notify.mail import Mail, mail
 from mainspring.contrib.notify.sender import Outgoing, Receipt, Undeliverable
 from mainspring.contrib.secret import Secret

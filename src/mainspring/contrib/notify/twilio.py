@@ -14,8 +14,8 @@ from urllib.parse import quote
 import msgspec
 
 from mainspring.contrib.codes import PROVIDER_CONFIGURATION
+from mainspring.contrib.http import HTTP_TIMEOUT_S, Http, ProviderReply, checked_secret
 from mainspring.contrib.notify.address import phone_number
-from mainspring.contrib.notify.http import HTTP_TIMEOUT_S, Http, ProviderReply, checked_secret
 from mainspring.contrib.notify.sender import Outgoing, Receipt, Undeliverable
 from mainspring.contrib.secret import Secret
 from mainspring.db.recipients import Channel

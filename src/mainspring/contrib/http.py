@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from mainspring.contrib.codes import PROVIDER_CONFIGURATION
-from mainspring.contrib.notify.loops import PerLoop
+from mainspring.contrib.loops import PerLoop
 from mainspring.contrib.secret import Secret
 from mainspring.errors import ConfigurationError
 from mainspring.extras import needs
