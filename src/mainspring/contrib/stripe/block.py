@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, TypeVar
 
 from mainspring.circuit import Breaker, breaker
-from mainspring.client.colour import do, do_async, named
+from mainspring.contrib.called import AwaitedVerbs, PlainVerbs, provider_verb
 from mainspring.contrib.stripe import reconcile, verbs
 from mainspring.contrib.stripe.api import API_VERSION, STRIPE_TIMEOUT_S, Api
 from mainspring.contrib.stripe.inbound import StripeEvent, StripeInbound
 from mainspring.contrib.stripe.reconcile import Pending, StripeFinding
-from mainspring.contrib.stripe.verbs import Calls
 from mainspring.db.inbound import received
 from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.block import Block
@@ -25,32 +24,7 @@ from mainspring.outcome import Permanent
 from mainspring.text.span import Span
 
 STRIPE_NAME = "stripe"
-P = ParamSpec("P")
-R = TypeVar("R")
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
-
-
-class _StripeVerb(Generic[P, R]):
-    """A verb as a method, in the colour of its class."""
-
-    def __init__(self, verb: Callable[P, Calls[R]]) -> None:
-        def call(of: SyncStripe, *args: P.args, **kwargs: P.kwargs) -> R:
-            return do(verb(*args, **kwargs), of.api)
-
-        async def async_call(of: Stripe, *args: P.args, **kwargs: P.kwargs) -> R:
-            return await do_async(verb(*args, **kwargs), of.api)
-
-        self._call, self._async_call = named(call, verb), named(async_call, verb)
-
-    @overload
-    def __get__(self, of: None, owner: type) -> Callable[..., Any]: ...
-    @overload
-    def __get__(self, of: SyncStripe, owner: type) -> Callable[P, R]: ...
-    @overload
-    def __get__(self, of: Stripe, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
-    def __get__(self, of: StripeVerbs | None, owner: type) -> Callable[..., Any]:
-        function = self._call if issubclass(owner, SyncStripe) else self._async_call
-        return cast(Callable[..., Any], function if of is None else function.__get__(of, owner))
 
 
 class StripeVerbs:
@@ -59,26 +33,26 @@ class StripeVerbs:
     def __init__(self, api: Api) -> None:
         self.api = api
 
-    charge = _StripeVerb(verbs.charge)
-    transfer = _StripeVerb(verbs.transfer)
-    reverse = _StripeVerb(verbs.reverse)
-    refund = _StripeVerb(verbs.refund)
-    cancel = _StripeVerb(verbs.cancel)
-    customer = _StripeVerb(verbs.customer)
-    intent = _StripeVerb(verbs.intent)
-    get_transfer = _StripeVerb(verbs.get_transfer)
-    get_refund = _StripeVerb(verbs.get_refund)
-    find_charge = _StripeVerb(verbs.find_charge)
-    find_transfer = _StripeVerb(verbs.find_transfer)
-    find_reversal = _StripeVerb(verbs.find_reversal)
-    find_refund = _StripeVerb(verbs.find_refund)
-    charges = _StripeVerb(verbs.charges)
-    transfers = _StripeVerb(verbs.transfers)
-    refunds = _StripeVerb(verbs.refunds)
-    _find = _StripeVerb(reconcile.find)
+    charge = provider_verb(verbs.charge)
+    transfer = provider_verb(verbs.transfer)
+    reverse = provider_verb(verbs.reverse)
+    refund = provider_verb(verbs.refund)
+    cancel = provider_verb(verbs.cancel)
+    customer = provider_verb(verbs.customer)
+    intent = provider_verb(verbs.intent)
+    get_transfer = provider_verb(verbs.get_transfer)
+    get_refund = provider_verb(verbs.get_refund)
+    find_charge = provider_verb(verbs.find_charge)
+    find_transfer = provider_verb(verbs.find_transfer)
+    find_reversal = provider_verb(verbs.find_reversal)
+    find_refund = provider_verb(verbs.find_refund)
+    charges = provider_verb(verbs.charges)
+    transfers = provider_verb(verbs.transfers)
+    refunds = provider_verb(verbs.refunds)
+    _find = provider_verb(reconcile.find)
 
 
-class Stripe(StripeVerbs, Block):
+class Stripe(StripeVerbs, AwaitedVerbs, Block):
     """Payments through Stripe's own SDK, and its webhooks; nothing is charged twice.
 
     ::
@@ -165,7 +139,7 @@ class Stripe(StripeVerbs, Block):
         await self.api.close_async()
 
 
-class SyncStripe(StripeVerbs):
+class SyncStripe(StripeVerbs, PlainVerbs):
     """The same verbs for plain functions; made by `Stripe`, as its `sync`."""
 
     def reconcile(self, rows: Iterable[Pending]) -> Iterator[StripeFinding]:
