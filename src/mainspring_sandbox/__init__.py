@@ -1,4 +1,4 @@
-"""Local stand-ins for Stripe, SMS, mail, push and invoicing, which speak the real protocols on loopback.
+"""Local stand-ins for Stripe, SMS, mail, push and invoices, which speak the real protocols on loopback.
 
 `mainspring up`, `mainspring simulate` and the tests use them; the code that calls them is the one that calls the real
 providers.

@@ -11,6 +11,7 @@ from mainspring_sandbox.faults import Fault
 from mainspring_sandbox.ledger import LedgerEntry
 from mainspring_sandbox.providers import PROVIDERS
 from mainspring_sandbox.stripe import desk as stripe
+from mainspring_sandbox.vendus import desk as vendus
 from mainspring_sandbox.world import World
 
 #: What the outbox shows: what left the house. The other kinds are what providers hold besides.
@@ -71,4 +72,5 @@ def routes(world: World) -> list[BaseRoute]:
         Route("/outbox/{kind}/{id}", one),
         Route("/faults", faults, methods=["GET", "POST", "DELETE"]),
         Mount("/stripe", routes=stripe.routes(world)),
+        Mount("/vendus", routes=vendus.routes(world)),
     ]

@@ -33,6 +33,8 @@ def environment(url: str, smtp_port: int, webhook_secret: str = WEBHOOK_SECRET) 
         "STRIPE_API_KEY": "sk_test_sandbox",
         "MAINSPRING_STRIPE_BASE": f"{url}/stripe",
         "STRIPE_WEBHOOK_SECRET": webhook_secret,
+        "VENDUS_API_KEY": "sandbox",
+        "MAINSPRING_VENDUS_BASE": f"{url}/vendus",
     }
 
 

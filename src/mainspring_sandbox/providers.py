@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.routing import BaseRoute
 
-from mainspring_sandbox import invoicing, partner, push, resend, stripe, twilio
+from mainspring_sandbox import partner, push, resend, stripe, twilio, vendus
 from mainspring_sandbox.smtp import smtp_server
 from mainspring_sandbox.world import World
 
@@ -18,6 +18,6 @@ PROVIDERS: Final[dict[str, Callable[[World], list[BaseRoute]]]] = {
     "twilio": twilio.routes,
     "resend": resend.routes,
     "push": push.routes,
-    "invoicing": invoicing.routes,
     "partner": partner.routes,
+    "vendus": vendus.routes,
 }

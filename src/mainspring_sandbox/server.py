@@ -26,6 +26,7 @@ from mainspring_sandbox.faults import Faults
 from mainspring_sandbox.ledger import Ledger, LedgerClock, real_time
 from mainspring_sandbox.providers import PROVIDERS, smtp_server
 from mainspring_sandbox.stripe import StripeStandIn
+from mainspring_sandbox.vendus import VendusStandIn
 from mainspring_sandbox.world import World
 
 T = TypeVar("T")
@@ -169,6 +170,11 @@ class Sandbox:
         """What makes things happen at Stripe: late outcomes, webhooks in disorder, forgotten keys."""
         return self.world.part(StripeStandIn)
 
+    @property
+    def vendus(self) -> VendusStandIn:
+        """What makes things happen at Vendus: a register that is closed, VAT that differs."""
+        return self.world.part(VendusStandIn)
+
     def environment(self, webhook_secret: str = WEBHOOK_SECRET) -> dict[str, str]:
         """The settings by which an application finds it in place of real providers."""
         return environment(self.url, self.smtp_port, webhook_secret)
@@ -184,6 +190,7 @@ class Sandbox:
         self.ledger.clock = clock or self.ledger.clock
         self.faults.reset()
         self.stripe.reset()
+        self.vendus.reset()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine where the sandbox runs, and wait for it, from another thread."""

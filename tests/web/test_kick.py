@@ -284,10 +284,10 @@ async def test_with_a_kick_a_payment_has_its_invoice_and_mail_within_seconds(
 
         @tasks.task
         async def issue_invoice(*, booking_id: int) -> None:
-            document = {"type": "FR", "items": [{"title": "A week", "gross_price": "120"}]}
-            headers = {"authorization": "Bearer key"}
-            async with httpx2.AsyncClient(base_url=sandbox.url, headers=headers) as provider:
-                (await provider.post("/invoicing/documents/", json=document)).raise_for_status()
+            document = {"type": "FT", "items": [{"title": "A week", "gross_price": "120"}]}
+            auth = httpx2.BasicAuth("key", "")
+            async with httpx2.AsyncClient(base_url=sandbox.url, auth=auth) as provider:
+                (await provider.post("/vendus/v1.1/documents/", json=document)).raise_for_status()
 
         @tasks.task
         async def send_mail(*, booking_id: int) -> None:

@@ -133,7 +133,7 @@ def fault(
         mainspring outbox fault smtp drop --times 3
 
     Args:
-        provider: Such as stripe, twilio, resend, push, invoicing, partner, smtp, smtp.connect, smtp.data.
+        provider: Such as stripe, twilio, resend, push, vendus, partner, smtp, smtp.connect, smtp.data.
         kind: What goes wrong.
         rate: For this part of the requests; else all.
         times: So often at the most; `outbox faults` shows how often is left.

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from mainspring_sandbox.acts import answered, asked_of, guarded
 from mainspring_sandbox.stripe.disputes import Verdict
-from mainspring_sandbox.stripe.errors import ErrorAnswer
 from mainspring_sandbox.stripe.post import Manner
 from mainspring_sandbox.stripe.state import ChargeOutcome, StripeSettings, StripeStandIn
 from mainspring_sandbox.world import World
-
-AskedT = TypeVar("AskedT")
-RequestHandler = Callable[[Request], Awaitable[Response]]
 
 
 class Settle(msgspec.Struct, forbid_unknown_fields=True):
@@ -81,93 +77,71 @@ def routes(world: World) -> list[BaseRoute]:
     async def settings(request: Request) -> Response:
         if request.method == "POST":
             now = msgspec.to_builtins(stripe.settings)
-            stripe.settings = msgspec.convert(now | await _asked(request, dict[str, Any]), StripeSettings)
-        return _shown(stripe.settings)
+            stripe.settings = msgspec.convert(now | await asked_of(request, dict[str, Any]), StripeSettings)
+        return answered(stripe.settings)
 
     async def settle(request: Request) -> Response:
-        asked = await _asked(request, Settle)
-        return _shown(stripe.settle(asked.id, asked.outcome, asked.decline_code))
+        asked = await asked_of(request, Settle)
+        return answered(stripe.settle(asked.id, asked.outcome, asked.decline_code))
 
     async def register(request: Request) -> Response:
-        asked = await _asked(request, Register)
+        asked = await asked_of(request, Register)
         found = stripe.register(
             asked.url, *asked.events, secret=asked.secret, account=asked.account, connect=asked.connect
         )
-        return _shown(found)
+        return answered(found)
 
     async def manners(request: Request) -> Response:
         if request.method == "POST":
-            stripe.post.manners.append(await _asked(request, Manner))
+            stripe.post.manners.append(await asked_of(request, Manner))
         elif request.method == "DELETE":
             stripe.post.manners.clear()
-        return _shown(stripe.post.manners)
+        return answered(stripe.post.manners)
 
     async def held(request: Request) -> Response:
-        return _shown([{"id": entry.id, **entry.body} for entry in stripe.post.held()])
+        return answered([{"id": entry.id, **entry.body} for entry in stripe.post.held()])
 
     async def release(request: Request) -> Response:
-        return _shown(stripe.post.release((await _asked(request, Release)).ids))
+        return answered(stripe.post.release((await asked_of(request, Release)).ids))
 
     async def deliver(request: Request) -> Response:
-        return _shown(stripe.post.again(request.path_params["id"]))
+        return answered(stripe.post.again(request.path_params["id"]))
 
     async def keys(request: Request) -> Response:
         stripe.keys.forget()
-        return _shown({"forgotten": True})
+        return answered({"forgotten": True})
 
     async def restrict(request: Request) -> Response:
-        asked, id = await _asked(request, Restrict), request.path_params["id"]
+        asked, id = await asked_of(request, Restrict), request.path_params["id"]
         shown = stripe.restrict(id, **asked.capabilities or {})
-        return _shown(shown if asked.past_due is None else stripe.require(id, *asked.past_due))
+        return answered(shown if asked.past_due is None else stripe.require(id, *asked.past_due))
 
     async def payout(request: Request) -> Response:
-        asked = await _asked(request, FailPayout)
-        return _shown(stripe.fail_payout(request.path_params["id"], asked.amount, asked.currency, asked.code))
+        asked = await asked_of(request, FailPayout)
+        return answered(stripe.fail_payout(request.path_params["id"], asked.amount, asked.currency, asked.code))
 
     async def dispute(request: Request) -> Response:
-        asked = await _asked(request, Complain)
-        return _shown(stripe.dispute(asked.charge, asked.amount, asked.reason, inquiry=asked.inquiry))
+        asked = await asked_of(request, Complain)
+        return answered(stripe.dispute(asked.charge, asked.amount, asked.reason, inquiry=asked.inquiry))
 
     async def escalate(request: Request) -> Response:
-        return _shown(stripe.escalate(request.path_params["id"]))
+        return answered(stripe.escalate(request.path_params["id"]))
 
     async def decide(request: Request) -> Response:
-        return _shown(stripe.close_dispute(request.path_params["id"], (await _asked(request, Decide)).verdict))
+        return answered(stripe.close_dispute(request.path_params["id"], (await asked_of(request, Decide)).verdict))
 
     return [
-        Route("/settings", _guarded(settings), methods=["GET", "POST"]),
-        Route("/settle", _guarded(settle), methods=["POST"]),
-        Route("/webhooks", _guarded(register), methods=["POST"]),
-        Route("/manners", _guarded(manners), methods=["GET", "POST", "DELETE"]),
-        Route("/held", _guarded(held)),
-        Route("/release", _guarded(release), methods=["POST"]),
-        Route("/events/{id}/deliver", _guarded(deliver), methods=["POST"]),
-        Route("/keys", _guarded(keys), methods=["DELETE"]),
-        Route("/accounts/{id}", _guarded(restrict), methods=["POST"]),
-        Route("/accounts/{id}/payouts/fail", _guarded(payout), methods=["POST"]),
-        Route("/disputes", _guarded(dispute), methods=["POST"]),
-        Route("/disputes/{id}/escalate", _guarded(escalate), methods=["POST"]),
-        Route("/disputes/{id}/close", _guarded(decide), methods=["POST"]),
+        Route("/settings", guarded(settings), methods=["GET", "POST"]),
+        Route("/settle", guarded(settle), methods=["POST"]),
+        Route("/webhooks", guarded(register), methods=["POST"]),
+        Route("/manners", guarded(manners), methods=["GET", "POST", "DELETE"]),
+        Route("/held", guarded(held)),
+        Route("/release", guarded(release), methods=["POST"]),
+        Route("/events/{id}/deliver", guarded(deliver), methods=["POST"]),
+        Route("/keys", guarded(keys), methods=["DELETE"]),
+        Route("/accounts/{id}", guarded(restrict), methods=["POST"]),
+        Route("/accounts/{id}/payouts/fail", guarded(payout), methods=["POST"]),
+        Route("/disputes", guarded(dispute), methods=["POST"]),
+        Route("/disputes/{id}/escalate", guarded(escalate), methods=["POST"]),
+        Route("/disputes/{id}/close", guarded(decide), methods=["POST"]),
     ]
-
-
-async def _asked(request: Request, kind: type[AskedT]) -> AskedT:
-    return msgspec.json.decode(await request.body() or b"{}", type=kind)
-
-
-def _guarded(handler: RequestHandler) -> RequestHandler:
-    """What cannot be read or done is said in one line."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return JSONResponse({"error": str(error)}, 422)
-        except ErrorAnswer as refused:
-            return JSONResponse({"error": str(refused)}, refused.status)
-
-    return answer
-
-
-def _shown(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

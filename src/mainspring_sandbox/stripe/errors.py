@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from mainspring_sandbox.acts import ActRefused
 
-class ErrorAnswer(Exception):
+
+class ErrorAnswer(ActRefused):
     """An answer that is an error; one that was `executed` is kept under its request's key, as Stripe keeps it."""
 
     def __init__(
