@@ -46,3 +46,23 @@ for _name, _text in {
 
 register("TEMPLATE_UNKNOWN", "retryable", "This worker does not know the notification's template: deploy it, or wait.")
 register("SENDER_MISSING", "retryable", "This worker has no sender for the notification's channel: configure one.")
+
+for _name, _text in {
+    "REGISTER_CLOSED": "The cash register of the invoicing service is closed: open it there; the job is tried again.",
+    "INVOICING_DENIED": "The invoicing service does not take our key, or does not allow this with it: allow it there.",
+    "INVOICE_OUTCOME_UNKNOWN": "Nobody knows whether the document was issued: it is looked for before the next post.",
+}.items():
+    register(_name, "retryable", _text)
+
+register(
+    "INVOICE_REJECTED",
+    "permanent",
+    "The invoicing service does not take the document as it is: correct its data.",
+    Plan("fix-forward", "Which field does the message name? Correct it where the document takes it from; then replay."),
+)
+register(
+    "INVOICE_CONFLICT",
+    "permanent",
+    "Another document was issued under this reference: a person must look at both.",
+    Plan("fix-forward", "Which of the two is right? An issued document is not changed; a credit note takes it back."),
+)

@@ -37,11 +37,18 @@ class ProviderReply(msgspec.Struct, frozen=True):
     status: int
     body: Mapping[str, Any]  # empty if it is no JSON object
     retry_after: float | None = None
+    raw: bytes = b""  # as it came, cut where it is too long
 
     @property
     def fine(self) -> bool:
         """Whether it did as asked."""
         return 200 <= self.status < 300
+
+
+class NoReply(Failure):
+    """No answer came; `sent` says whether the provider may have got the request, and acted on it."""
+
+    sent: bool = True
 
 
 class Http:
@@ -54,11 +61,13 @@ class Http:
         *,
         timeout: Span = HTTP_TIMEOUT_S,
         login: tuple[str, Secret] | None = None,
+        most: int = MOST_REPLY_BYTES,
+        extra: str = "notify",
     ) -> None:
         self.name, self.base = name, checked_base(base)
         self.timeout = configured_span("timeout", timeout).total_seconds()
-        self._login = login
-        needs("senders need", "notify", "httpx2")
+        self._login, self._most = login, most
+        needs(f"{name} needs", extra, "httpx2")
         self._client = PerLoop(self._make)
 
     def __repr__(self) -> str:
@@ -72,11 +81,15 @@ class Http:
         try:
             async with asyncio.timeout(self.timeout):
                 async with client.stream(method, f"{self.base}{path}", **request) as response:
-                    return await _read(response)
+                    return await _read(response, self._most)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            failed = NoReply(f"{self.name}: cannot be reached ({type(error).__name__})", code="HttpException")
+            failed.sent = False
+            raise failed from None
         except (TimeoutError, httpx2.TimeoutException):
-            raise Failure(f"{self.name}: no answer within {self.timeout:g} s", code="TIMEOUT") from None
+            raise NoReply(f"{self.name}: no answer within {self.timeout:g} s", code="TIMEOUT") from None
         except httpx2.HTTPError as error:  # its text may hold the request, which is personal
-            raise Failure(f"{self.name}: the connection broke ({type(error).__name__})", code="HttpException") from None
+            raise NoReply(f"{self.name}: the connection broke ({type(error).__name__})", code="HttpException") from None
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -163,17 +176,18 @@ def header_key(key: str) -> str:
     return key if _KEY.fullmatch(key) else hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-async def _read(response: httpx2.Response) -> ProviderReply:
+async def _read(response: httpx2.Response, most: int) -> ProviderReply:
     raw = b""
     async for part in response.aiter_bytes():
         raw += part
-        if len(raw) > MOST_REPLY_BYTES:
+        if len(raw) > most:
             break
     try:
         body = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         body = None
-    return ProviderReply(response.status_code, body if isinstance(body, dict) else {}, _retry_after(response.headers))
+    said = body if isinstance(body, dict) else {}
+    return ProviderReply(response.status_code, said, _retry_after(response.headers), raw)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
