@@ -66,6 +66,15 @@ _ENGLISH: Final = (
         style="brackets",
     ),
     Template(
+        "late_warning",
+        "Final warning",
+        "Payment required for booking [ID]. Final warning - payment must be completed by [Cutoff] to avoid worker "
+        "release.",
+        class_="time_bound",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
         "refund_made",
         "Refund",
         "[Amount] of booking [ID] is on its way back to the payment method that paid it.",

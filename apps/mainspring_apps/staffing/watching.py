@@ -146,7 +146,7 @@ def watches(desk: Desk) -> Sequence[Watch]:
             no_show=s.no_show_after,
         ),
         # STAFF-2.12, 3.25, 4.28: messages that nobody got.
-        asked("final_warning_delivery", "undelivered", kinds=["final_warning"], every=soon),
+        asked("final_warning_delivery", "undelivered", kinds=["final_warning", "late_warning"], every=soon),
         asked("worker_released_delivery", "undelivered", kinds=["worker_released"], every=soon),
         asked(
             "insurance_delivery", "undelivered", kinds=[*warnings, "insurance_expired", "insurance_stop"], every=soon

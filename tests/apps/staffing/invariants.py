@@ -212,7 +212,7 @@ MESSAGES: Final = {
     "nobody is blamed while the provider has not answered": """
         select n.id, n.template, p.id from mainspring.notification n
         join staffing.pending_payments p on p.booking_id = (n.data ->> 'booking_id')::bigint
-        where n.template in ('final_warning', 'worker_released')
+        where n.template in ('final_warning', 'late_warning', 'worker_released')
           and n.created_at > p.created_at and n.created_at < p.period_start + interval '1 day'
           and n.created_at < coalesce(p.heard_at, p.settled_at, mainspring.now())
           and not exists (select from staffing.pending_payments o  -- an older attempt of that week was answered

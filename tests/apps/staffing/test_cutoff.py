@@ -14,16 +14,18 @@ import mainspring as ms
 from mainspring_apps.staffing import bookings, shifts
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.market import Market
-from mainspring_apps.staffing.payments import cutoff, reconcile
+from mainspring_apps.staffing.payments import cutoff, reconcile, weekly
 from mainspring_apps.staffing.rules import cutoff as rules
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.settings import Settings
+from mainspring_apps.staffing.states import Refused
 from mainspring_sandbox import Fault
 
 REASON = "Weekly Payment Hard Cutoff - Worker Released"
 SUNDAY = date(2026, 6, 7)
 SATURDAY = date(2026, 6, 6)
 DUE = weeks.Period(*NEXT_WEEK)
+HOUR = timedelta(hours=1)
 DECLINED = "pm_card_chargeDeclinedInsufficientFunds"
 
 
@@ -354,9 +356,13 @@ def test_a_week_that_we_forgot_to_charge_is_charged_late_and_has_a_day(town: Tow
 
     town.mainspring.clock.set(midnight - timedelta(hours=10) - SECOND)
     town.mainspring.drain()
-    assert town.messages("final_warning") == []
+    assert town.messages("late_warning") == []
     town.mainspring.advance(to=midnight - timedelta(hours=10))
-    told = [(who, channel) for _, who, channel, _ in town.messages("final_warning")]
+    assert town.texts("late_warning") == {
+        f"Payment required for booking {booking.id}. Final warning - payment must be completed by 2026-06-05 00:00 "
+        "(America/New_York) to avoid worker release."
+    }
+    told = [(who, channel) for _, who, channel, _ in town.messages("late_warning")]
     assert told == [(booking.borrowing_admin, "email"), (booking.borrowing_admin, "sms")]
 
     town.mainspring.clock.set(midnight - SECOND)
@@ -383,6 +389,25 @@ def test_what_came_after_the_cutoff_or_never_reached_the_provider_was_no_attempt
     moved = [("cut_off", midnight, f"late-cutoff:{booking.id}") for booking in (unheard, late)]
     assert sorted(town.waiting("cut_off"), key=str) == moved
     assert len(town.waiting("charge_week")) == 2
+
+
+@pytest.mark.rule("STAFF-1.33", "STAFF-1.36", "STAFF-3.08")
+def test_what_fails_after_the_cutoff_is_told_by_the_release_alone_and_cannot_be_paid_meanwhile(town: Town) -> None:
+    """The bank took until past midnight to say no."""
+    booking = town.booking(shifts=1)
+    town.only(at=T00 - MINUTE)
+    intent = pending(town, booking)
+    town.mainspring.clock.set(T00)
+    cut(town, booking)
+    town.mainspring.drain()  # it is asked, and says that it still processes
+    town.sandbox.stripe.settle(intent, "failed")
+    town.mainspring.run_one(
+        reconcile.reconcile_payment.job(payment_id=town.value("select id from staffing.pending_payments"))
+    )
+    with pytest.raises(Refused, match="the time to pay is over"):
+        weekly.pay_by_hand(town.desk, town.conn, booking.id, by=booking.borrowing_admin)
+    town.mainspring.advance(minutes=20)
+    assert (town.status(booking), {kind for kind, *_ in town.messages()}) == ("Completed", {"worker_released"})
 
 
 # -- when the database fails
@@ -480,6 +505,26 @@ def standing(**values: Any) -> rules.Standing:
 )
 def test_what_a_cutoff_does(about: dict[str, Any], asked: int, step: str) -> None:
     assert rules.decide(standing(**about), DUE, T00, grace=timedelta(hours=4), asked=asked, ask_times=4) == step
+
+
+@pytest.mark.rule("STAFF-1.36", "STAFF-3.26", "STAFF-20.16")
+@pytest.mark.parametrize(
+    ("begun", "moved", "back", "until"),
+    [
+        (W10, None, None, T00),
+        (W10, None, W14, T00),  # four hours after that are over by then
+        (W10, None, T00 - HOUR, T00 + 3 * HOUR),  # it will be put off
+        (W10, None, T00 + 9 * HOUR, T00 + 13 * HOUR),  # a charge that waited for an answer past midnight
+        (W10, T00 + 13 * HOUR, T00 + 9 * HOUR, T00 + 13 * HOUR),
+        (T00 + 5 * MINUTE, T00 + timedelta(days=1), None, T00 + timedelta(days=1)),
+        (T00 + 15 * HOUR, None, None, T00 + timedelta(days=7)),  # a retry on Thursday
+        (T00 + 15 * HOUR, T00 + 13 * HOUR, None, T00 + timedelta(days=7)),
+    ],
+)
+def test_what_failed_may_be_paid_until_the_cutoff_that_follows_its_attempt(
+    begun: datetime, moved: datetime | None, back: datetime | None, until: datetime
+) -> None:
+    assert rules.ahead(begun, NY, Settings(), moved=moved, back_at=back) == until
 
 
 @pytest.mark.rule("STAFF-3.09", "STAFF-3.14", "STAFF-3.26")

@@ -23,8 +23,8 @@ THREE = datetime(2026, 6, 2, 7, tzinfo=UTC)  # 03:00 in New York
 CLASSES = {
     "critical": {"ladder_0", "insurance_stop", "insurance_expired"},
     "time_bound": {
-        "reminder_5m", "reminder_30m", "ladder_60m", "ladder_3h", "final_warning", "dispute_timeout", "shift_cancelled",
-        "booking_cancelled",
+        "reminder_5m", "reminder_30m", "ladder_60m", "ladder_3h", "final_warning", "late_warning", "dispute_timeout",
+        "shift_cancelled", "booking_cancelled",
     },
     "normal": {
         "action_required", "worker_released", "insurance_14", "insurance_7", "auto_approved", "instant_alert", "digest",
@@ -34,7 +34,7 @@ CLASSES = {
 BOTH = {
     "action_required", "final_warning", "worker_released", "insurance_7", "insurance_expired", "insurance_stop",
     "dispute_timeout", "instant_alert", "arrears_failed", "not_confirmed", "no_show", "shift_cancelled",
-    "booking_cancelled",
+    "booking_cancelled", "late_warning",
 }  # fmt: skip
 MAIL = {"insurance_14", "digest", "search_deactivated", "refund_made", "transfer_reversed"}
 

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import pytest
-from tests.apps.staffing.outages import CELLS, HEAD, PAGE, SCHEDULES, Cell, away, simulate
+from tests.apps.staffing.outages import (
+    CELLS,
+    DECLINED,
+    DECLINED_CELLS,
+    DECLINED_HEAD,
+    HEAD,
+    PAGE,
+    SCHEDULES,
+    Cell,
+    away,
+    simulate,
+)
 from tests.apps.staffing.town import T00, W10, W14, Booking, Town
 from tests.apps.staffing.wednesday import MINUTE, at
 
 from mainspring_apps.staffing.payments import weekly
 
 SAMPLE = [(1, 1), (60, 2), (780, 7), (1800, 1)]  # minutes, bookings
-DECLINED = "pm_card_chargeDeclinedInsufficientFunds"
 
 
 @pytest.mark.rule("STAFF-20.15", "STAFF-20.16", "STAFF-20.17")
@@ -23,11 +34,24 @@ def test_after_an_outage_everybody_is_charged_once_and_nobody_was_blamed(town: T
     assert row in PAGE.read_text()
 
 
-@pytest.mark.rule("STAFF-20.15")
-def test_the_page_has_a_line_for_every_outage() -> None:
+@pytest.mark.rule("STAFF-20.16", "STAFF-3.26", "STAFF-1.33")
+@pytest.mark.parametrize("cell", DECLINED_CELLS[1::2], ids=str)
+def test_who_is_declined_after_an_outage_reads_the_instant_at_which_the_worker_is_released(
+    town: Town, cell: Cell
+) -> None:
+    row, wrong = simulate(town, cell)
+    assert wrong == []
+    assert row in PAGE.read_text()
+
+
+@pytest.mark.rule("STAFF-20.15", "STAFF-20.16")
+@pytest.mark.parametrize(("head", "cells"), [(HEAD, CELLS), (DECLINED_HEAD, DECLINED_CELLS)])
+def test_the_page_has_a_line_for_every_outage(head: str, cells: Sequence[Cell]) -> None:
     lines = PAGE.read_text().splitlines()
-    begins = lines.index(HEAD) + 2
-    assert lines[begins : begins + len(CELLS)] == [cell.row(cell.bookings, 0, 0, 0) for cell in CELLS]
+    begins = lines.index(head) + 2
+    assert lines[begins : begins + len(cells)] == [
+        cell.row(cell.bookings, 0, cell.bookings if cell.declines else 0, 0) for cell in cells
+    ]
 
 
 def told(town: Town, kind: str, booking: Booking) -> list[datetime]:
@@ -40,6 +64,11 @@ def told(town: Town, kind: str, booking: Booking) -> list[datetime]:
             kind, str(booking.id),
         )
     ]  # fmt: skip
+
+
+def warnings(town: Town, booking: Booking) -> list[datetime]:
+    """When the borrower was warned, of the cutoff of every week or of one that was moved."""
+    return told(town, "final_warning", booking) + told(town, "late_warning", booking)
 
 
 @pytest.mark.rule("STAFF-20.16", "STAFF-3.26")
@@ -67,7 +96,7 @@ def test_who_is_declined_after_an_outage_is_told_and_warned_and_has_four_hours(
 
     assert town.row("bookings", good.id)["funded_period_end"] is not None
     for booking in (bad, again):
-        (failed,), (warned,) = told(town, "action_required", booking), told(town, "final_warning", booking)
+        (failed,), (warned,) = told(town, "action_required", booking), warnings(town, booking)
         assert back <= failed <= warned <= back + 26 * MINUTE  # a probe of the breaker, and a look of the warning
     town.conn.execute("update staffing.companies set card_on_file = 'pm_card_visa' where kind = 'Borrower'")
     town.mainspring.advance(to=release - MINUTE, raise_errors=False)
@@ -81,7 +110,7 @@ def test_who_is_declined_after_an_outage_is_told_and_warned_and_has_four_hours(
     }  # fmt: skip
     (released,) = told(town, "worker_released", bad)[:1]
     assert released >= release
-    assert [len(told(town, "final_warning", booking)) for booking in (bad, again, good)] == [1, 1, 0]
+    assert [len(warnings(town, booking)) for booking in (bad, again, good)] == [1, 1, 0]
     assert town.mainspring.client.dead.list() == []
 
 
@@ -100,7 +129,7 @@ def test_who_was_being_charged_when_the_provider_went_away_is_warned_and_release
 
     town.mainspring.advance(hours=4, raise_errors=False)
     assert town.row("bookings", paid.id)["funded_period_end"] is not None
-    assert (told(town, "final_warning", paid), len(told(town, "final_warning", slow))) == ([], 1)
+    assert (warnings(town, paid), len(warnings(town, slow))) == ([], 1)
     assert town.status(slow) == "Active"
     town.mainspring.advance(hours=2, raise_errors=False)
     assert (town.status(paid), town.status(slow)) == ("Active", "Completed")

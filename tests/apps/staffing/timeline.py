@@ -61,8 +61,9 @@ SHOWN: Final = """
     cancel_shift file_incident resolve_incident edit_timesheet force_clock_out auto_approve verify_timesheet
     confirm_extra_time change_scheduled_end transfer_succeeded refund_succeeded booking_confirmed"""
 TOLD: Final = """
-    action_required final_warning worker_released insurance_14 insurance_7 insurance_expired insurance_stop ladder_0
-    ladder_60m ladder_3h auto_approved reminder_5m reminder_30m dispute_timeout digest instant_alert"""
+    action_required final_warning late_warning worker_released insurance_14 insurance_7 insurance_expired
+    insurance_stop ladder_0 ladder_60m ladder_3h auto_approved reminder_5m reminder_30m dispute_timeout digest
+    instant_alert"""
 
 
 @cache

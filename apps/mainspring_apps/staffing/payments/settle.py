@@ -18,11 +18,10 @@ from mainspring.contrib.stripe import Charge, NotYet
 from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.desk import Desk, booking_subject
 from mainspring_apps.staffing.languages import moment
-from mainspring_apps.staffing.payments import accounts, confirmation, escrow, no_shows
+from mainspring_apps.staffing.payments import accounts, confirmation, escrow, no_shows, standing
 from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import PAYMENT_EVENTS_QUEUE, tasks
 from mainspring_apps.staffing.rules import charge as rules
-from mainspring_apps.staffing.rules import cutoff as cutoffs
 from mainspring_apps.staffing.store import Conn
 
 #: Events of the provider that `payment_changed` wants.
@@ -60,7 +59,6 @@ class _PaidBooking(msgspec.Struct, frozen=True, kw_only=True):
     start_date: date
     end_date: date
     zone: str
-    cutoff_at: datetime | None
 
 
 # An event about a payment that stays unknown is somebody else's, or lost: a person looks (STAFF-19.07).
@@ -200,7 +198,9 @@ def _tell(desk: Desk, conn: Conn, payment: OpenPayment, code: str) -> None:
         return
     ids = {"booking_id": payment.booking_id, "payment_id": payment.id}
     booking = store.needed(conn, _PaidBooking, "lock_booking", booking_id=payment.booking_id)
-    cutoff = cutoffs.ahead(desk.now(conn), booking.cutoff_at, booking.zone, desk.settings)
+    cutoff = standing.pay_until(desk, conn, payment.booking_id, payment.period_end, payment.created_at)
+    if payment.source not in rules.FOR_SHIFTS and cutoff <= desk.now(conn):
+        return  # nothing can be done about it any more: the release tells
     about = {"ID": payment.booking_id, "Amount": str(payment.amount), "Cutoff": moment(cutoff, booking.zone), **ids}
     to = people(conn, payment.booking_id, rules.FAILURE_TOLD)
     text = rules.FAILURE_TEXT.get(payment.source, "action_required")

@@ -8,6 +8,7 @@ import msgspec
 
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.rules import cutoff as rules
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.rules.cutoff import Standing
 from mainspring_apps.staffing.rules.weeks import Period
@@ -47,6 +48,14 @@ def look(desk: Desk, conn: Conn, booking_id: int, instant: datetime, *, before: 
         payment_id=last.id if last else None,
         confirmed_at=booking.created_at,
     )
+
+
+def pay_until(desk: Desk, conn: Conn, booking_id: int, period_end: datetime, begun_at: datetime) -> datetime:
+    """Until when an attempt to pay for a week that began then may be made good by another."""
+    booking = store.needed(conn, _FundedBooking, "lock_booking", booking_id=booking_id)
+    last = store.one(conn, _Attempt, "last_attempt", booking_id=booking_id, period_end=period_end, before=None)
+    back_at = last.back_at if last else None
+    return rules.ahead(begun_at, booking.zone, desk.settings, moved=booking.cutoff_at, back_at=back_at)
 
 
 class _FundedBooking(msgspec.Struct, frozen=True, kw_only=True):

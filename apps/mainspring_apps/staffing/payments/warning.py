@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import mainspring as ms
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.languages import moment
 from mainspring_apps.staffing.payments import reconcile, standing
 from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import FINAL_WARNING, tasks
@@ -18,7 +20,7 @@ from mainspring_apps.staffing.rules import weeks
 def warn_unpaid(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: datetime) -> None:
     """Warn the borrower of a booking whose next week is unpaid, unless the provider says that the money has come.
 
-    This waits until it says anything; after the cutoff it is too late, and a cutoff that was put off has its own.
+    This waits until it says anything; after the cutoff it is too late, and one that was moved has its own.
     """
     with ctx.transaction() as conn:
         week = standing.look(desk, conn, booking_id, instant)
@@ -26,14 +28,18 @@ def warn_unpaid(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, instant: da
         reconcile.ask(desk, ctx, week.payment_id)
     with ctx.complete() as conn:
         week = standing.look(desk, conn, booking_id, instant)
-        step = rules.warning(week.standing, week.due)
-        if step == "skip" or desk.now(conn) >= weeks.cutoff(instant, week.zone, desk.settings):
+        step, usual = rules.warning(week.standing, week.due), weeks.cutoff(instant, week.zone, desk.settings)
+        cutoff = standing.pay_until(desk, conn, booking_id, week.due.end, instant)
+        if step == "skip" or desk.now(conn) >= min(cutoff, usual):
             return
         if step == "wait":
             raise ms.Snooze(desk.settings.ask_again)
         # Whoever warns of the same attempt after the same outage says the same.
-        about, occurrence = {"ID": booking_id, "booking_id": booking_id}, week.standing.back_at or instant
-        desk.tell(conn, "final_warning", people(conn, booking_id, *rules.CUTOFF_WARNED), about, occurrence=occurrence)
+        occurrence, kind = week.standing.back_at or instant, "final_warning"
+        about: dict[str, Any] = {"ID": booking_id, "booking_id": booking_id}
+        if cutoff != usual:
+            kind, about["Cutoff"] = "late_warning", moment(cutoff, week.zone)
+        desk.tell(conn, kind, people(conn, booking_id, *rules.CUTOFF_WARNED), about, occurrence=occurrence)
 
 
 tasks.schedule(

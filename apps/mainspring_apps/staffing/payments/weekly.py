@@ -13,11 +13,10 @@ import mainspring as ms
 from mainspring_apps.staffing import store, unresolved
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event
-from mainspring_apps.staffing.payments import reserve, send
+from mainspring_apps.staffing.payments import reserve, send, standing
 from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.registry import WEEKLY_PAYMENTS, tasks
 from mainspring_apps.staffing.rules import charge, weeks
-from mainspring_apps.staffing.rules import cutoff as cutoffs
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
@@ -99,10 +98,10 @@ def pay_by_hand(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
         raise Refused("payment: waits until no dispute and no incident is open", field="payment")
     now = desk.now(conn)
     period = weeks.due_week(now, booking.zone, desk.settings)
-    failed_at = store.value(conn, "last_failure", booking_id=booking_id, period_start=period.start)
+    failed = store.value(conn, "last_failure", booking_id=booking_id, period_start=period.start)
     if charge.funded(booking.funded_period_end, period) or reserve.live(conn, booking_id, period):
         raise Refused("payment: the week is paid, or being paid", field="payment")
-    if failed_at is not None and now >= cutoffs.ahead(failed_at, booking.cutoff_at, booking.zone, desk.settings):
+    if failed is not None and now >= standing.pay_until(desk, conn, booking_id, period.end, failed):
         raise Refused("payment: the time to pay is over", field="payment")
     desk.record(conn, "payment_by_hand", "booking", booking_id)
     enqueue_due(desk, conn, booking_id, source="manual")

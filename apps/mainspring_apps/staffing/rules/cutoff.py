@@ -116,9 +116,16 @@ def moved_cutoff(now: datetime, zone: str, settings: Settings) -> datetime:
     return weeks.moment(weeks.local_date(now, zone) + weeks.DAY, settings.cutoff_at, zone)
 
 
-def ahead(failed_at: datetime, moved: datetime | None, zone: str, settings: Settings) -> datetime:
-    """Until when what failed may be paid: a cutoff that was moved since then counts (STAFF-1.36, 3.26)."""
-    return moved if moved is not None and moved > failed_at else weeks.cutoff(failed_at, zone, settings)
+def ahead(
+    begun_at: datetime, zone: str, settings: Settings, *, moved: datetime | None, back_at: datetime | None
+) -> datetime:
+    """The cutoff that follows an attempt which began then: until it, what failed may be paid (STAFF-1.36).
+
+    One that was moved since counts (STAFF-3.26), and so does one that is put off when it comes, as the provider is
+    `back_at` too late for it (STAFF-20.16): whoever names it before names the same.
+    """
+    cutoff = moved if moved is not None and moved >= begun_at else weeks.cutoff(begun_at, zone, settings)
+    return cutoff if back_at is None else max(cutoff, back_at + settings.answer_grace)
 
 
 def late_warning(now: datetime, cutoff: datetime, settings: Settings) -> datetime:

@@ -80,7 +80,8 @@ select coalesce(max(try), 0) from staffing.pending_payments
 where booking_id = %(booking_id)s and period_start = %(period_start)s
 
 -- name: last_failure
-select settled_at from staffing.pending_payments
+-- When the last try of a week began that failed.
+select created_at from staffing.pending_payments
 where booking_id = %(booking_id)s and period_start = %(period_start)s and source <> 'arrears' and status = 'Failed'
 order by try desc limit 1
 
