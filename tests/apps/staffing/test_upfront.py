@@ -9,9 +9,9 @@ import pytest
 from tests.apps.staffing.test_settling import told
 from tests.apps.staffing.town import Booking, Town
 
-from mainspring_apps.staffing import bookings, insurance, shifts
+from mainspring_apps.staffing import bookings, insurance, shifts, withdrawal
 from mainspring_apps.staffing.conflicts import incidents
-from mainspring_apps.staffing.payments import weekly
+from mainspring_apps.staffing.payments import arrears, weekly
 from mainspring_apps.staffing.states import Refused
 from mainspring_sandbox import Fault
 
@@ -193,3 +193,51 @@ def test_a_booking_that_ends_or_is_to_stop_before_its_money_comes_does_not_go_on
     assert (town.status(ended), town.ledger(ended)) == ("Cancelled", (WHOLE, 0, 0, 0, WHOLE))
     assert (town.status(stopped), town.ledger(stopped)) == ("Suspended_Insurance", (WHOLE, WHOLE, 0, 0, 0))
     assert [row[2] for row in town.audit("booking_suspended")].count(stopped.id) == 1
+
+
+@pytest.mark.rule("STAFF-20.04", "STAFF-20.14", "STAFF-20.27", "STAFF-20.09")
+def test_what_an_upfront_booking_has_on_top_is_charged_by_itself_by_hand_or_by_a_new_card_and_then_it_completes(
+    town: Town,
+) -> None:
+    """An hour beyond the planned end that was confirmed, and another that the borrower has set: both are declined."""
+    booking = asked_for(town)
+    town.mainspring.advance(minutes=2)
+    extra, longer, *rest = booking.shifts
+    with town.conn.transaction():
+        for shift in rest:
+            withdrawal.cancel_shift(town.desk, town.conn, shift, by=town.operator)
+    town.conn.execute("update staffing.companies set card_on_file = %s where id = %s", [DECLINED, booking.borrower])
+    for shift in (extra, longer):
+        row = town.row("time_log", shift)
+        town.mainspring.clock.set(row["scheduled_start_time"])
+        with town.conn.transaction():
+            shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
+        end = row["scheduled_end_time"] + timedelta(hours=1)
+        if shift == longer:
+            with town.conn.transaction():
+                shifts.change_shift_end(town.desk, town.conn, shift, end, by=booking.borrowing_admin)
+        town.mainspring.clock.set(end)
+        with town.conn.transaction():
+            shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
+            shifts.verify_timesheet(town.desk, town.conn, shift, by=booking.borrowing_admin)
+            if shift == extra:
+                shifts.confirm_extra_time(town.desk, town.conn, shift, by=booking.borrowing_admin)
+        town.mainspring.drain()
+    tries = "select status, amount_minor::int from staffing.pending_payments where source = 'arrears' order by id"
+    assert town.rows(tries) == [("Failed", 3000), ("Failed", 6000)]
+    assert len(town.messages("arrears_failed")) == 4
+
+    with town.conn.transaction():
+        arrears.pay_arrears(town.desk, town.conn, booking.id, by=booking.borrowing_manager)
+    town.mainspring.drain()
+    card = {"customer": town.row("companies", booking.borrower)["stripe_customer_id"], "payment_method": "pm_card_visa"}
+    with town.conn.transaction():
+        bookings.put_card(town.desk, town.conn, booking.borrower, **card, by=booking.borrowing_admin)
+    town.mainspring.advance(seconds=5)
+    assert town.rows(tries)[2:] == [("Failed", 6000), ("Succeeded", 6000)]
+    assert town.ledger(booking) == (WHOLE + 6000, 0, 0, 2 * 24000 + 6000, 3 * 24000)
+    with pytest.raises(Refused, match="nothing is owed"):
+        arrears.pay_arrears(town.desk, town.conn, booking.id, by=booking.borrowing_manager)
+    town.only("finished-bookings", at=town.row("time_log", rest[-1])["scheduled_end_time"] + timedelta(days=1))
+    town.mainspring.advance(hours=1)
+    assert town.status(booking) == "Completed"

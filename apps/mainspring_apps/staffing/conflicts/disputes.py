@@ -21,6 +21,7 @@ from mainspring_apps.staffing.rules import dispute as rules
 from mainspring_apps.staffing.rules.dispute import Ending, Option
 from mainspring_apps.staffing.states import Refused, check
 from mainspring_apps.staffing.store import Conn
+from mainspring_apps.staffing.timesheets import approval
 
 __all__ = ["Dispute", "Ending", "Option", "file_dispute", "propose_settlement", "resolve_dispute"]
 
@@ -144,11 +145,13 @@ def _end(
 
 
 def _verify(desk: Desk, conn: Conn, shift: LockedShift, by: By, *, divided: bool) -> None:
-    """The shift is `Verified`: what is not `divided` by the settlement is paid by the hours, once it comes."""
+    """The shift is `Verified`: what is not `divided` by the settlement is paid by the hours, now or once it comes."""
     hours = None if divided else shift.hours
     fixed = {"paid": hours and hours.paid, "extra": hours and hours.extra}
     store.do(conn, "settle_shift", time_log_id=shift.id, by=str(by), **fixed)
     escrow.give_back_rest(desk, conn, shift.id)
+    if not divided:
+        desk.enqueue(conn, approval.release(shift.id))  # nobody has paid for it yet, and somebody must
 
 
 def settle(

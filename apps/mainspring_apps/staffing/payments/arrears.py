@@ -1,7 +1,8 @@
-"""Arrears: what a booking owes for verified work once no week of it is charged any more (STAFF-20.14).
+"""Arrears: what a booking owes for verified work that no week of it will charge (STAFF-20.14).
 
-It was released, ended or suspended before its week was funded. What was worked is paid all the same: when a new card
-comes, when the work is verified, or by hand. No week is funded by it, and nobody works on because of it.
+It was released, ended or suspended before its week was funded, or was paid upfront and more was worked. What was worked
+is paid all the same: when a new card comes, when the work is verified or no longer disputed, when more of it is
+confirmed, or by hand. No week is funded by it, and nobody works on because of it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.payments import reserve, send
 from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.registry import WEEKLY_PAYMENTS, tasks
-from mainspring_apps.staffing.rules.charge import UNCHARGED
+from mainspring_apps.staffing.rules import charge
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
@@ -27,7 +28,7 @@ def charge_arrears(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> None:
     """Charge what a booking owes for verified work, unless its weeks are charged again, or it is paid or in charge."""
     with ctx.transaction() as conn:
         booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
-        due = booking.status in UNCHARGED
+        due = charge.pays_arrears(booking.status, booking.payment_type)
         payment = reserve.reserve_arrears(desk, conn, booking, reserve.job_of(ctx)) if due else None
     if payment is not None:
         send.send(desk, ctx, payment)
@@ -47,7 +48,7 @@ def of_company(desk: Desk, conn: Conn, company_id: int) -> bool:
 def pay_arrears(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
     """The borrower pays now for verified work of a booking that has ended unpaid."""
     booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
-    if booking.status not in UNCHARGED:
+    if not charge.pays_arrears(booking.status, booking.payment_type):
         raise Refused(f"booking: is {booking.status}: its work is charged with its weeks", field="booking")
     if not reserve.owes(desk, conn, booking):
         raise Refused("payment: nothing is owed for verified work, or it is being paid", field="payment")
@@ -56,8 +57,8 @@ def pay_arrears(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
 
 
 def _enqueue(desk: Desk, conn: Conn, *, booking_id: int | None, company_id: int | None) -> bool:
-    about = {"booking_id": booking_id, "company_id": company_id, "statuses": sorted(UNCHARGED)}
-    owing = store.column(conn, "in_arrears", **about)
+    about = {"booking_id": booking_id, "company_id": company_id, "weekly": charge.PAYMENT_TYPE}
+    owing = store.column(conn, "in_arrears", statuses=sorted(charge.UNCHARGED), **about)
     jobs = [charge_arrears.job(booking_id=one).with_key(f"charge:arrears:{one}", "replace") for one in owing]
     desk.enqueue(conn, *jobs)
     return bool(jobs)

@@ -24,7 +24,7 @@ FAILURE_TOLD: Final = "Borrowing Admin"
 UNPAID: Final = frozenset({"Cancelled", "Disputed"})
 #: Wednesday's own charge, and what makes up for it, pause a booking; no other does, as its cutoff would be left out.
 PAUSING: Final[frozenset[Source]] = frozenset({"weekly", "late"})
-#: No week of these is charged: what was worked and is unpaid is paid as arrears (STAFF-20.14).
+#: No week of these is charged any more.
 UNCHARGED: Final = frozenset({"Completed", "Cancelled", "Suspended_Insurance"})
 #: Payments for shifts of whatever weeks: no week is funded by them.
 FOR_SHIFTS: Final[frozenset[Source]] = frozenset({"arrears", "imported"})
@@ -90,6 +90,15 @@ def resume(status: str, payment_type: str, *, open_a: bool, open_b: bool) -> Cha
     if status not in RESUMABLE or open_a or open_b:
         return "leave"
     return "charge" if payment_type == PAYMENT_TYPE else "unpause"
+
+
+def pays_arrears(status: str, payment_type: str) -> bool:
+    """Whether no week of a booking will charge what was worked and is unpaid: it is paid as arrears (STAFF-20.14).
+
+    >>> pays_arrears("Completed", "Weekly_Progress"), pays_arrears("Active", "Upfront")
+    (True, True)
+    """
+    return status in UNCHARGED or payment_type != PAYMENT_TYPE
 
 
 def funded(funded_period_end: datetime | None, period: weeks.Period) -> bool:

@@ -34,10 +34,11 @@ order by t.scheduled_start_time, t.id, a.since
 select scheduled_start_time from staffing.time_log where id = any(%(ids)s)
 
 -- name: in_arrears
--- The bookings of a company, or one booking, that may owe for verified work, and that no week is charged of: their planned
--- time, or what was added to it. Indexes: bookings_borrower, time_log_booking, payment_shifts_shift.
+-- The bookings of a company, or one booking, that may owe for verified work, and that no week is charged of (see
+-- rules/charge.py): their planned time, or what was added to it. Indexes: bookings_borrower, time_log_booking, payment_shifts_shift.
 select b.id from staffing.bookings b
-where (b.id = %(booking_id)s::bigint or b.borrower_company_id = %(company_id)s::bigint) and b.status = any(%(statuses)s)
+where (b.id = %(booking_id)s::bigint or b.borrower_company_id = %(company_id)s::bigint)
+  and (b.status = any(%(statuses)s) or b.payment_type <> %(weekly)s)
   and exists (
     select from staffing.time_log t cross join lateral (values
       ('Shift', t.paid_minutes is distinct from 0), ('Longer', t.paid_minutes > t.planned_minutes),

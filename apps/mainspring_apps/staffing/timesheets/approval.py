@@ -87,4 +87,5 @@ def release_shift(desk: Desk, ctx: ms.SyncContext, *, time_log_id: int) -> None:
             case "unfunded":
                 text = f"shift {shift.id} of booking {shift.booking_id} is verified, and nobody has paid for it"
                 desk.alert(conn, accounts.UNFUNDED, f"time_log {shift.id}", text, booking_id=shift.booking_id)
-                arrears.of_booking(desk, conn, shift.booking_id)
+        if shift.status == "Verified" and not disputed:
+            arrears.of_booking(desk, conn, shift.booking_id)  # nobody has paid for it, or not for all of it
