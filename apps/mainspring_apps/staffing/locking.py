@@ -38,6 +38,8 @@ class LockedShift(msgspec.Struct, frozen=True, kw_only=True):
     planned_minutes: int
     paid_minutes: int | None
     work_end_time: datetime | None
+    capped_end_time: datetime | None
+    cut_at: datetime | None
     auto_approval_time: datetime | None
     edit_extensions: int
     dispute_id: int | None

@@ -14,7 +14,7 @@ from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.locking import LockedBooking, LockedShift, lock_booking, lock_shift
 from mainspring_apps.staffing.payments import arrears, no_shows
 from mainspring_apps.staffing.people import By, parts_of
-from mainspring_apps.staffing.rules import gate, weeks
+from mainspring_apps.staffing.rules import gate, parts, weeks
 from mainspring_apps.staffing.rules import ladder as rules
 from mainspring_apps.staffing.rules import no_shows as unbegun
 from mainspring_apps.staffing.states import Refused
@@ -50,17 +50,20 @@ def submit_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, end: datetime 
 
 @event
 def force_clock_out(desk: Desk, conn: Conn, time_log_id: int, *, end: datetime | None = None, by: By) -> None:
-    """The supervisor clocks the worker out: as a submit."""
-    _clock_out(desk, conn, "force_clock_out", time_log_id, end)
+    """The supervisor clocks the worker out: as a submit; an end that they give binds the worker as an edit does."""
+    _clock_out(desk, conn, "force_clock_out", time_log_id, end, capped=end)
 
 
-def _clock_out(desk: Desk, conn: Conn, act: str, time_log_id: int, end: datetime | None) -> None:
+def _clock_out(
+    desk: Desk, conn: Conn, act: str, time_log_id: int, end: datetime | None, *, capped: datetime | None = None
+) -> None:
     booking, shift = lock_shift(conn, time_log_id)
     _check_status(shift, "Working")
     now = desk.now(conn)
     _check_end(shift, end, now)
     sheet = rules.sheet(shift.id, booking.id, now, desk.settings)
-    store.do(conn, "clock_out_shift", time_log_id=shift.id, at=now, end=end, deadline=sheet.auto_approval_time)
+    ends = {"end": end, "deadline": sheet.auto_approval_time, "capped": capped}
+    store.do(conn, "clock_out_shift", time_log_id=shift.id, at=now, **ends)
     _record(desk, conn, act, shift, after="Pending_Verification")
     reminders.drop(desk, conn, shift.id, now=now, reason="clocked out")
     ladder.begin(desk, conn, sheet)
@@ -68,19 +71,27 @@ def _clock_out(desk: Desk, conn: Conn, act: str, time_log_id: int, end: datetime
 
 @event
 def edit_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, end: datetime, by: By) -> None:
-    """Somebody corrects the end of work; a supervisor who does so late gives the worker an hour to review."""
+    """Somebody corrects the end of work; a supervisor who does so late gives the worker an hour to review.
+
+    What the borrower's side has set is the worker's limit: who disagrees disputes the timesheet.
+    """
     booking, shift = lock_shift(conn, time_log_id)
     _check_status(shift, "Pending_Verification")
     assert shift.auto_approval_time is not None, "a submitted timesheet has a deadline"
     assert shift.clock_out_time is not None, "and was clocked out"
     now = desk.now(conn)
     _check_end(shift, end, now)
-    supervisor = "Supervisor" in parts_of(conn, by, "booking_id", booking.id)
+    played = parts_of(conn, by, "booking_id", booking.id)
+    pays = not parts.MAY["verify_timesheet"].isdisjoint(played)
+    if not pays:
+        rules.check_worker(end, shift.capped_end_time)
     deadline = rules.after_edit(
-        shift.auto_approval_time, desk.settings, now=now, by_supervisor=supervisor, extensions=shift.edit_extensions
-    )
-    store.do(conn, "edit_shift", time_log_id=shift.id, end=end, deadline=deadline)
-    _record(desk, conn, "edit_timesheet", shift)
+        shift.auto_approval_time, desk.settings, now=now, by_supervisor="Supervisor" in played,
+        extensions=shift.edit_extensions,
+    )  # fmt: skip
+    about = {"end": end, "deadline": deadline, "capped": end if pays else None, "at": now}
+    store.do(conn, "edit_shift", time_log_id=shift.id, **about)
+    _record_end(desk, conn, "edit_timesheet", shift, "work_end_time", shift.work_end_time, end)
     if deadline != shift.auto_approval_time:
         moved = rules.sheet(shift.id, booking.id, shift.clock_out_time, desk.settings, deadline=deadline)
         ladder.extend(desk, conn, moved)
@@ -91,6 +102,7 @@ def verify_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> Non
     """A person verifies: what remains of the ladder ends, and the money goes to the lender."""
     _, shift = lock_shift(conn, time_log_id)
     _check_status(shift, "Pending_Verification")
+    rules.check_verifier(shift.cut_at, shift.auto_approval_time, desk.settings, now=desk.now(conn))
     approval.verify(desk, conn, shift, by=str(by), action="verify_timesheet")
     ladder.end(desk, conn, shift.id, reason="verified")
 
@@ -119,7 +131,8 @@ def was_worked(desk: Desk, conn: Conn, time_log_id: int, *, start: datetime, end
         raise Refused(why, field=why.partition(":")[0])
     sheet = rules.sheet(shift.id, booking.id, now, desk.settings)
     store.do(conn, "clock_in_shift", time_log_id=shift.id, at=start)
-    store.do(conn, "clock_out_shift", time_log_id=shift.id, at=now, end=end, deadline=sheet.auto_approval_time)
+    ends = {"end": end, "deadline": sheet.auto_approval_time, "capped": None}
+    store.do(conn, "clock_out_shift", time_log_id=shift.id, at=now, **ends)
     _record(desk, conn, "was_worked", shift, after="Pending_Verification")
     timers.cancel(desk, conn, shift.id, timers.NO_SHOW_TIMER, reason="worked")
     _, submitted = lock_shift(conn, time_log_id)
@@ -147,7 +160,7 @@ def change_shift_end(desk: Desk, conn: Conn, time_log_id: int, end: datetime | N
     _check_status(shift, "Scheduled", "Working")
     if end is not None and end <= shift.scheduled_start_time:
         raise Refused("end: is not after the start of the shift", field="end")
-    _record(desk, conn, "change_shift_end", shift)
+    _record_end(desk, conn, "change_shift_end", shift, "scheduled_end_time", shift.scheduled_end_time, end)
     _move_end(desk, conn, booking, shift, end)
     no_shows.watch_over(desk, conn, booking.id)
 
@@ -188,3 +201,10 @@ def _check_end(shift: LockedShift, end: datetime | None, now: datetime) -> None:
 def _record(desk: Desk, conn: Conn, act: str, shift: LockedShift, *, after: str | None = None) -> None:
     was, will = ({"status": shift.status}, {"status": after}) if after else (None, None)
     desk.record(conn, act, "time_log", shift.id, booking_id=shift.booking_id, before=was, after=will)
+
+
+def _record_end(
+    desk: Desk, conn: Conn, act: str, shift: LockedShift, name: str, was: datetime | None, will: datetime | None
+) -> None:
+    before, after = ({name: at and at.isoformat()} for at in (was, will))
+    desk.record(conn, act, "time_log", shift.id, booking_id=shift.booking_id, before=before, after=after)

@@ -182,6 +182,7 @@ def test_a_settlement_that_had_nothing_to_divide_leaves_the_money_to_the_hours(t
 def test_an_edit_changes_what_is_paid_up_to_the_verification_and_nothing_after_it(town: Town) -> None:
     booking, shift = submitted(town)
     edit(town, shift, at("16:00"), by=booking.supervisor)
+    leap(town, town.now + HOUR)
     verify(town, booking, shift)
     for by, end in ((booking.supervisor, at("15:00")), (booking.worker_user, at("17:00"))):
         with pytest.raises(Refused, match="the shift is Verified, not Pending_Verification"):
@@ -274,6 +275,81 @@ def test_work_that_is_verified_before_it_was_charged_is_charged_by_its_hours(tow
     town.mainspring.advance(to=W10 + 10 * SECOND)
     assert paid_parts(town) == [(shift, "Shift", 9000)]
     assert town.ledger(booking) == (9000, 0, 0, 9000, 0)
+
+
+# -- who has the last word on hours
+
+
+@pytest.mark.rule("STAFF-20.03", "STAFF-9.11", "STAFF-19.11")
+def test_a_worker_cannot_undo_what_the_borrower_has_cut_and_every_edit_is_on_record(town: Town) -> None:
+    booking, shift = submitted(town)
+    worker, supervisor = booking.worker_user, booking.supervisor
+    edit(town, shift, at("16:30"), by=worker)
+    edit(town, shift, at("13:00"), by=booking.borrowing_manager)
+    edit(town, shift, at("14:00"), by=supervisor)
+    leap(town, at("20:59") + 50 * SECOND)
+    with pytest.raises(Refused, match=r"end: was set to 2026-06-01T18:00:00.* by the borrower; .* disputes"):
+        edit(town, shift, at("17:00"), by=worker)
+    edit(town, shift, at("13:30"), by=worker)  # less is theirs to give
+    town.mainspring.advance(to=at("21:00") + MINUTE)
+    assert (worked(town, shift), town.ledger(booking)) == ((270, 0), (24000, 0, 0, 13500, 10500))
+
+    edits = "select actor, before, after from staffing.audit_log where action = 'edit_timesheet' order by id"
+    said = [
+        (int(actor), *(datetime.fromisoformat(one["work_end_time"]) for one in both))
+        for actor, *both in town.rows(edits)
+    ]
+    assert said == [
+        (worker, at("17:00"), at("16:30")), (booking.borrowing_manager, at("16:30"), at("13:00")),
+        (supervisor, at("13:00"), at("14:00")), (worker, at("14:00"), at("13:30")),
+    ]  # fmt: skip
+
+
+@pytest.mark.rule("STAFF-20.03", "STAFF-9.09", "STAFF-10.39")
+@pytest.mark.parametrize("late", [False, True])  # late: with less than an hour left, which adds one
+def test_who_has_cut_hours_verifies_them_an_hour_later_and_until_then_the_worker_can_object(
+    town: Town, late: bool
+) -> None:
+    booking, shift = submitted(town)
+    now = at("20:30") if late else at("17:10")
+    leap(town, now)
+    edit(town, shift, at("13:00"), by=booking.supervisor)
+    leap(town, now + MINUTE)
+    edit(town, shift, at("13:01"), by=booking.supervisor)  # giving a minute back changes nothing
+    leap(town, now + HOUR - SECOND)
+    for somebody in (booking.supervisor, booking.borrowing_admin):
+        with pytest.raises(Refused, match="was cut, and can be verified from"):
+            shifts.verify_timesheet(town.desk, town.conn, shift, by=somebody or 0)
+    with town.mainspring.conn.transaction(force_rollback=True):
+        filed(town, shift, by=booking.worker_user)
+    leap(town, now + HOUR)
+    verify(town, booking, shift)
+    assert worked(town, shift) == (241, 0)
+
+
+@pytest.mark.rule("STAFF-20.03")
+def test_what_is_not_cut_or_what_the_worker_has_seen_can_be_verified_at_once(town: Town) -> None:
+    booking, shift = submitted(town)
+    edit(town, shift, at("17:00"), by=booking.supervisor)
+    with town.conn.transaction(force_rollback=True):
+        shifts.verify_timesheet(town.desk, town.conn, shift, by=booking.supervisor or 0)
+    edit(town, shift, at("16:00"), by=booking.supervisor)
+    edit(town, shift, at("16:00"), by=booking.worker_user)
+    verify(town, booking, shift)
+    assert worked(town, shift) == (420, 0)
+
+
+@pytest.mark.rule("STAFF-20.03", "STAFF-9.36")
+def test_the_end_of_a_forced_clock_out_binds_the_worker_and_cuts_what_they_had_drafted(town: Town) -> None:
+    booking, shift = begun(town)
+    leap(town, at("16:00"))
+    with town.conn.transaction():
+        shifts.save_draft(town.desk, town.conn, shift, end=at("15:50"), by=booking.worker_user)
+        shifts.force_clock_out(town.desk, town.conn, shift, end=at("12:00"), by=booking.supervisor or 0)
+    with pytest.raises(Refused, match="by the borrower"):
+        edit(town, shift, at("15:50"), by=booking.worker_user)
+    with pytest.raises(Refused, match="was cut"):
+        verify(town, booking, shift)
 
 
 # -- what the tests do and look at

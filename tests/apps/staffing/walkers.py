@@ -418,7 +418,11 @@ class People:
         while found := self._shift("Working"):
             yield self._try("force", sheets.force_clock_out, found.id, by=found.admin)
         while found := self._shift("Pending_Verification"):
-            yield self._try("verify", sheets.verify_timesheet, found.id, by=found.admin)
+            said = self._try("verify", sheets.verify_timesheet, found.id, by=found.admin)
+            yield said
+            if "can be verified from" in said:  # the worker has nothing to object
+                end = self.town.row("time_log", found.id)["work_end_time"]
+                yield self._try("edit", sheets.edit_timesheet, found.id, end=end, by=found.worker)
         ahead = "exists (select from staffing.time_log t where t.booking_id = b.id and t.status = 'Scheduled')"
         for booking, by in self.town.rows(f"select b.id, {ADMIN} from staffing.bookings b where {ahead} order by 1"):
             yield self._try("end", incidents.file_incident, booking, option="B", by=by)

@@ -80,6 +80,31 @@ def approves(*, status: str, disputed: bool, now: datetime, deadline: datetime) 
     return pending(status=status, disputed=disputed) and now >= deadline
 
 
+def check_worker(end: datetime, capped: datetime | None) -> None:
+    """Refuse a worker's edit beyond the end that the borrower's side has set: who pays has said it (STAFF-20.03).
+
+    >>> five = datetime(2026, 6, 6, 17, tzinfo=UTC)
+    >>> check_worker(five, None), check_worker(five, five)
+    (None, None)
+    """
+    if capped is not None and end > capped:
+        text = f"end: was set to {capped.isoformat()} by the borrower; who has worked longer disputes the timesheet"
+        raise Refused(text, field="end")
+
+
+def check_verifier(cut_at: datetime | None, deadline: datetime | None, settings: Settings, *, now: datetime) -> None:
+    """Refuse to verify before a worker has had an hour to object to a cut, or the timesheet approves itself (G-35)."""
+    if cut_at is None:
+        return
+    first = cut_at.astimezone(UTC) + settings.late_edit
+    first = first if deadline is None else min(first, deadline)
+    if now < first:
+        text = (
+            f"time_log_id: was cut, and can be verified from {first.isoformat()} on: the worker may object until then"
+        )
+        raise Refused(text, field="time_log_id")
+
+
 def after_edit(
     deadline: datetime, settings: Settings, *, now: datetime, by_supervisor: bool, extensions: int
 ) -> datetime:

@@ -99,7 +99,9 @@ create table staffing.time_log (
   planned_minutes        integer not null check (planned_minutes > 0),  -- what is charged, whatever happens to the end
   paid_minutes           integer check (paid_minutes >= 0),  -- what is paid, fixed when it is verified (STAFF-20.01)
   draft_end_time         timestamptz,
-  work_end_time          timestamptz,  -- when work ended; edits change only this
+  work_end_time          timestamptz,  -- when work ended; edits change it,
+  capped_end_time        timestamptz,  -- and a worker's do not go beyond what the borrower's side has set last,
+  cut_at                 timestamptz,  -- nor is it verified at once that the worker has less by that (STAFF-20.03)
   extra_minutes          integer check (extra_minutes >= 0),  -- beyond the planned end, fixed with the paid ones, and
   extra_confirmed_at     timestamptz,  -- paid once the borrower has confirmed them (STAFF-20.04)
   auto_approval_time     timestamptz,
