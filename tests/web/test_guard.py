@@ -218,6 +218,11 @@ async def test_a_request_is_one_line_without_its_query(caplog: pytest.LogCapture
     assert "hunter" not in str(record.__dict__)
 
 
+#: A request inside of the body of another, for a proxy that reads the length where we read the encoding.
+SMUGGLED = (
+    b"POST /v1/run HTTP/1.1\r\nhost: localhost\r\ncontent-length: 60\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+    b"GET /v1/health/live HTTP/1.1\r\nhost: localhost\r\n\r\n"
+)
 BAD = [
     ("TRACE", "/v1/health/live", {}, 405),
     ("CONNECT", "/", {}, 405),
@@ -400,6 +405,17 @@ async def test_what_is_no_http_is_refused_by_the_server(request_: bytes) -> None
     assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501"))
     assert after.status_code == 200
     assert "server" not in after.headers
+
+
+async def test_a_request_inside_of_another_ones_body_is_not_answered() -> None:
+    with served(shop()) as url:
+        place = urlsplit(url)
+        with socket.create_connection((place.hostname, place.port), timeout=60) as line:
+            line.sendall(SMUGGLED)
+            answer = b"".join(iter(lambda: line.recv(1000), b""))  # until it is hung up
+
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1") == 1
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /v1/health/live HTTP/1.1\r\nhost"], ids=["nothing", "half a head"])

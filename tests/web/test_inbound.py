@@ -243,6 +243,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(
         answer = await visitor.post(PLACE, content=content)
 
     assert (answer.status_code, len(sent) < 20, kept(stage)) == (413, True, [])
+    assert answer.json()["code"] == "PAYLOAD_TOO_LARGE"
 
 
 async def test_a_body_that_does_not_arrive_is_not_waited_for(

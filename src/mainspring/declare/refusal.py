@@ -39,7 +39,9 @@ def refusal(error: Exception, fields: tuple[str, ...], own: str = "") -> Validat
         problem = "is missing" if missing else f"is not a field{did_you_mean(about[2], fields)}"
     problem = problem.replace("`", "")
     field = (path.removeprefix(f"{own}.") if own else path) or "payload"
-    return ValidationError(f"{field}: {problem[:1].lower()}{problem[1:200]}", field=field)
+    if not problem[:2].isupper():  # JSON stays that
+        problem = problem[:1].lower() + problem[1:]
+    return ValidationError(f"{field}: {problem[:200]}", field=field)
 
 
 def unwritable(given: dict[str, Any], error: Exception) -> ValidationError:

@@ -42,6 +42,8 @@ ERROR_STATUSES: tuple[tuple[type[MainspringError], int, str | None], ...] = (
     (SchemaError, 503, "The database schema does not fit this version."),
     (DatabaseUnavailable, 503, "The database is unavailable; try again."),
 )
+#: What Python calls otherwise, and since 3.13 otherwise again.
+STATUS_CODES = {413: "PAYLOAD_TOO_LARGE", 414: "URI_TOO_LONG"}
 #: When to come back after a 503.
 RETRY_AFTER = "5"
 
@@ -108,7 +110,7 @@ def refused(_: HTTPConnection, error: Exception) -> Response:
     if status in (204, 304):  # these have no body
         return Response(status_code=status, headers=error.headers)
     name = HTTPStatus(status).name if status in set(HTTPStatus) else "REFUSED"
-    return refusal(status, name, f"{error.detail}.".replace("..", "."), error.headers)
+    return refusal(status, STATUS_CODES.get(status, name), f"{error.detail}.".replace("..", "."), error.headers)
 
 
 def failed(_: HTTPConnection, error: Exception) -> Response:

@@ -210,6 +210,8 @@ def oddity(scope: Scope, headers: Headers, largest: int) -> Response | None:
         return refusal(431, "REQUEST_HEADER_FIELDS_TOO_LARGE", "There are too many headers.")
     if not {"..", "."}.isdisjoint(re.split(r"[/\\]", path)) or _CONTROL.search(path):
         return refusal(404, "NOT_FOUND", "Not Found.")
+    if "transfer-encoding" in headers and "content-length" in headers:  # where one ends, a proxy may see otherwise
+        return refusal(400, "BAD_REQUEST", "content-length: goes with no transfer-encoding.", {"connection": "close"})
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit()):
         return refusal(400, "BAD_REQUEST", "content-length: is not a number.")

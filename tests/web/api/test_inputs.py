@@ -51,7 +51,7 @@ BODIES: list[tuple[bytes, str]] = [
     (b'{"reason": "\xff"}', "body: is not valid UTF-8"),
     (b'{"reason": "\\ud800"}', "body: "),
     (b"[" * 100_000, "body: "),
-    (b'{"reason": NaN}', "body: "),
+    (b'{"reason": NaN}', "body: JSON is malformed"),
     (json.dumps({"reason": "x" * 1001}).encode(), "reason: expected str of length <= 1000"),
     (json.dumps({"reason": "a\u202eb"}).encode(), "reason: "),
 ]
