@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import threading
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
@@ -70,12 +70,15 @@ class Courier:
 
     def next_at(self, now: datetime) -> datetime | None:
         """When the next delivery arrives; None: nothing is under way."""
+        ends = self._sandbox.stripe.deadlines.next()
         with self._lock:
-            return self._due[0][0] if self._due else None
+            due = [self._due[0][0]] if self._due else []
+        return min([*due, *([] if ends is None else [max(datetime.fromtimestamp(ends, UTC), now)])], default=None)
 
     def deliver(self, now: datetime) -> int:
-        """Hand over what is due, in order; how many deliveries there were."""
-        return self._sandbox.run(self._deliver(now)) if self._due else 0
+        """Hand over what is due, in order, and end what has reached its end; how much of both there was."""
+        ended = self._sandbox.stripe.lapse()
+        return ended + (self._sandbox.run(self._deliver(now)) if self._due else 0)
 
     visit = deliver
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from urllib.parse import urlencode
 
 import pytest
 from tests.sandbox.kiosk import TABLES, Kiosk, heard
+from tests.sandbox.till import ask_stripe
 
 import mainspring as ms
 from mainspring.testing import Harness
@@ -203,3 +205,20 @@ def test_an_application_without_webhooks_is_told_of_none(mainspring: Harness, ma
 
     assert mainspring_sandbox.ledger.find("stripe.webhook_endpoint") == []
     assert courier.next_at(mainspring.now()) is None
+
+
+def test_session_that_nobody_pays_is_told_of_at_its_very_end(
+    mainspring: Harness, mainspring_sandbox: Sandbox, kiosk: Kiosk
+) -> None:
+    line = {"line_items[0][price_data][currency]": "eur", "line_items[0][price_data][unit_amount]": "500"}
+    ends = mainspring.now() + HOUR
+    asked = line | {"mode": "payment", "success_url": "https://example.com/", "expires_at": str(int(ends.timestamp()))}
+    assert ask_stripe(mainspring_sandbox, "POST", "/v1/checkout/sessions", urlencode(asked)).status_code == 200
+
+    mainspring.advance(HOUR - timedelta(seconds=1))
+    assert states(mainspring_sandbox, "checkout.session.expired") == []
+    mainspring.advance(timedelta(seconds=4))
+
+    assert states(mainspring_sandbox, "checkout.session.expired") == [("delivered", 200, 1)]
+    (event,) = mainspring_sandbox.ledger.find("stripe.event", type="checkout.session.expired")
+    assert event.at.replace(microsecond=0) == ends.replace(microsecond=0)

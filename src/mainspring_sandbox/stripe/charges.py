@@ -16,7 +16,7 @@ def charge(call: Call, intent: Thing, method: Thing, **fields: object) -> Thing:
     thing: Thing = {name: intent[name] for name in COPIED}
     thing |= {"payment_intent": intent["id"], "payment_method": method["id"], "metadata": dict(intent["metadata"])}
     thing |= {
-        "payment_method_details": {"type": "card", "card": method["card"]},
+        "payment_method_details": {"type": method["type"], method["type"]: method["card"] or {}},
         "receipt_email": intent["receipt_email"],
     }
     thing |= {"amount_captured": 0, "amount_refunded": 0, "balance_transaction": None, "disputed": False}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mainspring_sandbox.stripe.call import Call, Thing, shown
-from mainspring_sandbox.stripe.charges import charge, taken
 from mainspring_sandbox.stripe.errors import ErrorAnswer, invalid, missing
 from mainspring_sandbox.stripe.form import FormParams
 from mainspring_sandbox.stripe.lists import PAGING, listed
-from mainspring_sandbox.stripe.methods import chosen
 from mainspring_sandbox.stripe.money import amount, currency
 from mainspring_sandbox.stripe.pages import page
+from mainspring_sandbox.stripe.paying import DELAYED, voucher_lost
 
-_LIVES_S = 24 * 3600
+_SHORTEST_S, _LONGEST_S = 30 * 60, 24 * 3600
+WAYS_TO_PAY = ("card", "mb_way", *DELAYED)
 TAKES = (
     "mode line_items success_url cancel_url customer customer_email client_reference_id metadata payment_intent_data "
     "expires_at payment_method_types locale ui_mode return_url allow_promotion_codes customer_creation"
@@ -32,9 +30,15 @@ def create(call: Call) -> Thing:
     if "customer" in params:
         fields["customer"] = call.get("customer", params.required("customer"), param="customer")["id"]
     fields |= {"mode": "payment", "amount_total": total, "amount_subtotal": total, "currency": money}
-    fields |= {"expires_at": params.integer("expires_at") or call.now() + _LIVES_S, "payment_intent": None}
-    fields |= {"status": "open", "payment_status": "unpaid", "_data": data, "_key": call.key}
+    fields |= {"expires_at": _lives_until(call), "payment_intent": None, "locale": params.text("locale")}
+    fields |= {"payment_method_types": params.words("payment_method_types") or ["card"]}
+    if unknown := set(fields["payment_method_types"]) - set(WAYS_TO_PAY):
+        raise invalid(f"The payment method type {unknown.pop()} is invalid.", param="payment_method_types")
+    email = fields["customer_email"]
+    fields |= {"customer_details": {"email": email, "name": None, "address": None, "phone": None, "tax_ids": []}}
+    fields |= {"status": "open", "payment_status": "unpaid", "_voucher_until": None, "_data": data, "_key": call.key}
     session = call.add("checkout.session", fields)
+    call.stripe.deadlines.set(session["expires_at"], session["id"])
     return call.save(session, url=f"{call.stripe.world.url}/stripe/pay/{session['id']}")
 
 
@@ -49,31 +53,32 @@ def expire(call: Call) -> Thing:
     return session
 
 
-def settle(call: Call, outcome: str) -> Thing:
-    """A person pays on the page, or their bank says no and the page stays open."""
+def retrieve(call: Call) -> Thing:
+    """It as it is by now."""
+    call.get("checkout.session")
+    call.stripe.lapse()
+    return shown(call.get("checkout.session"))
+
+
+def lapse(call: Call) -> bool:
+    """End a session whose time is over, or its voucher; False: it had ended before, or goes on."""
     session = call.get("checkout.session")
-    if session["status"] != "open" or session["expires_at"] <= call.now():
-        raise ErrorAnswer(400, f"You cannot settle this session because it has a status of {session['status']}.")
-    if outcome == "failed":
-        return session
-    data: dict[str, Any] = session["_data"]
-    method = chosen(call, "pm_card_visa")
-    fields: Thing = {
-        "amount": session["amount_total"],
-        "currency": session["currency"],
-        "customer": session["customer"],
-    }
-    fields |= {"amount_received": session["amount_total"], "amount_capturable": 0, "status": "succeeded"}
-    fields |= {"metadata": data.get("metadata", {}), "payment_method": method["id"], "receipt_email": None}
-    fields |= {name: data.get(name) for name in ("description", "on_behalf_of", "transfer_group", "transfer_data")}
-    intent = call.add("payment_intent", fields | {"last_payment_error": None, "_key": session["_key"]})
-    made = charge(call, intent, method, status="succeeded", _key=session["_key"])
-    call.save(intent, latest_charge=made["id"])
-    taken(call, made, intent["amount"])
-    call.emit("payment_intent.succeeded", intent)
-    call.save(session, status="complete", payment_status="paid", payment_intent=intent["id"], url=None)
-    call.emit("checkout.session.completed", session)
-    return session
+    if session["status"] == "open" and session["expires_at"] <= call.now():
+        call.emit("checkout.session.expired", call.save(session, status="expired", url=None))
+        return True
+    if (session.get("_voucher_until") or call.now() + 1) <= call.now():
+        voucher_lost(call, session)
+        return True
+    return False
+
+
+def _lives_until(call: Call) -> int:
+    """When the page closes by itself."""
+    wanted, now = call.params.integer("expires_at"), call.now()
+    if wanted is not None and not now + _SHORTEST_S <= wanted <= now + _LONGEST_S:
+        message = "The `expires_at` timestamp must be 30 minutes to 24 hours from Checkout Session creation."
+        raise invalid(message, param="expires_at")
+    return wanted or now + _LONGEST_S
 
 
 def _total(params: FormParams) -> tuple[int, str]:
@@ -102,6 +107,6 @@ PAGES = [
         lambda call: listed(call, "checkout.session", "/v1/checkout/sessions", "customer", "payment_intent", "status"),
         f"{PAGING} customer payment_intent status",
     ),
-    page("GET", "/v1/checkout/sessions/{id}", lambda call: shown(call.get("checkout.session"))),
+    page("GET", "/v1/checkout/sessions/{id}", retrieve),
     page("POST", "/v1/checkout/sessions/{id}/expire", expire),
 ]

@@ -22,6 +22,7 @@ class Settle(msgspec.Struct, forbid_unknown_fields=True):
     id: str
     outcome: ChargeOutcome
     decline_code: str = "generic_decline"
+    method: str = "pm_card_visa"  # by which a session is paid
 
 
 class Register(msgspec.Struct, forbid_unknown_fields=True):
@@ -56,6 +57,13 @@ class Complain(msgspec.Struct, forbid_unknown_fields=True):
     inquiry: bool = False
 
 
+class GiveBack(msgspec.Struct, forbid_unknown_fields=True):
+    """A charge or an intent that somebody refunds in the dashboard, whole or in part."""
+
+    id: str
+    amount: int | None = None
+
+
 class Decide(msgspec.Struct, forbid_unknown_fields=True):
     """How a dispute ends."""
 
@@ -82,7 +90,7 @@ def routes(world: World) -> list[BaseRoute]:
 
     async def settle(request: Request) -> Response:
         asked = await asked_of(request, Settle)
-        return answered(stripe.settle(asked.id, asked.outcome, asked.decline_code))
+        return answered(stripe.settle(asked.id, asked.outcome, asked.decline_code, method=asked.method))
 
     async def register(request: Request) -> Response:
         asked = await asked_of(request, Register)
@@ -124,6 +132,10 @@ def routes(world: World) -> list[BaseRoute]:
         asked = await asked_of(request, Complain)
         return answered(stripe.dispute(asked.charge, asked.amount, asked.reason, inquiry=asked.inquiry))
 
+    async def refund(request: Request) -> Response:
+        asked = await asked_of(request, GiveBack)
+        return answered(stripe.refund(asked.id, asked.amount))
+
     async def escalate(request: Request) -> Response:
         return answered(stripe.escalate(request.path_params["id"]))
 
@@ -141,6 +153,7 @@ def routes(world: World) -> list[BaseRoute]:
         Route("/keys", guarded(keys), methods=["DELETE"]),
         Route("/accounts/{id}", guarded(restrict), methods=["POST"]),
         Route("/accounts/{id}/payouts/fail", guarded(payout), methods=["POST"]),
+        Route("/refunds", guarded(refund), methods=["POST"]),
         Route("/disputes", guarded(dispute), methods=["POST"]),
         Route("/disputes/{id}/escalate", guarded(escalate), methods=["POST"]),
         Route("/disputes/{id}/close", guarded(decide), methods=["POST"]),

@@ -11,6 +11,7 @@ from mainspring_sandbox.stripe.lists import PAGING, listed
 from mainspring_sandbox.stripe.pages import page
 
 Verdict = Literal["won", "lost", "warning_closed"]
+EVIDENCE_DUE_S = 9 * 24 * 3600  # until evidence is due
 #: A bank that only asks takes nothing yet.
 INQUIRING = ("warning_needs_response", "warning_under_review", "warning_closed")
 
@@ -25,7 +26,8 @@ def open_one(call: Call, amount: int | None, reason: str, *, inquiry: bool = Fal
     fields |= {"payment_intent": charge["payment_intent"], "reason": reason, "metadata": {}, "evidence": {}}
     fields |= {"status": INQUIRING[0] if inquiry else "needs_response", "is_charge_refundable": inquiry}
     fields |= {"balance_transactions": [], "network_reason_code": None, "enhanced_eligibility_types": []}
-    fields |= {"evidence_details": {"due_by": None, "has_evidence": False, "past_due": False, "submission_count": 0}}
+    due = call.now() + EVIDENCE_DUE_S
+    fields |= {"evidence_details": {"due_by": due, "has_evidence": False, "past_due": False, "submission_count": 0}}
     dispute = call.add("dispute", fields)
     call.save(charge, disputed=True)
     call.emit("charge.dispute.created", dispute)

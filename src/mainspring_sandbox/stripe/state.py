@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from mainspring_sandbox.stripe import accounts, attempts, checkout, disputes, payouts, refunds
+from mainspring_sandbox.stripe import accounts, attempts, checkout, disputes, paying, payouts, refunds
 from mainspring_sandbox.stripe.call import Call, Thing, shown
+from mainspring_sandbox.stripe.deadlines import Deadlines
 from mainspring_sandbox.stripe.endpoints import registered
 from mainspring_sandbox.stripe.errors import no_such
 from mainspring_sandbox.stripe.form import FormParams
@@ -49,21 +50,38 @@ class StripeStandIn:
         self.world = world
         self.settings = StripeSettings()
         self.keys = IdempotencyKeys(world)
+        self.deadlines = Deadlines()
+        for entry in world.ledger.find("stripe.checkout.session"):  # of a sandbox that goes on where it stood
+            self.deadlines.set(entry.body.get("_voucher_until") or entry.body["expires_at"], entry.id)
         self.post = Post(self)
 
     def reset(self) -> None:
         """Behave as at the beginning."""
         self.settings = StripeSettings()
         self.keys.reset()
+        self.deadlines.reset()
         self.post.reset()
 
-    def settle(self, id: str, outcome: ChargeOutcome, decline_code: str = "generic_decline") -> Thing:
-        """How something ends: an intent that is processing or waits for its customer, a refund, a session."""
+    def settle(
+        self,
+        id: str,
+        outcome: ChargeOutcome,
+        decline_code: str = "generic_decline",
+        *,
+        method: str = "pm_card_visa",
+    ) -> Thing:
+        """How something ends: an intent that is processing or waits for its customer, a refund, a session.
+
+        A session is paid by a `method`: a card, or `multibanco`, whose voucher is paid when it is settled once more.
+        """
         with self.world.ledger.together():
             if id.startswith("re_"):
                 return shown(refunds.settle(self._call("refund", id), outcome))
             if id.startswith("cs_"):
-                return shown(checkout.settle(self._call("checkout.session", id), outcome))
+                return shown(paying.settle(self._call("checkout.session", id), outcome, method))
+            if waiting := self.world.ledger.find("stripe.checkout.session", payment_intent=id, payment_status="unpaid"):
+                paying.settle(self._call("checkout.session", waiting[0].id), outcome)
+                return shown(self._call("payment_intent", id).get("payment_intent"))
             return shown(attempts.settle(self._call("payment_intent", id), outcome, decline_code))
 
     def register(
@@ -90,6 +108,23 @@ class StripeStandIn:
         with self.world.ledger.together():
             call = Call(self, account=self._call("account", account).path["id"], version=self.settings.version)
             return shown(payouts.fail(call, amount, currency, code))
+
+    def refund(self, id: str, amount: int | None = None) -> Thing:
+        """Somebody gives money back in the dashboard, all of a charge or an intent, or a part."""
+        given: Thing = {"charge" if id.startswith("ch_") else "payment_intent": id}
+        with self.world.ledger.together():
+            call = self._call("charge" if "charge" in given else "payment_intent", id)
+            call.params = FormParams(given | ({} if amount is None else {"amount": str(amount)}))
+            return shown(refunds.create(call))
+
+    def lapse(self) -> int:
+        """End what has reached its end by the sandbox's clock: sessions and vouchers; how many there were."""
+        ended = 0
+        for id in self.deadlines.due(int(self.world.now().timestamp())):
+            if self.world.ledger.get("stripe.checkout.session", id) is not None:
+                with self.world.ledger.together():
+                    ended += checkout.lapse(self._call("checkout.session", id))
+        return ended
 
     def dispute(
         self, charge: str, amount: int | None = None, reason: str = "fraudulent", *, inquiry: bool = False

@@ -14,7 +14,7 @@ import mainspring as ms
 from mainspring.client.colour import do
 from mainspring.config import WorkerConfig
 from mainspring.contrib.stripe import Money, Stripe
-from mainspring.contrib.stripe.verbs import Calls, StripeRequest
+from mainspring.contrib.stripe.asking import Calls, StripeRequest
 from mainspring.job import NewJob
 from mainspring.retry import Retry
 from mainspring_sandbox import Sandbox

@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from mainspring.contrib.stripe.asking import Body, StripeRequest
 from mainspring.contrib.stripe.errors import failure
-from mainspring.contrib.stripe.verbs import Body, StripeRequest
 from mainspring.errors import ConfigurationError
 from mainspring.extras import needs
 from mainspring.text.span import Span, configured_span

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from mainspring.contrib.stripe import verbs
+from mainspring.contrib.stripe.asking import Calls
 from mainspring.contrib.stripe.movement import Movement
 from mainspring.contrib.stripe.status import MovementKind, StripeStatus, latest
-from mainspring.contrib.stripe.verbs import Calls
 from mainspring.errors import ValidationError
 
 _OVERDUE_AFTER: Final = timedelta(minutes=15)
