@@ -24,9 +24,12 @@ from mainspring.contrib.stripe import (
     OutcomeUnknown,
     RequestRefused,
     Stripe,
+    asking,
+    chargeback,
+    checkout_session,
     verbs,
 )
-from mainspring.contrib.stripe.verbs import StripeRequest
+from mainspring.contrib.stripe.asking import StripeRequest
 from mainspring.errors import ConfigurationError
 from mainspring.worker.steps import type_of
 from mainspring_sandbox.faults import Fault
@@ -119,10 +122,12 @@ async def test_what_has_not_ended_is_pending(status: str) -> None:
 
 async def test_both_colours_have_each_verb_with_its_signature_documentation_and_answer() -> None:
     stripe = Stripe("sk_test_1")
-    names = [name for name, verb in vars(verbs).items() if isgeneratorfunction(verb) and not name.startswith("_")]
-    assert len(names) == 16
-    for name in names:
-        plain, awaited, verb = getattr(stripe.sync, name), getattr(stripe, name), getattr(verbs, name)
+    homes = (verbs, checkout_session, chargeback)
+    written = {name: verb for home in homes for name, verb in vars(home).items() if isgeneratorfunction(verb)}
+    offered = {name: verb for name, verb in written.items() if verb.__module__ in {home.__name__ for home in homes}}
+    assert len(offered) == 22
+    for name, verb in offered.items():
+        plain, awaited = getattr(stripe.sync, name), getattr(stripe, name)
         assert (iscoroutinefunction(plain), iscoroutinefunction(awaited)) == (False, True)
         assert getdoc(plain) == getdoc(awaited) == getdoc(verb)
         assert signature(plain) == signature(awaited)
@@ -179,7 +184,7 @@ async def test_a_connected_account_is_acted_for(till: Till) -> None:
 
 
 async def test_what_was_made_is_found_by_key_and_by_id(till: Till, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verbs, "STRIPE_PAGE", 2)
+    monkeypatch.setattr(asking, "STRIPE_PAGE", 2)
     stripe = till.stripe
     paid = [await till.paid(1000 + n, f"k{n}") for n in range(5)]
     sent = [await stripe.transfer(FIVE, destination=till.lender, key=f"t{n}", group="g", since=START) for n in range(3)]

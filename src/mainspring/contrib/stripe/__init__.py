@@ -3,6 +3,8 @@
 from mainspring.contrib.money import CurrencyMismatch, Money, total
 from mainspring.contrib.stripe.api import API_VERSION
 from mainspring.contrib.stripe.block import Stripe, SyncStripe
+from mainspring.contrib.stripe.chargeback import Dispute
+from mainspring.contrib.stripe.checkout_session import CheckoutSession
 from mainspring.contrib.stripe.errors import ActionRequired, Declined, OutcomeUnknown, RequestRefused
 from mainspring.contrib.stripe.inbound import NotYet, StripeEvent
 from mainspring.contrib.stripe.movement import Charge, Movement, Refund, Reversal, Transfer
@@ -14,8 +16,10 @@ __all__ = [
     "API_VERSION",
     "ActionRequired",
     "Charge",
+    "CheckoutSession",
     "CurrencyMismatch",
     "Declined",
+    "Dispute",
     "IllegalTransition",
     "Money",
     "Movement",

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from mainspring.circuit import Breaker, breaker
 from mainspring.contrib.called import AwaitedVerbs, PlainVerbs, provider_verb
-from mainspring.contrib.stripe import reconcile, verbs
+from mainspring.contrib.stripe import chargeback, checkout_session, reconcile, verbs
 from mainspring.contrib.stripe.api import API_VERSION, STRIPE_TIMEOUT_S, Api
 from mainspring.contrib.stripe.inbound import StripeEvent, StripeInbound
 from mainspring.contrib.stripe.reconcile import Pending, StripeFinding
@@ -49,6 +49,12 @@ class StripeVerbs:
     charges = provider_verb(verbs.charges)
     transfers = provider_verb(verbs.transfers)
     refunds = provider_verb(verbs.refunds)
+    checkout = provider_verb(checkout_session.checkout)
+    session = provider_verb(checkout_session.session)
+    expire_session = provider_verb(checkout_session.expire_session)
+    sessions = provider_verb(checkout_session.sessions)
+    dispute = provider_verb(chargeback.dispute)
+    disputes = provider_verb(chargeback.disputes)
     _find = provider_verb(reconcile.find)
 
 

@@ -9,6 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from mainspring.contrib.stripe import signature
+from mainspring.contrib.stripe.chargeback import Dispute
+from mainspring.contrib.stripe.checkout_session import CheckoutSession
 from mainspring.contrib.stripe.movement import Movement, movement
 from mainspring.declare.block import Received, SignatureRefused
 from mainspring.declare.task import Task
@@ -35,6 +37,16 @@ class StripeEvent(msgspec.Struct, frozen=True, kw_only=True):
     livemode: bool
     account: str | None  # the connected account that it is about
     object: dict[str, Any]  # as it was then
+
+    @property
+    def checkout(self) -> CheckoutSession | None:
+        """The payment page that it tells of, as it was then; None: something else."""
+        return CheckoutSession.read(self.object) if self.object.get("object") == "checkout.session" else None
+
+    @property
+    def dispute(self) -> Dispute | None:
+        """The dispute that it tells of, as it was then; None: something else."""
+        return Dispute.read(self.object) if self.object.get("object") == "dispute" else None
 
     @property
     def movement(self) -> Movement | None:
