@@ -13,10 +13,10 @@ from mainspring.extras import needs
 if TYPE_CHECKING:
     from mainspring_sandbox.courier import Courier
     from mainspring_sandbox.faults import Fault
+    from mainspring_sandbox.post import Manner
     from mainspring_sandbox.server import Sandbox
-    from mainspring_sandbox.stripe.post import Manner
 else:
-    _HOMES = {"Courier": "courier", "Fault": "faults", "Manner": "stripe.post", "Sandbox": "server"}
+    _HOMES = {"Courier": "courier", "Fault": "faults", "Manner": "post", "Sandbox": "server"}
 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:

@@ -1,4 +1,4 @@
-"""Carries Stripe's webhooks by a virtual clock, into the very function that receives them over HTTP."""
+"""Carries the webhooks of Stripe and Resend by a virtual clock, into the very function that receives them over HTTP."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 
 from mainspring.app import App
 from mainspring.errors import MainspringError
-from mainspring_sandbox.environment import WEBHOOK_SECRET
-from mainspring_sandbox.stripe.post import Lost, WebhookRequest
+from mainspring_sandbox.environment import RESEND_SECRET, WEBHOOK_SECRET
+from mainspring_sandbox.post import Lost, Post, WebhookRequest
 
 if TYPE_CHECKING:
     from mainspring.web.backend import Backend
@@ -22,11 +22,22 @@ if TYPE_CHECKING:
 
 _DELAY: Final = timedelta(seconds=2)  # as with Stripe itself: later than the answer to the charge
 INBOUND: Final = "/v1/inbound/"
-COURIER_URL: Final = f"http://127.0.0.1{INBOUND}stripe"  # nothing listens there, nor is anything sent
+COURIER_URL: Final = f"http://127.0.0.1{INBOUND}"  # nothing listens there, nor is anything sent
+
+
+class _Bag:
+    """What one provider's post hands over."""
+
+    def __init__(self, courier: Courier, post: Post) -> None:
+        self._courier, self._post = courier, post
+
+    def later(self, id: str, seconds: float) -> None:
+        """Take a delivery."""
+        self._courier.later(self._post, id, seconds)
 
 
 class Courier:
-    """Takes over the post of a sandbox's Stripe: what is due by the sandbox's clock is handed to an application.
+    """Takes over the post of a sandbox's Stripe and Resend: what is due by its clock is handed to an application.
 
     ::
 
@@ -43,29 +54,31 @@ class Courier:
     def __init__(self, sandbox: Sandbox, app: App, *, delay: timedelta = _DELAY, secret: str = WEBHOOK_SECRET) -> None:
         self._sandbox, self._app = sandbox, app
         self._lock, self._numbers = threading.Lock(), count()
-        self._due: list[tuple[datetime, int, str]] = []  # when, in which order, and the id of the delivery
+        self._due: list[tuple[datetime, int, str, Post]] = []  # when, in which order, and the id of the delivery
         self._backend: Backend | None = None
         self._sources = [source for block in app.blocks for source in block.inbound]
-        stripe = sandbox.stripe
-        stripe.settings.webhook_delay = delay.total_seconds()
-        stripe.post.carrier = self
+        for post in sandbox.posts:
+            post.carrier = _Bag(self, post)
+            post.settings.webhook_delay = delay.total_seconds()
         sandbox.closing.append(self.close)
-        known = sandbox.ledger.find("stripe.webhook_endpoint", deleted=None)
-        if not known and any(source.name == "stripe" for source in self._sources):
+        names = {source.name for source in self._sources}
+        if "stripe" in names and not sandbox.ledger.find("stripe.webhook_endpoint", deleted=None):
             for connect in (False, True):
-                stripe.register(COURIER_URL, secret=secret, connect=connect)
+                sandbox.stripe.register(f"{COURIER_URL}stripe", secret=secret, connect=connect)
+        if "resend" in names and not sandbox.ledger.find("resend.webhook_endpoint", deleted=None):
+            sandbox.resend.register(f"{COURIER_URL}resend", secret=RESEND_SECRET)
 
-    def later(self, id: str, seconds: float) -> None:
-        """Take a delivery from the post, to be carried so much later."""
+    def later(self, post: Post, id: str, seconds: float) -> None:
+        """Take a delivery from a post, to be carried so much later."""
         due = self._sandbox.world.now() + timedelta(seconds=seconds)
         with self._lock:
-            heapq.heappush(self._due, (due, next(self._numbers), id))
+            heapq.heappush(self._due, (due, next(self._numbers), id, post))
 
     def due(self) -> list[tuple[datetime, dict[str, Any]]]:
         """What is under way and when it arrives, the next first."""
         with self._lock:
             queue = sorted(self._due)
-        found = ((at, self._sandbox.stripe.post.waiting(id)) for at, _, id in queue)
+        found = ((at, post.waiting(id)) for at, _, id, post in queue)
         return [(at, delivery) for at, delivery in found if delivery is not None]
 
     def next_at(self, now: datetime) -> datetime | None:
@@ -97,8 +110,9 @@ class Courier:
         self.close()
 
     async def _deliver(self, now: datetime) -> int:
-        post, carried = self._sandbox.stripe.post, 0
-        while (id := self._taken(now)) is not None:
+        carried = 0
+        while (taken := self._taken(now)) is not None:
+            id, post = taken
             delivery = post.waiting(id)
             if delivery is None:
                 continue
@@ -110,9 +124,9 @@ class Courier:
             post.carried(id, status, error)
         return carried
 
-    def _taken(self, now: datetime) -> str | None:
+    def _taken(self, now: datetime) -> tuple[str, Post] | None:
         with self._lock:
-            return heapq.heappop(self._due)[2] if self._due and self._due[0][0] <= now else None
+            return heapq.heappop(self._due)[2:] if self._due and self._due[0][0] <= now else None
 
     async def _hand_over(self, request: WebhookRequest) -> int:
         """What the application's own server would answer."""

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from mainspring_sandbox.faults import Fault
 from mainspring_sandbox.ledger import LedgerEntry
 from mainspring_sandbox.providers import PROVIDERS
+from mainspring_sandbox.resend import desk as resend
 from mainspring_sandbox.stripe import desk as stripe
 from mainspring_sandbox.vendus import desk as vendus
 from mainspring_sandbox.world import World
@@ -71,6 +72,7 @@ def routes(world: World) -> list[BaseRoute]:
         Route("/outbox/{id}", anywhere),
         Route("/outbox/{kind}/{id}", one),
         Route("/faults", faults, methods=["GET", "POST", "DELETE"]),
+        Mount("/resend", routes=resend.routes(world)),
         Mount("/stripe", routes=stripe.routes(world)),
         Mount("/vendus", routes=vendus.routes(world)),
     ]

@@ -11,6 +11,8 @@ from typing import Final
 REAL: Final = ("RESEND_API_KEY", "MAINSPRING_RESEND_BASE")
 #: What Stripe's stand-in signs with where nobody says otherwise; no secret: it is on this machine alone.
 WEBHOOK_SECRET: Final = "whsec_sandbox"  # noqa: S105
+#: The same for Resend's, which takes secrets of this form only.
+RESEND_SECRET: Final = "whsec_c2FuZGJveC1zYW5kYm94LXNhbmRib3gh"  # noqa: S105
 
 
 def environment(url: str, smtp_port: int, webhook_secret: str = WEBHOOK_SECRET) -> dict[str, str]:
@@ -33,6 +35,7 @@ def environment(url: str, smtp_port: int, webhook_secret: str = WEBHOOK_SECRET) 
         "STRIPE_API_KEY": "sk_test_sandbox",
         "MAINSPRING_STRIPE_BASE": f"{url}/stripe",
         "STRIPE_WEBHOOK_SECRET": webhook_secret,
+        "RESEND_WEBHOOK_SECRET": RESEND_SECRET,
         "VENDUS_API_KEY": "sandbox",
         "MAINSPRING_VENDUS_BASE": f"{url}/vendus",
     }

@@ -24,7 +24,9 @@ from mainspring_sandbox import desk
 from mainspring_sandbox.environment import WEBHOOK_SECRET, applied, environment
 from mainspring_sandbox.faults import Faults
 from mainspring_sandbox.ledger import Ledger, LedgerClock, real_time
+from mainspring_sandbox.post import Post
 from mainspring_sandbox.providers import PROVIDERS, smtp_server
+from mainspring_sandbox.resend import ResendStandIn
 from mainspring_sandbox.stripe import StripeStandIn
 from mainspring_sandbox.vendus import VendusStandIn
 from mainspring_sandbox.world import World
@@ -171,6 +173,16 @@ class Sandbox:
         return self.world.part(StripeStandIn)
 
     @property
+    def resend(self) -> ResendStandIn:
+        """What makes things happen at Resend: mail that bounces, people who complain."""
+        return self.world.part(ResendStandIn)
+
+    @property
+    def posts(self) -> tuple[Post, ...]:
+        """Who carries webhooks."""
+        return self.stripe.post, self.resend.post
+
+    @property
     def vendus(self) -> VendusStandIn:
         """What makes things happen at Vendus: a register that is closed, VAT that differs."""
         return self.world.part(VendusStandIn)
@@ -190,6 +202,7 @@ class Sandbox:
         self.ledger.clock = clock or self.ledger.clock
         self.faults.reset()
         self.stripe.reset()
+        self.resend.reset()
         self.vendus.reset()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -265,9 +278,10 @@ class Sandbox:
 
     @contextlib.asynccontextmanager
     async def _post(self) -> AsyncIterator[None]:
-        carrying = asyncio.create_task(self.stripe.post.run())
+        carrying = [asyncio.create_task(post.run()) for post in self.posts]
         try:
             yield
         finally:
-            carrying.cancel()
-            await asyncio.gather(carrying, return_exceptions=True)
+            for task in carrying:
+                task.cancel()
+            await asyncio.gather(*carrying, return_exceptions=True)

@@ -11,8 +11,8 @@ import stripe
 from tests.sandbox.till import Clock, Receiver, Till, ask, paying, till, until
 
 from mainspring_sandbox import Sandbox
+from mainspring_sandbox.post import local
 from mainspring_sandbox.stripe import Manner, StripeSettings
-from mainspring_sandbox.stripe.endpoints import local
 
 
 def types(hook: Receiver, secret: str) -> list[str]:

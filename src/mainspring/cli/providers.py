@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import ConfigurationError
-from mainspring_sandbox.environment import REAL
+from mainspring_sandbox.environment import REAL, RESEND_SECRET
 from mainspring_sandbox.environment import environment as environment
 
 if TYPE_CHECKING:
@@ -55,12 +55,15 @@ class SandboxProviders:
         os.environ |= environment(url, self._sandbox.smtp_port, self._secret)
 
     def tell(self, url: str) -> None:
-        """Let Stripe's stand-in send its webhooks to us, and to nobody it was told of the last time."""
+        """Let the stand-ins send their webhooks to us, and to nobody they were told of the last time."""
         endpoint, stripe = f"{url}/v1/inbound/stripe", self.sandbox.stripe
         for entry in self.sandbox.ledger.find("stripe.webhook_endpoint"):
             self.sandbox.ledger.change(entry.kind, entry.id, deleted=True)
         for connect in (False, True):  # events of connected accounts come to an endpoint of their own
             stripe.register(endpoint, secret=self._secret, connect=connect)
+        for entry in self.sandbox.ledger.find("resend.webhook_endpoint"):
+            self.sandbox.ledger.change(entry.kind, entry.id, deleted=True)
+        self.sandbox.resend.register(f"{url}/v1/inbound/resend", secret=RESEND_SECRET)
 
     def stop(self) -> None:
         """Stop them; their books stay."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute
 
+from mainspring_sandbox.post import Manner
 from mainspring_sandbox.stripe import (
     accounts,
     balance,
@@ -22,7 +23,6 @@ from mainspring_sandbox.stripe import (
     transfers,
 )
 from mainspring_sandbox.stripe.pages import served
-from mainspring_sandbox.stripe.post import Manner
 from mainspring_sandbox.stripe.state import StripeSettings, StripeStandIn
 from mainspring_sandbox.world import World
 

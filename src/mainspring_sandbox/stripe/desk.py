@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mainspring_sandbox.acts import answered, asked_of, guarded
+from mainspring_sandbox.post import Manner
 from mainspring_sandbox.stripe.disputes import Verdict
-from mainspring_sandbox.stripe.post import Manner
 from mainspring_sandbox.stripe.state import ChargeOutcome, StripeSettings, StripeStandIn
 from mainspring_sandbox.world import World
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
-import re
 from typing import Any
-from urllib.parse import urlsplit
 
+from mainspring_sandbox.post import local
 from mainspring_sandbox.stripe.call import Call, Thing, shown
 from mainspring_sandbox.stripe.errors import invalid, missing
 from mainspring_sandbox.stripe.lists import PAGING, listed
@@ -56,25 +54,6 @@ def delete(call: Call) -> Thing:
     """Forget one."""
     endpoint = call.save(call.get("webhook_endpoint"), deleted=True)
     return {"id": endpoint["id"], "object": "webhook_endpoint", "deleted": True}
-
-
-def local(url: str) -> bool:
-    """Whether an address is on this machine, by its letters alone: no name is looked up.
-
-    >>> local("http://127.0.0.1:8000/hook"), local("http://[::1]/hook"), local("http://example.com/hook")
-    (True, True, False)
-    """
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        return False
-    if parts.scheme not in ("http", "https") or not host or re.search(r"\s", url):
-        return False
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _secret(call: Call) -> str:

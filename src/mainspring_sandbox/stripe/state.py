@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from mainspring_sandbox.post import PostSettings
 from mainspring_sandbox.stripe import accounts, attempts, checkout, disputes, paying, payouts, refunds
 from mainspring_sandbox.stripe.call import Call, Thing, shown
 from mainspring_sandbox.stripe.deadlines import Deadlines
@@ -13,7 +14,7 @@ from mainspring_sandbox.stripe.endpoints import registered
 from mainspring_sandbox.stripe.errors import no_such
 from mainspring_sandbox.stripe.form import FormParams
 from mainspring_sandbox.stripe.keys import IdempotencyKeys
-from mainspring_sandbox.stripe.post import Post
+from mainspring_sandbox.stripe.post import StripePost
 from mainspring_sandbox.world import World
 
 Number = Annotated[int, msgspec.Meta(ge=0)]
@@ -22,7 +23,7 @@ ChargeOutcome = Literal["succeeded", "failed"]
 VERSION = "2026-10-28.endive"
 
 
-class StripeSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class StripeSettings(PostSettings, kw_only=True, forbid_unknown_fields=True):
     """How it behaves, besides its faults."""
 
     version: str = VERSION  # of the API, for callers who name none
@@ -30,9 +31,6 @@ class StripeSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     broken: Number = 0  # so many are carried out, and answered 500 for as long as their keys live
     search_lag: Seconds = 0.0  # until a search finds an object; at Stripe up to a minute
     strict_balance: bool = False  # transfers need what was charged before
-    webhook_delay: Seconds = 0.0  # before the first try
-    webhook_timeout: Seconds = 10.0
-    webhook_gaps: tuple[Seconds, ...] = (1.0, 5.0, 30.0, 120.0, 600.0)  # before each new try
 
 
 class StripeStandIn:
@@ -53,7 +51,7 @@ class StripeStandIn:
         self.deadlines = Deadlines()
         for entry in world.ledger.find("stripe.checkout.session"):  # of a sandbox that goes on where it stood
             self.deadlines.set(entry.body.get("_voucher_until") or entry.body["expires_at"], entry.id)
-        self.post = Post(self)
+        self.post = StripePost(self)
 
     def reset(self) -> None:
         """Behave as at the beginning."""

@@ -19,7 +19,8 @@ from mainspring.limit import Limit
 from mainspring_apps.staffing import registry
 from mainspring_apps.staffing.market import Market
 from mainspring_sandbox.environment import WEBHOOK_SECRET
-from mainspring_sandbox.stripe.post import Manner, signature
+from mainspring_sandbox.post import Manner
+from mainspring_sandbox.stripe.post import signature
 
 TESTS = Path(__file__).parents[2]
 SECOND = timedelta(seconds=1)

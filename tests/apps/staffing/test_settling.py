@@ -19,7 +19,7 @@ from mainspring_apps.staffing.payments import accounts, escrow, reconcile, settl
 from mainspring_apps.staffing.rules import charge, weeks
 from mainspring_apps.staffing.states import Refused
 from mainspring_sandbox import Fault
-from mainspring_sandbox.stripe.post import Manner
+from mainspring_sandbox.post import Manner
 
 SECOND = timedelta(seconds=1)
 FUNDED = datetime(2026, 6, 15, 4, tzinfo=UTC)

@@ -18,7 +18,7 @@ from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.watching import measures, watches
 from mainspring_sandbox import Sandbox
-from mainspring_sandbox.stripe.post import Manner
+from mainspring_sandbox.post import Manner
 
 NY = "America/New_York"
 #: The instants of the ledger: Wednesday 10:00 and 14:00, and Thursday 00:00, in New York.

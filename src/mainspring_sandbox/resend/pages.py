@@ -1,7 +1,4 @@
-"""Stands in for Resend: `POST /emails`, idempotent by key for a day, and `GET /emails/{id}`.
-
-Every API key is taken but `re_invalid`. Mail to `bounce@…` is refused, as an address that is none.
-"""
+"""Resend over HTTP: mail is taken, once for a key, and shown."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from mainspring_sandbox.replay import replayed
+from mainspring_sandbox.resend.state import ResendStandIn
 from mainspring_sandbox.world import World
 
 
@@ -27,6 +25,7 @@ class _Email(msgspec.Struct):
 
 def routes(world: World) -> list[BaseRoute]:
     """The pages of the provider."""
+    resend = world.part(ResendStandIn)
 
     async def create(request: Request) -> Response:
         if (refusal := _unknown(request)) is not None:
@@ -42,7 +41,15 @@ def routes(world: World) -> list[BaseRoute]:
         if mail.text is None and mail.html is None:
             return _error(422, "validation_error", "Missing `html` or `text` field.")
         key = request.headers.get("idempotency-key")
-        answer = replayed(world, "resend", key, msgspec.json.decode(raw), lambda: (200, _taken(world, mail, to, key)))
+        made: list[str] = []
+
+        def taken() -> tuple[int, dict[str, Any]]:
+            made.append(_taken(world, mail, to, key))
+            return 200, {"id": made[0]}
+
+        answer = replayed(world, "resend", key, msgspec.json.decode(raw), taken)
+        if made:
+            resend.taken(made[0])
         if answer == "mismatch":
             return _error(409, "invalid_idempotent_request", "This idempotency key was used with another body.")
         return answer
@@ -58,7 +65,7 @@ def routes(world: World) -> list[BaseRoute]:
     return [Route("/emails", create, methods=["POST"]), Route("/emails/{id}", show)]
 
 
-def _taken(world: World, mail: _Email, to: list[str], key: str | None) -> dict[str, Any]:
+def _taken(world: World, mail: _Email, to: list[str], key: str | None) -> str:
     id = world.new_id("email")
     body = {
         "provider": "resend",
@@ -72,7 +79,7 @@ def _taken(world: World, mail: _Email, to: list[str], key: str | None) -> dict[s
         "last_event": "delivered",
     }
     world.ledger.add("mail", id, body)
-    return {"id": id}
+    return id
 
 
 def _unknown(request: Request) -> Response | None:
