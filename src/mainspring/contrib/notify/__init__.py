@@ -4,6 +4,7 @@ from mainspring.contrib.notify.block import Notify
 from mainspring.contrib.notify.push import Push
 from mainspring.contrib.notify.quiet import quiet_until
 from mainspring.contrib.notify.resend import Resend
+from mainspring.contrib.notify.resend_events import MailEvent, ResendEvents
 from mainspring.contrib.notify.sender import Outgoing, Receipt, Sender, Undeliverable
 from mainspring.contrib.notify.settings import senders
 from mainspring.contrib.notify.setup import Spam
@@ -18,6 +19,7 @@ __all__ = [
     "Channel",
     "Item",
     "Logged",
+    "MailEvent",
     "Notification",
     "Notify",
     "Outgoing",
@@ -26,6 +28,7 @@ __all__ = [
     "Receipt",
     "Recipient",
     "Resend",
+    "ResendEvents",
     "Sender",
     "Smtp",
     "Spam",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
 
 from mainspring.circuit import Breaker, breaker
 from mainspring.contrib.called import AwaitedVerbs, PlainVerbs, provider_verb
+from mainspring.contrib.heard import AnyTask
 from mainspring.contrib.stripe import chargeback, checkout_session, reconcile, verbs
 from mainspring.contrib.stripe.api import API_VERSION, STRIPE_TIMEOUT_S, Api
 from mainspring.contrib.stripe.inbound import StripeEvent, StripeInbound
@@ -18,13 +18,11 @@ from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.block import Block
 from mainspring.declare.context import Context, SyncContext
 from mainspring.declare.registry import Registry
-from mainspring.declare.task import Task
 from mainspring.errors import ConfigurationError
 from mainspring.outcome import Permanent
 from mainspring.text.span import Span
 
 STRIPE_NAME = "stripe"
-AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
 
 class StripeVerbs:
@@ -124,12 +122,7 @@ class Stripe(StripeVerbs, AwaitedVerbs, Block):
 
         Events of other types are recorded and answered, and nothing else.
         """
-
-        def wanted(task: AnyTask) -> AnyTask:
-            self._inbound.want(task, *types)
-            return task
-
-        return wanted
+        return self._inbound.on(*types)
 
     async def reconcile(self, rows: Iterable[Pending]) -> AsyncIterator[StripeFinding]:
         """Ask Stripe about rows whose end is not known; see `overdue` for which."""

@@ -8,19 +8,16 @@ from typing import Any, Final
 
 import msgspec
 
+from mainspring.contrib.heard import LONGEST_EVENT_NAME, HeardEvents
 from mainspring.contrib.stripe import signature
 from mainspring.contrib.stripe.chargeback import Dispute
 from mainspring.contrib.stripe.checkout_session import CheckoutSession
 from mainspring.contrib.stripe.movement import Movement, movement
 from mainspring.declare.block import Received, SignatureRefused
-from mainspring.declare.task import Task
-from mainspring.errors import DeclarationError, ValidationError
-from mainspring.job import NewJob
 from mainspring.outcome import Snooze
 from mainspring.text.texts import text_problem
 
 LARGEST_STRIPE_BODY: Final = 1_048_576  # bytes of a body, as the table takes them
-LONGEST_EVENT_NAME: Final = 255  # characters of an id and of a type
 
 
 class _EventHead(msgspec.Struct):
@@ -78,13 +75,12 @@ class NotYet(Snooze):
         super().__init__(after)
 
 
-class StripeInbound:
+class StripeInbound(HeardEvents):
     """Where Stripe's webhooks come in: `/v1/inbound/stripe`."""
 
     def __init__(self, name: str, secrets: Sequence[str]) -> None:
-        self.name = name
+        super().__init__(name)
         self._secrets = tuple(secrets)
-        self._wanted: dict[str, Task[..., Any]] = {}
 
     def verify(self, headers: Mapping[str, str], body: bytes, now: datetime) -> Received:
         """The event, if Stripe sent it within five minutes of now; several secrets: one is just being replaced."""
@@ -99,23 +95,3 @@ class StripeInbound:
         if text_problem(head.id, LONGEST_EVENT_NAME) or text_problem(head.type, LONGEST_EVENT_NAME):
             raise SignatureRefused("the event's id or type is empty, too long or not a text")
         return Received(head.id, head.type, text)
-
-    def want(self, task: Task[..., Any], *types: str) -> None:
-        """From here on the task gets the events of these types."""
-        for type_ in types:
-            if text_problem(type_, LONGEST_EVENT_NAME):
-                raise DeclarationError(f"{self.name}: {type_!r} is no type of an event")
-            if self._wanted.setdefault(type_, task) is not task:
-                raise DeclarationError(f"{self.name}: {type_} is wanted by {self._wanted[type_].name} already")
-        try:
-            self._job(task, "evt_1")
-        except (TypeError, ValidationError) as error:
-            raise DeclarationError(f"{self.name}: task {task.name} takes provider and event_id: {error}") from None
-
-    def job(self, received: Received) -> NewJob | None:
-        """The job of the task that wants it."""
-        task = self._wanted.get(received.type)
-        return None if task is None else self._job(task, received.event_id)
-
-    def _job(self, task: Task[..., Any], event_id: str) -> NewJob:
-        return task.job(provider=self.name, event_id=event_id)
