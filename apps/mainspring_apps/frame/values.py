@@ -95,6 +95,11 @@ def day(text: str, language: str) -> str:
     return str(found) if language == ENGLISH else format_date(found, "long", locale(language))
 
 
+def minutes(text: str, language: str) -> str:
+    """A number of minutes, as a time span."""
+    return span(timedelta(minutes=int(text)), language)
+
+
 def clock(text: str, language: str) -> str:
     """An instant that `moment` has written, by the clock of its zone."""
     found = _MOMENT.fullmatch(text)

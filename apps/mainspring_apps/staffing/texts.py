@@ -22,10 +22,10 @@ DIGEST_TEXT: Final = """{% for part in parts %}{{ part.name }}
 {% if part.workers %}{% for worker in part.workers %}- {{ worker.trade }}, {{ worker.zip_code }}: {{ worker.link }}
 {% endfor %}{% else %}No new workers match your saved search criteria
 {% endif %}
-{% endfor %}{% if opt_out %}No more digests: {{ opt_out }}
+{% endfor %}{% if opt_out %}Unsubscribe from digests: {{ opt_out }}
 {% endif %}"""
 ALERT_TEXT: Final = """A new worker matches your saved search {{ Search }}: {{ Link }}{% if opt_out %}
-No more of these alerts: {{ opt_out }}{% endif %}"""
+Unsubscribe from these alerts: {{ opt_out }}{% endif %}"""
 
 # What stands in braces are numbers of the settings, in brackets the values of one message. Each text has its line in
 # every catalogue of `languages`, where `make texts` puts what is new.
@@ -35,24 +35,24 @@ _ENGLISH: Final = (
     Template(
         "action_required",
         "Action Required",
-        "Action Required: the weekly payment of [Amount] for booking [ID] failed. Please pay by hand before [Cutoff], "
-        "if need be with another payment method.",
+        "Action Required: the weekly payment of [Amount] for booking [ID] failed. Please pay manually before [Cutoff], "
+        "with another payment method if necessary.",
         channels=BOTH,
         style="brackets",
     ),
     Template(
         "arrears_failed",
         "Action Required",
-        "Action Required: the payment of [Amount] for work that was done on booking [ID] failed. Please pay by hand, "
-        "if need be with another payment method.",
+        "Action Required: the payment of [Amount] for work already done on booking [ID] failed. Please pay manually, "
+        "with another payment method if necessary.",
         channels=BOTH,
         style="brackets",
     ),
     Template(
         "not_confirmed",
         "Action Required",
-        "Action Required: booking [ID] is not confirmed, as its payment of [Amount] did not come. Please book again, "
-        "if need be with another payment method.",
+        "Action Required: booking [ID] was not confirmed because its payment of [Amount] did not go through. Please "
+        "book again, with another payment method if necessary.",
         channels=BOTH,
         style="brackets",
     ),
@@ -77,14 +77,14 @@ _ENGLISH: Final = (
     Template(
         "refund_made",
         "Refund",
-        "[Amount] of booking [ID] is on its way back to the payment method that paid it.",
+        "[Amount] for booking [ID] is being refunded to the original payment method.",
         channels=("email",),
         style="brackets",
     ),
     Template(
         "transfer_reversed",
-        "Payment taken back",
-        "A payment of [Amount] for booking [ID] was taken back by the platform: [Reason]",
+        "Payment reversed",
+        "The platform reversed a payment of [Amount] for booking [ID]: [Reason]",
         channels=("email",),
         style="brackets",
     ),
@@ -160,6 +160,55 @@ _ENGLISH: Final = (
         style="brackets",
     ),
     Template(
+        "extra_time",
+        "Extra time to confirm",
+        "[Worker] worked [Minutes] longer than planned on [Date] (booking [ID]). This time is paid only if you confirm "
+        "it: [Link]",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
+        "dispute_filed",
+        "Dispute filed",
+        "A dispute has been filed about the shift on [Date] (booking [ID]). The money for it is frozen until the "
+        "dispute is resolved.",
+        class_="time_bound",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
+        "settlement_proposed",
+        "Settlement proposed",
+        "[Company] proposes to settle the dispute about the shift on [Date] (booking [ID]): [To lender] to the lender "
+        "and [To borrower] back to the borrower. It is settled as soon as both sides propose the same.",
+        class_="time_bound",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
+        "dispute_settled",
+        "Dispute settled",
+        "The dispute about the shift on [Date] (booking [ID]) is over: [To lender] goes to the lender and [To "
+        "borrower] back to the borrower.",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
+        "dispute_over",
+        "Dispute over",
+        "The dispute about the shift on [Date] (booking [ID]) is over.",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
+        "dispute_on_hold",
+        "Dispute on legal hold",
+        "The dispute about the shift on [Date] (booking [ID]) is on legal hold. The money for it stays frozen until a "
+        "decision is made.",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
         "dispute_timeout",
         "Dispute unresolved",
         "Dispute unresolved after {dispute}. All future shifts cancelled until dispute is resolved.",
@@ -169,15 +218,32 @@ _ENGLISH: Final = (
     ),
     Template(
         "no_show",
-        "Shift not begun",
-        "Nobody began the shift of [Date] of booking [ID]. It is not paid, and what was held for it goes back.",
+        "Shift not worked",
+        "Nobody clocked in for the shift on [Date] (booking [ID]). It is not paid, and the money held for it is being "
+        "refunded to the borrower.",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
+        "shift_shortened",
+        "Shift shortened",
+        "The shift on [Date] (booking [ID]) has been shortened. It now ends at [End].",
+        class_="time_bound",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
+        "shifts_shortened",
+        "Shifts shortened",
+        "From [Date] on, the shifts of booking [ID] have been shortened. They now end at [Time].",
+        class_="time_bound",
         channels=BOTH,
         style="brackets",
     ),
     Template(
         "shift_cancelled",
         "Shift cancelled",
-        "The shift of [Date] of booking [ID] was cancelled. It does not take place.",
+        "The shift on [Date] (booking [ID]) has been cancelled. It will not take place.",
         class_="time_bound",
         channels=BOTH,
         style="brackets",
@@ -185,7 +251,7 @@ _ENGLISH: Final = (
     Template(
         "booking_cancelled",
         "Booking cancelled",
-        "Booking [ID] was cancelled. Its shifts that have not begun do not take place.",
+        "Booking [ID] has been cancelled. Shifts that have not started will not take place.",
         class_="time_bound",
         channels=BOTH,
         style="brackets",
@@ -195,7 +261,7 @@ _ENGLISH: Final = (
     Template(
         "search_deactivated",
         "Saved search switched off",
-        "Your saved search [Search] found nobody for [Days] days and was switched off.",
+        "Your saved search [Search] found no workers for [Days] days and has been switched off.",
         channels=("email",),
         style="brackets",
     ),
@@ -204,15 +270,16 @@ _ENGLISH: Final = (
 _WARNING: Final = Template(
     "insurance",
     "Insurance expires in {left}",
-    "The [Policy type] insurance of [Company] ends: it covers work until [Date], that day included. Please renew it.",
+    "The [Policy type] insurance of [Company] is about to expire. It covers work until [Date], including that day. "
+    "Please renew it.",
     channels=("email",),
     style="brackets",
 )
 _LAST_WARNING: Final = Template(
     "insurance",
     "Insurance expires in {left}",
-    "The [Policy type] insurance of [Company] ends. Without renewal, work is allowed until [Date], that day included, "
-    "and stops after it.",
+    "The [Policy type] insurance of [Company] is about to expire. Unless it is renewed, work is allowed until [Date], "
+    "including that day, and must then stop.",
     channels=BOTH,
     style="brackets",
 )

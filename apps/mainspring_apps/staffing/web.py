@@ -35,15 +35,15 @@ ABOUT: Final = """A staffing marketplace lives here; its people are jobs. Look a
 """
 _CALLED: Final[Mapping[str, str]] = {
     "digest": "digests of your saved searches",
-    "instant_alert": "alerts of new workers",
+    "instant_alert": "alerts about new workers",
 }
 _PAGE: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Messages</title>
 <p>{}</p></html>
 """
-_ASKS: Final = """No more {}?</p><form method="post"><button>No more of these</button></form><p>
-What concerns your bookings still comes."""
-_DONE: Final = "These messages do not come any more."
+_ASKS: Final = """Unsubscribe from {}?</p><form method="post"><button>Unsubscribe</button></form><p>
+You will still receive messages about your bookings."""
+_DONE: Final = "You have been unsubscribed from these messages."
 
 ENDPOINTS: Final[Sequence[Endpoint]] = (
     Endpoint("/operators", bookings.add_operator),

@@ -214,7 +214,7 @@ BREAKS: Sequence[Break] = (
           '    return Phrase(_END_OF_DAY, {"day": DayOfWeek(2)})')),
     # Languages.
     *_in("texts.py", "test_languages.py",
-         ("work is allowed until [Date], that day included, ", "work stops on [Date], "),
+         ("It covers work until [Date], including that day.", "It ends on [Date]."),
          ("has expired: work was allowed until [Date].", "expired on [Date].")),
     *_in("../frame/values.py", "test_languages.py",
          ("at.astimezone(ZoneInfo(zone)).isoformat", "at.isoformat"),

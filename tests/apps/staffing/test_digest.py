@@ -231,7 +231,7 @@ def test_a_search_that_finds_nobody_for_a_month_is_switched_off_where_that_is_wa
     assert streaks() == [(30, False), (0, True)]
     ((who, channel, text),) = seekers.told("search_deactivated")
     assert (who, channel) == (user, "email")
-    assert text == "Your saved search Alchemists found nobody for 30 days and was switched off."
+    assert text == "Your saved search Alchemists found no workers for 30 days and has been switched off."
     come(town, SLOT + 2 * DAY)
     assert len(seekers.told("search_deactivated")) == 1
     assert streaks() == [(30, False), (1, True)]

@@ -53,8 +53,8 @@ def test_what_is_held_for_a_shift_that_nobody_began_goes_back_a_day_after_its_en
     assert (row["status"], row["cancel_reason"], row["cancelled_at"]) == ("Cancelled", "No_Show", due[missed])
     assert (moved(town, "refund"), moved(town, "transfer")) == ([24000], [])
     assert town.texts("no_show") == {
-        f"Nobody began the shift of 2026-06-08 of booking {booking.id}. It is not paid, and what was held for it goes"
-        " back."
+        f"Nobody clocked in for the shift on 2026-06-08 (booking {booking.id}). It is not paid, and the money held for "
+        "it is being refunded to the borrower."
     }
     everybody = (booking.worker_user, booking.supervisor, booking.borrowing_admin, booking.lending_admin)
     assert told(town, "no_show") == sorted((who, by, "Sent") for who in everybody for by in ("email", "sms"))
@@ -109,7 +109,8 @@ def test_what_has_no_timer_is_found_within_the_hour_whatever_became_of_its_booki
     town.mainspring.advance(to=due + HOUR)
     for booking in (paid, suspended, ended):
         assert town.ledger(booking) == (24000, 0, 0, 0, 24000)
-        assert "Nobody began the shift of 2026-06-03" in str(town.texts("no_show"))  # which began on the 2nd in UTC
+    texts = str(town.texts("no_show"))  # of a shift that began on the 2nd in UTC
+    assert "Nobody clocked in for the shift on 2026-06-03" in texts
     assert town.row("time_log", unpaid.shifts[0])["cancel_reason"] == "No_Show"
     # Nobody has paid for the fourth: nobody gets anything back, and nobody is told.
     about = "select distinct (data ->> 'ID')::bigint from mainspring.notification where template = 'no_show' order by 1"

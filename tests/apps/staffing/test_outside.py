@@ -61,7 +61,7 @@ def test_a_refund_by_hand_takes_the_latest_shifts_first_and_is_told(town: Town) 
     assert town.alerts() == [("refunded_elsewhere", f"refund {refund}", "warning")]
     assert {message[1] for message in town.messages("refund_made")} == {booking.borrowing_admin}
     assert town.texts("refund_made") == {
-        f"$280.00 of booking {booking.id} is on its way back to the payment method that paid it."
+        f"$280.00 for booking {booking.id} is being refunded to the original payment method."
     }
 
 

@@ -146,8 +146,8 @@ def test_a_card_that_is_refused_is_tried_once_and_the_borrower_is_told_once(town
         ("action_required", booking.borrowing_admin, "sms", "Sent"),
     ]
     assert town.texts("action_required") == {
-        f"Action Required: the weekly payment of $240.00 for booking {booking.id} failed. Please pay by hand before"
-        " 2026-06-04 00:00 (America/New_York), if need be with another payment method."
+        f"Action Required: the weekly payment of $240.00 for booking {booking.id} failed. Please pay manually before"
+        " 2026-06-04 00:00 (America/New_York), with another payment method if necessary."
     }
     assert town.alerts() == []
     assert [row[:4] for row in town.audit("payment_failed")] == [

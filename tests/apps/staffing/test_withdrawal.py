@@ -68,7 +68,7 @@ def test_a_booking_that_is_called_off_pays_what_has_begun_owes_what_is_near_and_
     penalty = "select time_log_id, status, dispute_id from staffing.escrow_holds where kind = 'Penalty'"
     assert town.rows(penalty) == [(near, "Released", None)]
     assert town.texts("booking_cancelled") == {
-        f"Booking {booking.id} was cancelled. Its shifts that have not begun do not take place."
+        f"Booking {booking.id} has been cancelled. Shifts that have not started will not take place."
     }
     assert {who for who, *_ in told(town, "booking_cancelled")} == everybody(booking)
     assert len(told(town, "booking_cancelled")) == 12
@@ -125,7 +125,7 @@ def test_a_shift_that_is_called_off_costs_the_borrower_formula_p_and_nobody_else
     assert town.ledger(booking) == (whole, 0, 0, owed, whole - owed)
     assert town.status(booking) == "Active"
     assert town.texts("shift_cancelled") == {
-        f"The shift of {day} of booking {booking.id} was cancelled. It does not take place."
+        f"The shift on {day} (booking {booking.id}) has been cancelled. It will not take place."
         for day in (MONDAY, NEXT_MONDAY)
     }
     assert {one for one, *_ in told(town, "shift_cancelled")} == everybody(booking)

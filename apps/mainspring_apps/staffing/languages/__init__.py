@@ -10,10 +10,14 @@ from typing import Final
 
 from mainspring_apps.frame.catalogue import Languages
 from mainspring_apps.frame.values import ENGLISH as ENGLISH
-from mainspring_apps.frame.values import clock, day, money
+from mainspring_apps.frame.values import clock, day, minutes, money
 from mainspring_apps.frame.values import moment as moment
 
 SPOKEN: Final = Languages(
-    Path(__file__).parent, {"Amount": money, "Date": day, "Sunday date": day, "Cutoff": clock}
+    Path(__file__).parent,
+    {
+        "Amount": money, "To lender": money, "To borrower": money, "Date": day, "Sunday date": day, "Minutes": minutes,
+        "Cutoff": clock, "End": clock,
+    },
 )  # fmt: skip
 check = SPOKEN.check
