@@ -182,7 +182,7 @@ def _check_gate(desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShi
         uncovered=insurance.uncovered(conn, booking.id, weeks.local_date(now, booking.zone)),
     ) or gate.outside(
         now, start=shift.scheduled_start_time, end=shift.scheduled_end_time, early=desk.settings.clock_in_early,
-        open_for=desk.settings.clock_in_open,
+        open_for=desk.settings.clock_in_open, zone=booking.zone,
     )  # fmt: skip
     if why is not None:
         raise Refused(why, field=why.partition(":")[0])

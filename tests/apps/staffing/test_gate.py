@@ -238,11 +238,11 @@ def test_only_shifts_that_have_not_begun_are_cancelled_with_their_timers(town: T
 @pytest.mark.parametrize(
     ("end", "clock", "why"),
     [
-        (time(17), "07:59", "can be begun from 2026-06-01T12:00:00+00:00 on"),
+        (time(17), "07:59", "can be begun from 2026-06-01 08:00 (America/New_York) on"),
         (time(17), "08:00", None),
         (time(17), "17:00", None),
-        (time(17), "17:01", "could be begun until 2026-06-01T21:00:00+00:00"),
-        (None, "07:59", "can be begun from 2026-06-01T12:00:00+00:00 on"),
+        (time(17), "17:01", "could be begun until 2026-06-01 17:00 (America/New_York)"),
+        (None, "07:59", "can be begun from 2026-06-01 08:00 (America/New_York) on"),
         (None, "08:00", None),
         (None, "23:59", None),
     ],
@@ -266,8 +266,9 @@ def test_a_shift_of_another_day_of_another_worker_or_that_is_over_is_refused_wit
     gone = town.shift(booking, MONDAY, status="Cancelled", cancelled_at=town.now)
     over = town.shift(booking, MONDAY, status="Verified")
     leap(town, at("09:00"))
+    opens = "now: the shift can be begun from 2026-06-05 08:00 (America/New_York) on"
     for one, by, why in (
-        (booking.shifts[1], booking.worker_user, "now: the shift can be begun from 2026-06-05T12:00:00+00:00 on"),
+        (booking.shifts[1], booking.worker_user, opens),
         (shift, other.worker_user, f"time_log_id: there is no time log {shift}"),
         (gone, booking.worker_user, "status: the shift is Cancelled"),
         (over, booking.worker_user, "status: the shift is Verified"),
@@ -278,7 +279,7 @@ def test_a_shift_of_another_day_of_another_worker_or_that_is_over_is_refused_wit
     later = town.booking(shifts=[MONDAY], end=None)
     leap(town, at("09:01", tuesday))
     assert refused(town, later.shifts[0], by=later.worker_user) == (
-        "now: the shift could be begun until 2026-06-02T13:00:00+00:00"
+        "now: the shift could be begun until 2026-06-02 09:00 (America/New_York)"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from mainspring_apps.staffing.states import WORKABLE
 
@@ -52,22 +53,28 @@ def closed(
 
 
 def outside(
-    now: datetime, *, start: datetime, end: datetime | None, early: timedelta, open_for: timedelta
+    now: datetime, *, start: datetime, end: datetime | None, early: timedelta, open_for: timedelta, zone: str
 ) -> str | None:
     """Why it is not the time to begin a shift, or None: from a little before its start to its planned end.
 
     Where nobody knows the end, a while after the start is the last instant (STAFF-20.05).
 
-    >>> nine = datetime(2026, 6, 6, 9)
+    >>> from datetime import UTC
+    >>> nine = datetime(2026, 6, 6, 13, tzinfo=UTC)
     >>> window = {"start": nine, "end": None, "early": timedelta(hours=1), "open_for": timedelta(hours=24)}
+    >>> window |= {"zone": "America/New_York"}
     >>> outside(nine - timedelta(hours=1), **window), outside(nine + timedelta(hours=24), **window)
     (None, None)
     >>> outside(nine - timedelta(minutes=61), **window)
-    'now: the shift can be begun from 2026-06-06T08:00:00 on'
+    'now: the shift can be begun from 2026-06-06 08:00 (America/New_York) on'
     """
     first, last = start - early, end if end is not None else start + open_for
     if now < first:
-        return f"now: the shift can be begun from {first.isoformat()} on"
+        return f"now: the shift can be begun from {_local(first, zone)} on"
     if now > last:
-        return f"now: the shift could be begun until {last.isoformat()}"
+        return f"now: the shift could be begun until {_local(last, zone)}"
     return None
+
+
+def _local(at: datetime, zone: str) -> str:
+    return f"{at.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M} ({zone})"
