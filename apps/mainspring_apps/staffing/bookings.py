@@ -289,12 +289,10 @@ def check_kind(conn: Conn, field: str, company_id: int, kind: CompanyKind) -> No
 
 
 def check_person(conn: Conn, field: str, user_id: int, company_id: int) -> None:
-    """Refuse who is nobody, or somebody of another company."""
+    """Refuse who is nobody of this company, in the same words whether another has them or not."""
     user = store.one(conn, User, "user_of_company", user_id=user_id)
-    if user is None:
-        raise NotThere(f"{field}: there is no user {user_id}", field=field)
-    if user.company_id != company_id:
-        raise Refused(f"{field}: is somebody of another company", field=field)
+    if user is None or user.company_id != company_id:
+        raise Refused(f"{field}: is nobody of this company", field=field)
 
 
 def _reachable(field: str, address: str | None, check: Callable[[str], str]) -> None:

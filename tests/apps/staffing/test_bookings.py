@@ -148,7 +148,7 @@ def test_there_is_no_cart(town: Town) -> None:
     [
         ({"project_id": 99}, "project_id", "there is no project 99"),
         ({"worker_id": 99}, "worker_id", "there is no worker 99"),
-        ({"supervisor_id": 99}, "supervisor_id", "there is no user 99"),
+        ({"supervisor_id": 99}, "supervisor_id", "is nobody of this company"),
         ({"payment_type": "Cash"}, "payment_type", "is not one of Weekly_Progress, Upfront"),
         ({"start_date": date(2026, 5, 31)}, "start_date", "lies in the past"),
         ({"start_date": date(2028, 6, 1), "end_date": date(2028, 6, 2)}, "start_date", "lies more than 366 days ahead"),
@@ -218,7 +218,7 @@ def test_companies_people_and_projects_join_by_events_that_name_what_is_wrong(to
     )
     fax: dict[str, Any] = {"role": "Admin", "name": "X", "alert_channels": ["fax"]}
     refused("alert_channels: is not one of sms, email", bookings.add_user, company_id=borrower, **fax)
-    refused("user_id: is somebody of another company", bookings.add_worker, user_id=admin, **about, by=owner)
+    refused("user_id: is nobody of this company", bookings.add_worker, user_id=admin, **about, by=owner)
     about = {"user_id": admin, "by": admin}
     refused("criteria: ends before", search.save_search, criteria={"from": "2026-06-09", "to": "2026-06-08"}, **about)
     refused("criteria: Object contains unknown field `colour`", search.save_search, criteria={"colour": 1}, **about)
