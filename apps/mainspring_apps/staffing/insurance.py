@@ -17,10 +17,12 @@ from mainspring_apps.frame.setting import rest_of_day
 from mainspring_apps.staffing import store, timers, unresolved
 from mainspring_apps.staffing.desk import Desk, log
 from mainspring_apps.staffing.events import event
+from mainspring_apps.staffing.locking import LockedBooking
 from mainspring_apps.staffing.payments import weekly
 from mainspring_apps.staffing.people import By, of_company, people
 from mainspring_apps.staffing.registry import INSURANCE_HARD_STOP, INSURANCE_MONITORING, tasks
 from mainspring_apps.staffing.rules import insurance as rules
+from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.rules.insurance import Policy
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
@@ -97,6 +99,13 @@ def uncovered(conn: Conn, booking_id: int, on: date) -> str | None:
     if missing is None:
         return None
     return f"no {missing.policy_type} insurance of company {missing.company_id} is valid on {on}"
+
+
+def lender_covered(desk: Desk, conn: Conn, booking: LockedBooking) -> bool:
+    """Whether the lender of a booking may let anybody work today: one who may not is owed no penalty."""
+    policies = store.many(conn, Policy, "policies_of_booking", booking_id=booking.id)
+    theirs = [policy for policy in policies if policy.company_id == booking.lender_company_id]
+    return rules.uncovered(theirs, weeks.local_date(desk.now(conn), booking.zone)) is None
 
 
 @event

@@ -16,6 +16,8 @@ class LockedBooking(msgspec.Struct, frozen=True, kw_only=True):
 
     id: int
     status: str
+    borrower_company_id: int
+    lender_company_id: int
     worker_id: int
     supervisor_id: int | None
     end_date: date

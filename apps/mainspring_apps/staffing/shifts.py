@@ -6,15 +6,17 @@ Events of a web application, each in its caller's transaction.
 from __future__ import annotations
 
 from datetime import datetime, time
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from mainspring_apps.staffing import insurance, store, timers
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event
+from mainspring_apps.staffing.languages import moment
 from mainspring_apps.staffing.locking import LockedBooking, LockedShift, lock_booking, lock_shift
-from mainspring_apps.staffing.payments import arrears, no_shows
-from mainspring_apps.staffing.people import By, parts_of
-from mainspring_apps.staffing.rules import gate, parts, weeks
+from mainspring_apps.staffing.payments import arrears, escrow, no_shows
+from mainspring_apps.staffing.people import EVERYBODY, By, parts_of, people
+from mainspring_apps.staffing.rules import gate, parts, pay, weeks
 from mainspring_apps.staffing.rules import ladder as rules
 from mainspring_apps.staffing.rules import no_shows as unbegun
 from mainspring_apps.staffing.states import Refused
@@ -146,11 +148,17 @@ def change_scheduled_end(desk: Desk, conn: Conn, booking_id: int, end: time | No
     store.do(conn, "change_booking_end", booking_id=booking.id, end=end)
     was, will = ({"scheduled_end_time": str(at) if at else None} for at in (booking.scheduled_end_time, end))
     desk.record(conn, "change_scheduled_end", "booking", booking.id, before=was, after=will)
+    shortened = []
     for shift in store.many(conn, LockedShift, "open_shifts", booking_id=booking.id):
         begins = shift.scheduled_start_time.astimezone(ZoneInfo(booking.zone))
         _, ends = weeks.shift(begins.date(), begins.time(), end, booking.zone)
-        _move_end(desk, conn, booking, shift, ends)
+        if _move_end(desk, conn, booking, shift, ends):
+            shortened.append(begins.date())
     no_shows.watch_over(desk, conn, booking.id)
+    if shortened:
+        about = {"ID": booking.id, "Date": min(shortened).isoformat(), "booking_id": booking.id}
+        about["Time"] = f"{end:%H:%M} ({booking.zone})"
+        _tell_everybody(desk, conn, "shifts_shortened", about)
 
 
 @event
@@ -161,14 +169,39 @@ def change_shift_end(desk: Desk, conn: Conn, time_log_id: int, end: datetime | N
     if end is not None and end <= shift.scheduled_start_time:
         raise Refused("end: is not after the start of the shift", field="end")
     _record_end(desk, conn, "change_shift_end", shift, "scheduled_end_time", shift.scheduled_end_time, end)
-    _move_end(desk, conn, booking, shift, end)
+    shortened = _move_end(desk, conn, booking, shift, end)
     no_shows.watch_over(desk, conn, booking.id)
+    if shortened and end is not None:
+        day = weeks.local_date(shift.scheduled_start_time, booking.zone)
+        about = {"ID": booking.id, "Date": day.isoformat(), "booking_id": booking.id, "time_log_id": shift.id}
+        _tell_everybody(desk, conn, "shift_shortened", about | {"End": moment(end, booking.zone)})
 
 
-def _move_end(desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShift, end: datetime | None) -> None:
+def _move_end(desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShift, end: datetime | None) -> bool:
+    """Move the end of a shift; whether one that has not begun is shorter now, as what is dropped of it is called off.
+
+    Of one that has begun only the reminders follow (STAFF-8.20): what was planned of it is not taken back.
+    """
+    now = desk.now(conn)
     store.do(conn, "change_shift_end", time_log_id=shift.id, end=end)
     if shift.status == "Working":
-        reminders.follow(desk, conn, booking, shift, end, now=desk.now(conn))
+        reminders.follow(desk, conn, booking, shift, end, now=now)
+        return False
+    minutes = pay.shortened(shift.planned_minutes, shift.scheduled_start_time, end)
+    owed = insurance.lender_covered(desk, conn, booking)
+    if not store.do(conn, "shorten_shift", time_log_id=shift.id, minutes=minutes, at=now if owed else None):
+        return False
+    escrow.shorten(desk, conn, shift.id, now, penalised=owed)
+    desk.record(
+        conn, "shorten_shift", "time_log", shift.id, booking_id=booking.id,
+        before={"planned_minutes": shift.planned_minutes}, after={"planned_minutes": minutes},
+    )  # fmt: skip
+    return True
+
+
+def _tell_everybody(desk: Desk, conn: Conn, kind: str, about: dict[str, Any]) -> None:
+    told = people(conn, about["booking_id"], *EVERYBODY)
+    desk.tell(conn, kind, told, about, occurrence=desk.now(conn))
 
 
 def _check_gate(desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShift, now: datetime) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from mainspring_apps.staffing import cancellation, store
+from mainspring_apps.staffing import cancellation, insurance, store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.locking import LockedBooking, lock_booking, lock_shift
@@ -42,9 +42,10 @@ def cancel_booking(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
     now = desk.now(conn)
     if not store.do(conn, "end_booking", booking_id=booking.id):
         raise Refused(f"status: the booking is {booking.status}", field="status")
-    _call_off(desk, conn, booking, store.column(conn, "shifts_ahead", booking_id=booking.id, now=now), now, by)
+    ahead = store.column(conn, "shifts_ahead", booking_id=booking.id, now=now)
+    reason = _call_off(desk, conn, booking, ahead, now, by)
     desk.record(
-        conn, "cancel_booking", "booking", booking.id, reason=_reason(conn, booking, by),
+        conn, "cancel_booking", "booking", booking.id, reason=reason,
         before={"status": booking.status}, after={"status": "Cancelled"},
     )  # fmt: skip
     arrears.of_booking(desk, conn, booking.id)  # no week of it will be charged
@@ -52,12 +53,13 @@ def cancel_booking(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
     desk.tell(conn, "booking_cancelled", people(conn, booking.id, *EVERYBODY), about, occurrence=now)
 
 
-def _call_off(desk: Desk, conn: Conn, booking: LockedBooking, shifts: Sequence[int], now: datetime, by: By) -> None:
-    """Cancel shifts with their timers; money that is still on its way is divided alike when it comes: `escrow.fund`."""
-    reason = _reason(conn, booking, by)
+def _call_off(desk: Desk, conn: Conn, booking: LockedBooking, shifts: Sequence[int], now: datetime, by: By) -> str:
+    """Cancel shifts with their timers, and answer why.
+
+    Money that is still on its way is divided alike when it comes: `escrow.fund`.
+    """
+    covered = insurance.lender_covered(desk, conn, booking)
+    reason = rules.reason(parts_of(conn, by, "booking_id", booking.id), covered=covered)
     for shift in cancellation.cancel_shifts(desk, conn, booking.id, shifts, reason=reason):
         escrow.split(desk, conn, shift, now, penalised=rules.penalised(reason))
-
-
-def _reason(conn: Conn, booking: LockedBooking, by: By) -> str:
-    return rules.reason(parts_of(conn, by, "booking_id", booking.id))
+    return reason

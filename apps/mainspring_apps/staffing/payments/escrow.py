@@ -88,6 +88,8 @@ def catch_up(desk: Desk, conn: Conn, holds: Sequence[Hold]) -> None:
             penalised = withdrawal.penalised(shift.cancel_reason)
             _split_late(desk, conn, hold.time_log_id, shift.cancelled_at, penalised=penalised)
         elif hold.kind == "Shift":
+            if shift.shortened_at is not None:
+                shorten(desk, conn, hold.time_log_id, shift.shortened_at, penalised=True)
             give_back_rest(desk, conn, hold.time_log_id)
 
 
@@ -151,29 +153,26 @@ def split(
     Where nobody disputes, nothing stays frozen: the penalty is the lender's at once if the borrower is `penalised`, and
     else all of it goes back. Answers both sums.
     """
-    disputed = dispute_id is not None or incident_id is not None
     owed = back = 0
     for hold in store.many(conn, Hold, "held_for_shift", time_log_id=time_log_id):
-        shift = store.needed(conn, _EscrowedShift, "shift_of_hold", hold_id=hold.id)
-        fee = penalty.penalty(
-            hold.amount_minor,
-            desk.settings,
-            notice=shift.scheduled_start_time - cancelled_at,
-            long_term=shift.payment_type == "Weekly_Progress",
-        )
-        if not (disputed or penalised):
-            fee = 0
+        fee = _penalise(desk, conn, hold, cancelled_at, dispute_id, incident_id, penalised=penalised)
         owed, back = owed + fee, back + hold.amount_minor - fee
-        if fee:
-            cause = {"dispute_id": dispute_id, "incident_id": incident_id}
-            part = {"penalty": fee} if fee < hold.amount_minor else {}
-            name = "split_penalty" if part else "freeze_penalty"
-            frozen_now = store.needed(conn, Hold, name, hold_id=hold.id, **part, **cause)
-            if not disputed:
-                _pay(desk, conn, frozen_now)
-        if fee < hold.amount_minor:
-            refund(desk, conn, [hold.id])
     return owed, back
+
+
+def shorten(desk: Desk, conn: Conn, time_log_id: int, shortened_at: datetime, *, penalised: bool) -> None:
+    """The money of a shift that is planned to be shorter: what is held beyond it is split as that of a cancelled one.
+
+    What the lender has already, where the whole week was sent on (`on_webhook`), stays there until the hours are known.
+    """
+    planned = store.needed(conn, _PlannedHours, "planned_hours", time_log_id=time_log_id)
+    price = pay.shift_pay(planned.planned_minutes, planned.rate_minor, desk.settings.platform_fee_bps)
+    for hold in store.many(conn, Hold, "planned_holds", time_log_id=time_log_id):
+        kept = min(hold.amount_minor, price)
+        price -= kept
+        if hold.status == "Held" and not hold.set_aside and kept < hold.amount_minor:
+            dropped = store.needed(conn, Hold, "split_hold", hold_id=hold.id, kept=kept) if kept else hold
+            _penalise(desk, conn, dropped, shortened_at, penalised=penalised)
 
 
 def frozen(conn: Conn, *, dispute_id: int | None = None, incident_id: int | None = None) -> list[Hold]:
@@ -230,10 +229,16 @@ def release_whole(desk: Desk, conn: Conn, payment_id: int) -> int:
 class _EscrowedShift(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     scheduled_start_time: datetime
+    shortened_at: datetime | None
     cancelled_at: datetime | None
     cancel_reason: str | None
     payment_type: str
     dispute_id: int | None
+
+
+class _PlannedHours(msgspec.Struct, frozen=True, kw_only=True):
+    planned_minutes: int
+    rate_minor: int
 
 
 class _WorkedShift(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,6 +264,33 @@ def _split_late(desk: Desk, conn: Conn, time_log_id: int, cancelled_at: datetime
     if cause.over and owed:
         holds = frozen(conn, dispute_id=cause.dispute_id, incident_id=cause.incident_id)
         settle(desk, conn, holds, lender_minor=_sum(holds), borrower_minor=0)
+
+
+def _penalise(
+    desk: Desk, conn: Conn, hold: Hold, at: datetime, dispute_id: int | None = None, incident_id: int | None = None, *,
+    penalised: bool,
+) -> int:  # fmt: skip
+    """Split held money that was called off at an instant, by formula P; answers the penalty."""
+    shift = store.needed(conn, _EscrowedShift, "shift_of_hold", hold_id=hold.id)
+    fee = penalty.penalty(
+        hold.amount_minor,
+        desk.settings,
+        notice=shift.scheduled_start_time - at,
+        long_term=shift.payment_type == "Weekly_Progress",
+    )
+    disputed = dispute_id is not None or incident_id is not None
+    if not (disputed or penalised):
+        fee = 0
+    if fee:
+        cause = {"dispute_id": dispute_id, "incident_id": incident_id}
+        part = {"penalty": fee} if fee < hold.amount_minor else {}
+        name = "split_penalty" if part else "freeze_penalty"
+        frozen_now = store.needed(conn, Hold, name, hold_id=hold.id, **part, **cause)
+        if not disputed:
+            _pay(desk, conn, frozen_now)
+    if fee < hold.amount_minor:
+        refund(desk, conn, [hold.id])
+    return fee
 
 
 def _split_off(desk: Desk, conn: Conn, hold: Hold, kept: int) -> None:

@@ -24,7 +24,8 @@ def hours(
 ) -> Hours:
     """The hours of a shift: from the later of clock-in and planned start, at most to the planned end.
 
-    Where nobody knew the end, what was planned, and charged, is so many minutes, whenever they began (STAFF-8.19).
+    Where nobody knew the end, what was planned, and charged, is so many minutes, whenever they began (STAFF-8.19). An
+    end that was moved while somebody worked takes nothing of the plan away from them.
 
     >>> nine, five = datetime(2026, 6, 6, 9, tzinfo=UTC), datetime(2026, 6, 6, 17, tzinfo=UTC)
     >>> shift = {"start": nine, "end": five, "planned_minutes": 480, "clocked_in": nine - timedelta(minutes=20)}
@@ -34,8 +35,21 @@ def hours(
     Hours(paid=480, extra=60)
     """
     begin, stopped = max(clocked_in, start).astimezone(UTC), stopped.astimezone(UTC)  # not minutes of the wall
-    until = begin + planned_minutes * _MINUTE if end is None else end.astimezone(UTC)
+    planned = planned_minutes * _MINUTE
+    until = begin + planned if end is None else max(end.astimezone(UTC), start.astimezone(UTC) + planned)
     return Hours(_minutes(begin, min(stopped, until)), _minutes(max(begin, until), stopped))
+
+
+def shortened(planned_minutes: int, start: datetime, end: datetime | None) -> int:
+    """How many minutes stay planned of a shift that now ends then: fewer where that is before their end.
+
+    >>> nine = datetime(2026, 6, 6, 9, tzinfo=UTC)
+    >>> [shortened(480, nine, end and nine + end) for end in (_MINUTE, timedelta(hours=9), None)]
+    [1, 480, 480]
+    """
+    if end is None:
+        return planned_minutes
+    return min(planned_minutes, max(1, _minutes(start.astimezone(UTC), end.astimezone(UTC))))
 
 
 def shift_pay(minutes: int, rate_minor: int, fee_bps: int) -> int:

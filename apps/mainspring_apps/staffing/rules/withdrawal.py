@@ -11,17 +11,21 @@ if TYPE_CHECKING:
 
 #: Why a shift was cancelled: by who pays for it,
 BY_BORROWER: Final = "Cancelled_By_Borrower"
+#: by the same, while the lender had no insurance and nobody could have worked,
+UNINSURED: Final = "Cancelled_Lender_Uninsured"
 #: or by us, which is nobody's fault of the two.
 BY_PLATFORM: Final = "Cancelled_By_Platform"
 
 
-def reason(parts: Collection[Part]) -> str:
-    """Whose word it is.
+def reason(parts: Collection[Part], *, covered: bool) -> str:
+    """Whose word it is; `covered`: the lender's insurance is valid.
 
-    >>> reason(["Borrowing Admin"]), reason(["Platform Operator"])
+    >>> reason(["Borrowing Admin"], covered=True), reason(["Platform Operator"], covered=True)
     ('Cancelled_By_Borrower', 'Cancelled_By_Platform')
     """
-    return BY_PLATFORM if "Platform Operator" in parts else BY_BORROWER
+    if "Platform Operator" in parts:
+        return BY_PLATFORM
+    return BY_BORROWER if covered else UNINSURED
 
 
 def penalised(reason: str | None) -> bool:

@@ -15,7 +15,7 @@ returning *
 
 -- name: shift_of_hold
 -- The shift whose money it is, with the dispute that is still about it.
-select t.status, t.scheduled_start_time, t.cancelled_at, t.cancel_reason, b.payment_type,
+select t.status, t.scheduled_start_time, t.shortened_at, t.cancelled_at, t.cancel_reason, b.payment_type,
        (select d.id from staffing.disputes d where d.time_log_id = t.id and d.status in ('Open', 'Legal_Hold')) as dispute_id
 from staffing.escrow_holds h
 join staffing.time_log t on t.id = h.time_log_id
@@ -39,6 +39,10 @@ select dispute_id, incident_id, over from (
 ) causes
 order by at desc
 limit 1
+
+-- name: planned_hours
+select t.planned_minutes, b.rate_minor from staffing.time_log t join staffing.bookings b on b.id = t.booking_id
+where t.id = %(time_log_id)s
 
 -- name: worked_shift
 select b.id as booking_id, t.paid_minutes, b.rate_minor, b.currency
@@ -109,10 +113,11 @@ from rest
 returning *
 
 -- name: split_hold
--- What goes elsewhere becomes a row of its own, the hold keeps the rest. It may have been split before.
+-- What goes elsewhere becomes a row of its own, the hold keeps the rest. It may have been split before, and what went then
+-- may be a penalty now.
 with before as (
   select h.*, (select max(o.part) + 1 from staffing.escrow_holds o
-               where o.time_log_id = h.time_log_id and o.payment_id = h.payment_id and o.kind = h.kind) as next_part
+               where o.time_log_id = h.time_log_id and o.payment_id = h.payment_id) as next_part
   from staffing.escrow_holds h where h.id = %(hold_id)s
 ), kept as (
   update staffing.escrow_holds set amount_minor = %(kept)s

@@ -99,9 +99,13 @@ returning id
 update staffing.bookings set scheduled_end_time = %(end)s where id = %(booking_id)s
 
 -- name: change_shift_end
--- What was planned was charged: the minutes stay.
 update staffing.time_log set scheduled_end_time = %(end)s
 where id = %(time_log_id)s and status in ('Scheduled', 'Working')
+
+-- name: shorten_shift
+-- What is not charged any more, or goes back; `at`: by whoever owes a penalty for it.
+update staffing.time_log set planned_minutes = %(minutes)s, shortened_at = coalesce(%(at)s, shortened_at)
+where id = %(time_log_id)s and status = 'Scheduled' and planned_minutes > %(minutes)s
 
 -- name: overdue_approvals
 -- Timesheets whose deadline has passed; index time_log_pending.

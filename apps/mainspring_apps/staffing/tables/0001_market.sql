@@ -96,7 +96,8 @@ create table staffing.time_log (
   clock_out_time         timestamptz,  -- the instant of Submit or Force Clock Out, never of a draft (G-34)
   scheduled_start_time   timestamptz not null,
   scheduled_end_time     timestamptz,  -- null as the booking's
-  planned_minutes        integer not null check (planned_minutes > 0),  -- what is charged, whatever happens to the end
+  planned_minutes        integer not null check (planned_minutes > 0),  -- what is charged: a later end adds none of them,
+  shortened_at           timestamptz,  -- an earlier one takes some, and then by whoever pays (STAFF-20.08)
   paid_minutes           integer check (paid_minutes >= 0),  -- what is paid, fixed when it is verified (STAFF-20.01)
   draft_end_time         timestamptz,
   work_end_time          timestamptz,  -- when work ended; edits change it,
