@@ -14,7 +14,6 @@ import msgspec
 
 from mainspring.contrib.notify import Undeliverable
 from mainspring.contrib.notify.address import mail_address, phone_number
-from mainspring_apps.frame.refusal import NotThere
 from mainspring_apps.staffing import insurance, languages, people, store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event

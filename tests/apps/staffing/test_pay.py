@@ -217,6 +217,13 @@ def test_confirmed_extra_time_is_charged_with_the_next_week_and_never_twice(town
     assert town.audit("confirm_extra_time") == [(str(booking.supervisor), "time_log", shift, None, None)]
     assert told_of(town, booking, shift) == "8:00, 1:00 more confirmed"
     assert told_of(town, booking, other) == "8:00, 1:30 more to be confirmed"
+    asked = {who for _, who, *_ in town.messages("extra_time")}
+    assert asked == {booking.supervisor, booking.borrowing_admin, booking.borrowing_manager}
+    assert {text for text in town.texts("extra_time") if text} == {
+        f"{name(town, booking)} worked {longer} longer than planned on {day} (booking {booking.id}). This time is paid"
+        f" only if you confirm it: https://app.example.com/timesheets/{one}/extra-time"
+        for longer, day, one in (("1 hour", MONDAY, shift), ("1 hour 30 minutes", tuesday, other))
+    }
 
     near(town)
     town.mainspring.advance(to=W10 + 10 * SECOND)
@@ -393,6 +400,10 @@ def paid_parts(town: Town) -> list[tuple[Any, ...]]:
         " join staffing.pending_payments p on p.id = s.payment_id where p.idempotency_key like 'charge:%%'"
         " order by p.id, 1"
     )
+
+
+def name(town: Town, booking: Booking) -> str:
+    return str(town.row("users", booking.worker_user)["name"])
 
 
 def told_of(town: Town, booking: Booking, shift: int) -> str:

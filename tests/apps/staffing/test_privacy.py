@@ -89,8 +89,8 @@ def test_a_busy_week_leaves_no_name_number_address_card_or_bracket_where_none_be
 
     kinds = {kind for kind, _, _, status in town.messages() if status == "Sent"}
     assert kinds == {
-        "reminder_5m", "reminder_30m", "ladder_0", "ladder_60m", "ladder_3h", "auto_approved", "insurance_expired",
-        "insurance_stop", "action_required", "final_warning", "worker_released",
+        "reminder_5m", "reminder_30m", "ladder_0", "ladder_60m", "ladder_3h", "auto_approved", "extra_time",
+        "insurance_expired", "insurance_stop", "action_required", "final_warning", "worker_released",
     }  # fmt: skip
     texts = town.rows("select title, message from staffing.notification_log where status = 'Sent'")
     assert not [text for row in texts for text in row if "[" in text or "]" in text]

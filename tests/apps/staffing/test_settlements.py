@@ -50,6 +50,63 @@ def at_once(town: Town, *acts: Callable[[Conn], object]) -> list[str]:
         return sorted(pool.map(go, acts))
 
 
+@pytest.mark.rule("STAFF-20.11", "STAFF-10.08")
+@pytest.mark.parametrize("option", ["A", "B"])
+def test_both_sides_hear_of_a_dispute_and_of_the_end_of_a_booking_by_it(town: Town, option: disputes.Option) -> None:
+    booking, shift = submitted(town)
+    filed(town, shift, option, by=booking.borrowing_admin)
+
+    parties = {booking.worker_user, booking.supervisor, booking.borrowing_admin, booking.lending_admin}
+    assert {(who, by) for _, who, by, _ in town.messages("dispute_filed")} == {
+        (who, by) for who in parties for by in ("sms", "email")
+    }
+    town.mainspring.drain()
+    assert town.texts("dispute_filed") == {
+        f"A dispute has been filed about the shift on 2026-06-01 (booking {booking.id}). The money for it is frozen"
+        " until the dispute is resolved."
+    }
+    everybody = parties | {booking.borrowing_manager, booking.lending_manager}
+    ended = {who for _, who, *_ in town.messages("booking_cancelled")}
+    assert ended == (everybody if option == "B" else set())
+
+
+@pytest.mark.rule("STAFF-20.11")
+def test_both_sides_hear_what_one_proposes_and_everybody_that_it_is_over(town: Town) -> None:
+    booking, dispute = disputed(town)
+    dividers = {booking.borrowing_admin, booking.lending_admin}
+    propose(town, dispute, 10000, by=booking.lending_admin)
+    assert {who for _, who, *_ in town.messages("settlement_proposed")} == dividers
+    assert (town.messages("dispute_over"), town.messages("dispute_settled")) == ([], [])
+    propose(town, dispute, 10000, by=booking.borrowing_admin)
+    town.mainspring.drain()
+
+    shift = f"the shift on 2026-06-01 (booking {booking.id})"
+    lender = town.row("companies", booking.lender)["name"]
+    assert town.texts("settlement_proposed") == {
+        f"{lender} proposes to settle the dispute about {shift}: $100.00 to the lender and $140.00 back to the"
+        " borrower. It is settled as soon as both sides propose the same."
+    }
+    assert {who for _, who, *_ in town.messages("dispute_settled")} == dividers
+    assert town.texts("dispute_settled") == {
+        f"The dispute about {shift} is over: $100.00 goes to the lender and $140.00 back to the borrower."
+    }
+    others = {who for _, who, *_ in town.messages("dispute_over")}
+    assert others == {booking.worker_user, booking.supervisor}, "what a company is paid is not theirs to know"
+    assert {text for text in town.texts("dispute_over") if text} == {f"The dispute about {shift} is over."}
+
+
+@pytest.mark.rule("STAFF-20.11", "STAFF-10.34")
+def test_everybody_hears_of_a_legal_hold_and_of_a_dispute_that_ends_without_money(town: Town) -> None:
+    booking, shift = submitted(town, funded=False)
+    parties = {booking.worker_user, booking.supervisor, booking.borrowing_admin, booking.lending_admin}
+    dispute = filed(town, shift, by=booking.worker_user)
+    resolved(town, dispute, "Legal_Hold")
+    assert {who for _, who, *_ in town.messages("dispute_on_hold")} == parties
+    resolved(town, dispute, "Resolved")
+    assert {who for _, who, *_ in town.messages("dispute_over")} == parties
+    assert town.messages("dispute_settled") == []
+
+
 @pytest.mark.rule("STAFF-20.11")
 def test_nobody_settles_a_dispute_alone_and_both_sides_do_by_saying_the_same(town: Town) -> None:
     booking, dispute = disputed(town)

@@ -5,20 +5,24 @@ Events of a web application, each in its caller's transaction.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 
+from mainspring.contrib.money import Money
 from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.conflicts import ending, timeouts
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event
-from mainspring_apps.staffing.locking import LockedShift, lock_booking, lock_shift
+from mainspring_apps.staffing.locking import LockedBooking, LockedShift, lock_booking, lock_shift
 from mainspring_apps.staffing.payments import escrow, retries
-from mainspring_apps.staffing.people import By, parts_of
+from mainspring_apps.staffing.people import By, parts_of, people
 from mainspring_apps.staffing.rules import dispute as rules
+from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.rules.dispute import Ending, Option
+from mainspring_apps.staffing.rules.parts import Part
 from mainspring_apps.staffing.states import Refused, check
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.timesheets import approval
@@ -66,6 +70,7 @@ def file_dispute(desk: Desk, conn: Conn, time_log_id: int, *, option: Option, by
         conn, "file_dispute", "dispute", dispute_id, booking_id=booking.id, dispute_id=dispute_id,
         before=shift.status, after="Disputed", reason=f"option {option}",
     )  # fmt: skip
+    _tell(desk, conn, "dispute_filed", dispute_id, booking, shift, rules.PARTIES)
     if option == "B":
         ending.end_booking(desk, conn, booking, now, reason=rules.OPTION_B, dispute_id=dispute_id)
     return dispute_id
@@ -108,6 +113,12 @@ def propose_settlement(
     )  # fmt: skip
     if agreed:
         _end(desk, conn, dispute, shift, "Settled", lender_minor, borrower_minor, by)
+    else:
+        booking = lock_booking(conn, dispute.booking_id)
+        shares = _shares(conn, booking.id, lender_minor, borrower_minor)
+        company = booking.borrower_company_id if side == "Borrower" else booking.lender_company_id
+        proposed = {"Company": str(store.value(conn, "company_name", company_id=company)), **shares}
+        _tell(desk, conn, "settlement_proposed", dispute_id, booking, shift, rules.DIVIDERS, proposed)
     return agreed
 
 
@@ -140,8 +151,41 @@ def _end(
         conn, "resolve_dispute", "dispute", dispute.id, booking_id=dispute.booking_id, dispute_id=dispute.id,
         before=dispute.status, after=status,
     )  # fmt: skip
+    _tell_end(desk, conn, dispute, shift, status, lender_minor or 0, borrower_minor or 0)
     if dispute.dispute_option == "A":
         retries.after_resolution(desk, conn, dispute.booking_id, resolved_at=now)
+
+
+def _tell_end(
+    desk: Desk, conn: Conn, dispute: Dispute, shift: LockedShift, status: Ending, lender_minor: int, borrower_minor: int
+) -> None:
+    """Tell everybody that it is over; only those who divide money hear how it was divided."""
+    booking = lock_booking(conn, dispute.booking_id)
+    if status not in rules.PAYING:
+        _tell(desk, conn, "dispute_on_hold", dispute.id, booking, shift, rules.PARTIES)
+        return
+    divided = lender_minor + borrower_minor > 0
+    told = [part for part in rules.PARTIES if not (divided and part in rules.DIVIDERS)]
+    _tell(desk, conn, "dispute_over", dispute.id, booking, shift, told)
+    if divided:
+        shares = _shares(conn, booking.id, lender_minor, borrower_minor)
+        _tell(desk, conn, "dispute_settled", dispute.id, booking, shift, rules.DIVIDERS, shares)
+
+
+def _tell(
+    desk: Desk, conn: Conn, kind: str, dispute_id: int, booking: LockedBooking, shift: LockedShift,
+    parts: Iterable[Part], more: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
+    day = weeks.local_date(shift.scheduled_start_time, booking.zone)
+    about: dict[str, Any] = {"ID": booking.id, "Date": day.isoformat(), "booking_id": booking.id}
+    about |= {"dispute_id": dispute_id, **(more or {})}
+    desk.tell(conn, kind, people(conn, booking.id, *parts), about, occurrence=desk.now(conn))
+
+
+def _shares(conn: Conn, booking_id: int, lender_minor: int, borrower_minor: int) -> dict[str, str]:
+    currency = escrow.ledger(conn, booking_id).currency
+    shares = {"To lender": lender_minor, "To borrower": borrower_minor}
+    return {name: str(Money(minor, currency)) for name, minor in shares.items()}
 
 
 def _verify(desk: Desk, conn: Conn, shift: LockedShift, by: By, *, divided: bool) -> None:
@@ -150,8 +194,9 @@ def _verify(desk: Desk, conn: Conn, shift: LockedShift, by: By, *, divided: bool
     fixed = {"paid": hours and hours.paid, "extra": hours and hours.extra}
     store.do(conn, "settle_shift", time_log_id=shift.id, by=str(by), **fixed)
     escrow.give_back_rest(desk, conn, shift.id)
-    if not divided:
+    if hours is not None:
         desk.enqueue(conn, approval.release(shift.id))  # nobody has paid for it yet, and somebody must
+        approval.ask_about_extra_time(desk, conn, shift, hours)
 
 
 def settle(

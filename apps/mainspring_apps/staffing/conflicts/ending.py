@@ -8,6 +8,7 @@ from mainspring_apps.staffing import cancellation, store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.locking import LockedBooking
 from mainspring_apps.staffing.payments import arrears, escrow
+from mainspring_apps.staffing.people import EVERYBODY, people
 from mainspring_apps.staffing.store import Conn
 
 
@@ -33,5 +34,7 @@ def end_booking(
             conn, "cancel_booking", "booking", booking.id, reason=reason, dispute_id=dispute_id, before=booking.status,
             after="Cancelled",
         )  # fmt: skip
+        about = {"ID": booking.id, "booking_id": booking.id}
+        desk.tell(conn, "booking_cancelled", people(conn, booking.id, *EVERYBODY), about, occurrence=now)
     cancel_future(desk, conn, booking, now, reason=reason, dispute_id=dispute_id, incident_id=incident_id)
     arrears.of_booking(desk, conn, booking.id)

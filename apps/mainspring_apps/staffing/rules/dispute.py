@@ -13,6 +13,9 @@ Ending = Literal["Settled", "Resolved", "Legal_Hold"]
 
 #: Who hears of a timeout (STAFF-10.19).
 TIMEOUT_TOLD: Final[tuple[Part, ...]] = ("Borrowing Admin", "Lending Admin", "Worker")
+#: Who hears that there is a dispute, and that it is over; and who can agree how its money is divided (STAFF-20.11).
+PARTIES: Final[tuple[Part, ...]] = ("Worker", "Supervisor", "Borrowing Admin", "Lending Admin")
+DIVIDERS: Final[tuple[Part, ...]] = ("Borrowing Admin", "Lending Admin")
 #: These endings divide the frozen money; a legal hold keeps it (G-46).
 PAYING: Final[frozenset[Ending]] = frozenset({"Settled", "Resolved"})
 #: Why the future shifts of a booking are cancelled.

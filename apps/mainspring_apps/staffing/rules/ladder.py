@@ -27,6 +27,8 @@ T0: Final = LadderStep("ladder_0", ("Supervisor",))
 T60: Final = LadderStep("ladder_60m", ("Supervisor", "Borrowing Admin"))
 T3H: Final = LadderStep("ladder_3h", ("Supervisor", "Borrowing Admin"))
 
+#: Who hears of time beyond the plan: those who would pay for it, and who was there. Each of them may confirm it.
+MAY_CONFIRM: Final[tuple[Part, ...]] = ("Supervisor", "Borrowing Admin", "Borrowing Manager")
 #: Who hears of an auto-approval.
 APPROVED: Final[tuple[Part, ...]] = ("Worker",)
 

@@ -12,12 +12,14 @@ from typing import Any
 import mainspring as ms
 from mainspring_apps.staffing import registry, store, timers
 from mainspring_apps.staffing.desk import Desk
-from mainspring_apps.staffing.locking import LockedShift, lock_shift
+from mainspring_apps.staffing.locking import LockedShift, lock_booking, lock_shift
 from mainspring_apps.staffing.payments import accounts, arrears, escrow
-from mainspring_apps.staffing.people import SYSTEM, people
+from mainspring_apps.staffing.people import SYSTEM, people, worker_name
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import ladder as rules
+from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.rules.ladder import Sheet
+from mainspring_apps.staffing.rules.pay import Hours
 from mainspring_apps.staffing.rules.release import release as decide
 from mainspring_apps.staffing.store import Conn
 
@@ -65,8 +67,26 @@ def verify(
         before={"status": shift.status}, after={"status": "Verified", "paid_minutes": hours.paid},
     )  # fmt: skip
     escrow.give_back_rest(desk, conn, shift.id)
+    ask_about_extra_time(desk, conn, shift, hours)
     job = release(shift.id)
     desk.enqueue(conn, job.at(release_at) if release_at is not None else job)
+
+
+def ask_about_extra_time(desk: Desk, conn: Conn, shift: LockedShift, hours: Hours) -> None:
+    """Tell the borrower's side of time that is paid only if they confirm it (STAFF-20.04)."""
+    if not hours.extra:
+        return
+    booking = lock_booking(conn, shift.booking_id)
+    about = {
+        "ID": booking.id,
+        "Worker": worker_name(conn, shift.worker_id),
+        "Date": weeks.local_date(shift.scheduled_start_time, booking.zone).isoformat(),
+        "Minutes": hours.extra,
+        "Link": f"{desk.settings.app_url}/timesheets/{shift.id}/extra-time",
+        "time_log_id": shift.id,
+        "booking_id": booking.id,
+    }
+    desk.tell(conn, "extra_time", people(conn, booking.id, *rules.MAY_CONFIRM), about, occurrence=desk.now(conn))
 
 
 def release(time_log_id: int) -> ms.NewJob:
