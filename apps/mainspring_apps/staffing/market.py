@@ -55,6 +55,7 @@ HEARD: Final = (
     (chargebacks.chargeback_changed, chargebacks.CHARGEBACK_EVENTS),
     (accounts.account_changed, accounts.ACCOUNT_EVENTS),
     (accounts.payout_failed, accounts.PAYOUT_EVENTS),
+    (reversals.transfer_reversed, reversals.REVERSAL_EVENTS),
 )
 MIGRATIONS = ms.Line.of("staffing", __package__)
 

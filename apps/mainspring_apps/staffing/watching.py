@@ -131,6 +131,9 @@ def watches(desk: Desk) -> Sequence[Watch]:
         ms.watch_dead(
             "chargeback_event_failed", "chargeback_changed", subject="event {event_id}", severity="critical", every=soon
         ),
+        ms.watch_dead(
+            "reversal_event_failed", "transfer_reversed", subject="event {event_id}", severity="critical", every=soon
+        ),
         ms.watch_dead("account_event_failed", "account_changed", subject="event {event_id}", every=soon),
         ms.watch_dead("payout_event_failed", "payout_failed", subject="event {event_id}", every=soon),
         ms.watch_dead(

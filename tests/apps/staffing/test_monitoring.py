@@ -40,8 +40,8 @@ CRITICAL = {
     "payments_failing", "insurance_warning_unsent", "auto_approval_failed", "dead_letter_crowded",
     "cutoff_failed", "expired_policy_active", "release_failed", "transfer_failed", "refund_failed",
     "dispute_timeout_failed", "hard_stop_failed", "refund_event_failed", "refund_unasked", "chargeback_event_failed",
-    "reversal_failed", "upfront_unended", "no_show_failed", "charges_unanswered", "nobody_reached",
-    "nobody_to_tell",
+    "reversal_failed", "reversal_event_failed", "upfront_unended", "no_show_failed", "charges_unanswered",
+    "nobody_reached", "nobody_to_tell",
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from tests.apps.staffing.test_reversals import arrived, reverse
 from tests.apps.staffing.town import MONDAY, Booking, Town
 
 from mainspring_apps.staffing.conflicts import disputes
-from mainspring_apps.staffing.payments import accounts, escrow
+from mainspring_apps.staffing.payments import accounts, escrow, reversals
 from mainspring_sandbox.stripe import Manner
 
 DAY = timedelta(days=1)
@@ -289,3 +289,58 @@ def test_a_payout_that_comes_back_is_told_with_the_company_whose_it_is(town: Tow
     assert town.alerts() == [("payout_failed", f"company {lender}", "warning")]
     ((text,),) = town.rows("select text from mainspring.alert")
     assert "123.45 USD: account_closed" in text
+
+
+@pytest.mark.rule("STAFF-20.25")
+def test_a_transfer_that_is_reversed_by_hand_is_set_aside_and_a_part_of_one_is_told(town: Town) -> None:
+    booking = verified(town)
+    transfer = arrived(town, booking)
+    made = str(town.row("transfers", transfer)["provider_id"])
+    for part, ledger in ((4000, (CENTS, 0, 0, CENTS, 0)), (CENTS - 4000, (CENTS, CENTS, 0, 0, 0))):
+        town.bank.v1.transfers.reversals.create(made, {"amount": part})
+        heard(town)
+        assert town.ledger(booking) == ledger
+
+    told = [("money_set_aside", f"booking {booking.id}", "warning"),
+            ("transfer_reversed_elsewhere", f"transfer {transfer}", "critical")]  # fmt: skip
+    assert sorted(town.alerts()) == told
+    assert town.row("transfers", transfer)["status"] == "Reversed"
+    assert {who for _, who, *_ in town.messages("transfer_reversed")} == {booking.lending_admin}
+    event = town.value("select max(event_id) from mainspring.inbound where type = 'transfer.reversed'")
+    town.mainspring.client.enqueue(reversals.transfer_reversed.job(provider="stripe", event_id=event))  # told again
+    town.mainspring.drain()
+    assert town.ledger(booking) == (CENTS, CENTS, 0, 0, 0)
+
+
+@pytest.mark.rule("STAFF-20.25", "STAFF-20.26")
+def test_what_we_reverse_ourselves_is_not_told_as_somebody_elses(town: Town) -> None:
+    booking = verified(town)
+    transfer = arrived(town, booking)
+    reverse(town, transfer, to="borrower")
+    heard(town)
+    assert (town.ledger(booking), town.alerts()) == ((CENTS, 0, 0, 0, CENTS), [])
+    assert town.waiting("transfer_reversed") == []
+
+
+@pytest.mark.rule("STAFF-20.25")
+@pytest.mark.parametrize("how", ["the account is good again", "another account"])
+def test_a_refused_transfer_goes_on_by_itself_once_the_lender_can_be_paid(town: Town, how: str) -> None:
+    booking = verified(town)
+    account = str(town.row("companies", booking.lender)["stripe_account_id"])
+    town.sandbox.stripe.restrict(account, transfers="inactive")
+    heard(town)
+    with town.conn.transaction():
+        escrow.release(town.desk, town.conn, booking.shifts[0])
+    town.mainspring.drain(raise_errors=False)
+    assert [letter.task for letter in town.mainspring.client.dead.list()] == ["pay_lender"]
+
+    if how == "another account":
+        with town.conn.transaction():
+            accounts.connect_account(
+                town.desk, town.conn, booking.lender, account=town.account(), by=booking.lending_admin
+            )
+    else:
+        town.sandbox.stripe.restrict(account, transfers="active")
+    heard(town)
+    assert [entry.body["amount"] for entry in town.sandbox.ledger.find("transfer")] == [CENTS]
+    assert (town.mainspring.client.dead.list(), town.wrong("transfer_failed"), town.alerts()) == ([], [], [])

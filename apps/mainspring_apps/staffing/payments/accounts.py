@@ -12,7 +12,7 @@ from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.payments import escrow
-from mainspring_apps.staffing.payments.movements import NO_ACCOUNT
+from mainspring_apps.staffing.payments.movements import NO_ACCOUNT, pay_lender
 from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.registry import PAYMENT_EVENTS_QUEUE, tasks
 from mainspring_apps.staffing.rules import names
@@ -74,6 +74,13 @@ def connect_account(desk: Desk, conn: Conn, company_id: int, *, account: str, by
         desk.calm(conn, name, f"company {company_id}")
     for waiting in store.many(conn, _Waiting, "held_payments_of_lender", company_id=company_id):
         pay_out(desk, conn, waiting.booking_id, waiting.id)
+    _try_again(desk, conn, company_id)
+
+
+def _try_again(desk: Desk, conn: Conn, company_id: int) -> None:
+    """Transfers that were refused go on by themselves once the lender's account is good, or another (STAFF-20.25)."""
+    for dead in store.column(conn, "refused_transfers", company_id=company_id, task=pay_lender.name):
+        desk.client.dead.replay(dead, reason="the lender's account can be paid again", conn=conn)
 
 
 @tasks.task(queue=PAYMENT_EVENTS_QUEUE)
@@ -87,6 +94,7 @@ def account_changed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id:
                 desk.alert(conn, RESTRICTED, f"company {company}", f"{event.object['id']}: {', '.join(wrong)}")
             else:
                 desk.calm(conn, RESTRICTED, f"company {company}")
+                _try_again(desk, conn, company)
 
 
 @tasks.task(queue=PAYMENT_EVENTS_QUEUE)

@@ -14,17 +14,23 @@ import msgspec
 
 import mainspring as ms
 from mainspring.contrib.money import Money
+from mainspring.contrib.stripe import NotYet
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk, booking_subject
 from mainspring_apps.staffing.events import event
 from mainspring_apps.staffing.locking import lock_booking
 from mainspring_apps.staffing.payments import escrow, movements, takings
 from mainspring_apps.staffing.people import By, people
-from mainspring_apps.staffing.registry import LENDER_TRANSFERS, tasks
+from mainspring_apps.staffing.registry import LENDER_TRANSFERS, PAYMENT_EVENTS_QUEUE, tasks
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
 Destination = Literal["borrower", "held"]
+REVERSAL_EVENTS: Final = ("transfer.reversed",)
+#: Somebody took a transfer back in the provider's dashboard,
+REVERSED_ELSEWHERE: Final = "transfer_reversed_elsewhere"
+#: which the lender hears in these words.
+ELSEWHERE: Final = "reversed at the payment provider"
 #: Money waits for an operator.
 SET_ASIDE: Final = "money_set_aside"
 
@@ -104,6 +110,39 @@ def take_back(desk: Desk, ctx: ms.SyncContext, *, reversal_id: int) -> None:
         if row.status != "Succeeded":
             movements.settle(desk, conn, "reversals", row, made)
             _came_back(desk, conn, store.needed(conn, _Reversal, "reversal", reversal_id=reversal_id))
+
+
+@tasks.task(queue=PAYMENT_EVENTS_QUEUE, snooze_limit=lambda desk: desk.settings.unknown_payment_after)
+def transfer_reversed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: str) -> None:
+    """Follow a reversal that somebody made at the provider: a whole transfer is set aside, a part of one is told."""
+    told = desk.stripe.sync.event(ctx, event_id).object
+    with ctx.complete() as conn:
+        found = store.value(conn, "transfer_of_provider", provider_id=told["id"])
+        if found is None:
+            raise NotYet  # our own answer is not committed yet, or it is nobody's of us
+        lock_booking(conn, _transfer(conn, found).booking_id)
+        transfer = _transfer(conn, found)
+        known = store.value(conn, "reversal_of_transfer", transfer_id=transfer.id)
+        if known == "Pending":
+            raise NotYet  # we are asking for it ourselves, and hear the answer
+        if known == "Succeeded" or transfer.status != "Succeeded":
+            return
+        gone = Money(told["amount_reversed"], transfer.currency)
+        if gone.minor == transfer.amount_minor:
+            _follow(desk, conn, transfer, event_id)
+        words = f"booking {transfer.booking_id}: {gone} of transfer {transfer.id} was taken back at the provider"
+        desk.alert(conn, REVERSED_ELSEWHERE, f"transfer {transfer.id}", words, critical=True)
+
+
+def _follow(desk: Desk, conn: Conn, transfer: _Transfer, event_id: str) -> None:
+    """Write a whole reversal that we did not ask for; one that we asked for in vain has come to pass."""
+    about = {"transfer_id": transfer.id, "reason": ELSEWHERE, "event_id": event_id}
+    found = store.needed(conn, _Reversal, "write_reversal_elsewhere", **about)
+    desk.record(
+        conn, "reversed_elsewhere", "reversal", found.id, booking_id=transfer.booking_id,
+        after={"transfer_id": transfer.id},
+    )  # fmt: skip
+    _came_back(desk, conn, found)
 
 
 def stale_reversals(

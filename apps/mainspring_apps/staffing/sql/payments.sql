@@ -210,6 +210,16 @@ select id from staffing.companies where stripe_account_id = %(account)s order by
 -- Before its account changes: money that comes meanwhile either sees the account, or is seen by whoever opens it.
 select id from staffing.bookings where lender_company_id = %(company_id)s order by id for update
 
+-- name: refused_transfers
+-- The dead letters of a lender's transfers that failed; by the open ones, which are few.
+select d.id from {schema}.dead_letters d join {schema}.job j on j.id = d.id
+join staffing.transfers t on t.id = (j.payload ->> 'transfer_id')::bigint and t.status = 'Failed'
+left join staffing.escrow_holds h on h.id = t.escrow_hold_id
+join staffing.pending_payments p on p.id = coalesce(t.payment_id, h.payment_id)
+join staffing.bookings b on b.id = p.booking_id
+where d.task = %(task)s and b.lender_company_id = %(company_id)s
+order by t.id
+
 -- name: held_payments_of_lender
 -- What waits for an account.
 select distinct p.id, p.booking_id

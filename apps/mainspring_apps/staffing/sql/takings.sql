@@ -97,6 +97,22 @@ join staffing.pending_payments p on p.id = coalesce(t.payment_id, h.payment_id)
 join staffing.bookings b on b.id = p.booking_id
 where t.id = %(transfer_id)s
 
+-- name: transfer_of_provider
+select id from staffing.transfers where provider_id = %(provider_id)s
+
+-- name: reversal_of_transfer
+select status from staffing.reversals where transfer_id = %(transfer_id)s
+
+-- name: write_reversal_elsewhere
+-- Once for each transfer, as ours; one that the provider refused us was made by hand then.
+insert into staffing.reversals as v (transfer_id, destination, reason, amount_minor, currency, status, idempotency_key,
+                                     created_at, settled_at)
+select t.id, 'held', %(reason)s, t.amount_minor, t.currency, 'Succeeded', 'reversal:' || %(event_id)s, {schema}.now(),
+       {schema}.now()
+from staffing.transfers t where t.id = %(transfer_id)s
+on conflict (transfer_id) do update set status = 'Succeeded', settled_at = {schema}.now() where v.status = 'Failed'
+returning id, transfer_id, destination, reason, created_at
+
 -- name: create_reversal
 -- Once for each transfer; who comes second gets no row.
 insert into staffing.reversals (transfer_id, destination, reason, amount_minor, currency, idempotency_key, created_at)
