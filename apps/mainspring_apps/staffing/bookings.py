@@ -17,7 +17,7 @@ from mainspring.contrib.notify.address import mail_address, phone_number
 from mainspring_apps.staffing import insurance, languages, people, store
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.events import event
-from mainspring_apps.staffing.payments import arrears, upfront
+from mainspring_apps.staffing.payments import arrears, upfront, weekly
 from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.rules import names, planning, weeks, zones
 from mainspring_apps.staffing.settings import Settings
@@ -251,6 +251,7 @@ def confirm_booking(
         upfront.begin(desk, conn, booking, weeks.days(start_date, end_date, project.timezone))
     else:
         desk.record(conn, "booking_confirmed", "booking", booking, after="Active")
+        weekly.begin(desk, conn, booking, min(starts))
     return booking
 
 

@@ -296,3 +296,54 @@ def test_indexes_are_there_and_their_predicates_do_not_move_with_time(town: Town
     assert moving == []
     predicates = [one.partition(" WHERE ")[2].lower() for one in found]
     assert not [one for one in predicates if re.search(r"\bnow\(|current_|timestamp\(", one)]
+
+
+@pytest.mark.rule("STAFF-20.06", "STAFF-1.25", "STAFF-1.41")
+@pytest.mark.parametrize(
+    ("made", "first", "charged"),
+    [
+        (datetime(2026, 6, 4, 16, tzinfo=UTC), date(2026, 6, 8), 24000),  # on Thursday, for Monday
+        (datetime(2026, 6, 8, 12, tzinfo=UTC), date(2026, 6, 8), 24000),  # in the morning, for the same day
+        (datetime(2026, 6, 4, 16, tzinfo=UTC), date(2026, 6, 15), None),  # Wednesday charges it
+        (datetime(2026, 6, 3, 15, tzinfo=UTC), date(2026, 6, 8), None),  # the cutoff finds it, and gives it a day
+        (datetime(2026, 6, 2, 15, tzinfo=UTC), date(2026, 6, 8), None),
+    ],
+)
+def test_a_booking_that_came_too_late_for_its_charge_is_charged_when_it_is_made(
+    town: Town, made: datetime, first: date, charged: int | None
+) -> None:
+    office = Office(town)
+    customer = town.bank.v1.customers.create().id
+    town.conn.execute("update staffing.companies set stripe_customer_id = %s where kind = 'Borrower'", [customer])
+    town.only(at=made)
+    booking = office.confirm(town.conn, start_date=first, end_date=first)
+    town.mainspring.advance(minutes=1)
+
+    rows = town.rows("select amount_minor::int, status, source from staffing.pending_payments")
+    assert rows == ([(charged, "Succeeded", "late")] if charged else [])
+    assert town.value("select held::int from staffing.escrow where booking_id = %s", booking) == (charged or 0)
+
+
+@pytest.mark.rule("STAFF-1.41", "STAFF-1.42")
+def test_who_cannot_pay_for_a_booking_that_begins_soon_hears_it_at_once(town: Town) -> None:
+    office = Office(town)  # has no customer at the provider
+    admin = town.user(office.borrower, "Admin")
+    town.only(at=datetime(2026, 6, 4, 16, tzinfo=UTC))
+    booking = office.confirm(town.conn)
+    town.mainspring.drain()
+    assert {who for _, who, *_ in town.messages("action_required")} == {admin}
+    town.mainspring.clock.set(datetime(2026, 6, 7, 14, tzinfo=UTC))
+    (first, *_) = town.rows("select id from staffing.time_log where booking_id = %s order by id", booking)
+    assert [subject for subject, _ in town.wrong("unfunded_shift")] == [f"shift {first[0]}"]
+
+
+@pytest.mark.rule("STAFF-20.10")
+def test_a_person_of_another_company_and_nobody_at_all_are_refused_in_the_same_words(
+    town: Town, office: Office
+) -> None:
+    said = set()
+    for supervisor in (town.user(town.company("Borrower"), "Supervisor"), 999):
+        with pytest.raises(Refused) as refused:
+            office.confirm(town.conn, supervisor_id=supervisor)
+        said.add(str(refused.value))
+    assert said == {"supervisor_id: is nobody of this company"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.apps.staffing import quarrels
-from tests.apps.staffing.sheets import at, submitted
+from tests.apps.staffing.sheets import at, begun, leap, submitted
 from tests.apps.staffing.test_settling import told as says
 from tests.apps.staffing.town import MONDAY, NEXT_MONDAY, Booking, Town
 
@@ -157,3 +157,16 @@ def test_work_that_is_still_to_be_paid_for_keeps_a_booking_open_and_its_late_mon
     says(town, payment[0], "succeeded")  # told again
     town.mainspring.drain()
     assert town.ledger(booking) == (24000, 0, 0, 24000, 0)
+
+
+@pytest.mark.rule("STAFF-15.13", "STAFF-20.14")
+def test_work_that_nobody_submitted_and_nobody_has_paid_for_is_told(town: Town) -> None:
+    booking, shift = begun(town)
+    leap(town, at("17:00", MONDAY + DAY))
+    assert town.wrong("money_stands_still") == []
+    leap(town, at("17:01", MONDAY + DAY))
+    text = f"booking {booking.id}: was to end long ago, nobody has paid for it, and it is still Working"
+    assert town.wrong("money_stands_still") == [(f"shift {shift}", text)]
+    with town.conn.transaction():
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
+    assert town.wrong("money_stands_still") == []

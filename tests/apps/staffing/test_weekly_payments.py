@@ -614,9 +614,10 @@ def test_what_failed_after_the_cutoff_may_be_paid_by_hand_until_the_cutoff_that_
 
 
 @pytest.mark.rule("STAFF-1.42")
-def test_an_unpaid_shift_of_a_paused_booking_is_told_a_day_before_it(town: Town) -> None:
+def test_an_unpaid_shift_is_told_a_day_before_it(town: Town) -> None:
     booking = town.booking(shifts=1, status="Payment_Paused_Dispute")
-    town.booking(shifts=1, start=time(8))  # not paused
+    active = town.booking(shifts=1, start=time(9, 30))
+    town.booking(shifts=1, start=time(8), status="Completed")  # that of a released one: nobody is let in
     paid = town.booking(shifts=1, status="Payment_Paused_Dispute", start=time(8))
     town.funded(paid)
     town.shift(booking, NEXT_MONDAY, status="Cancelled", cancelled_at=town.now)
@@ -628,4 +629,7 @@ def test_an_unpaid_shift_of_a_paused_booking_is_told_a_day_before_it(town: Town)
     text = f"booking {booking.id} is paused, and the shift is not paid for"
     assert town.wrong("unfunded_shift") == [(f"shift {booking.shifts[0]}", text)]
     town.mainspring.clock.set(sunday + timedelta(days=1, seconds=1))  # it has begun
+    text = f"booking {active.id} goes on, and the shift is not paid for"
+    assert town.wrong("unfunded_shift") == [(f"shift {active.shifts[0]}", text)]
+    town.mainspring.clock.set(sunday + timedelta(days=1, hours=1))
     assert town.wrong("unfunded_shift") == []

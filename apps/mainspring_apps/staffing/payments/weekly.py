@@ -87,6 +87,17 @@ def enqueue_due(desk: Desk, conn: Conn, booking_id: int, *, source: charge.Sourc
     return True
 
 
+def begin(desk: Desk, conn: Conn, booking_id: int, first: datetime) -> bool:
+    """Charge a new booking at once where it begins in a week whose charge, and whose cutoff, it came too late for.
+
+    What comes between the two is left to the cutoff, which charges it and gives a day to pay (STAFF-3.26).
+    """
+    booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
+    if not weeks.begins_unpaid(first, desk.now(conn), booking.zone, desk.settings):
+        return False
+    return enqueue_due(desk, conn, booking_id, source="late")
+
+
 @event
 def pay_by_hand(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
     """The borrower pays the due week now: after a failure until the cutoff (STAFF-1.36), or before its Wednesday."""

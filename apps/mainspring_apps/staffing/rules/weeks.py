@@ -97,6 +97,18 @@ def cutoff(at: datetime, zone: str, settings: Settings) -> datetime:
     return first if first > at else moment(day + 7 * DAY, settings.cutoff_at, zone)
 
 
+def begins_unpaid(first: datetime, now: datetime, zone: str, settings: Settings) -> bool:
+    """Whether a booking that is made now begins in its due week, and no cutoff of that week is still to come.
+
+    >>> monday = datetime(2026, 6, 8, 9, tzinfo=UTC)
+    >>> days = [datetime(2026, 6, day, 12, tzinfo=UTC) for day in (2, 3, 4, 8)]  # Tuesday, Wednesday, Thursday, Monday
+    >>> [begins_unpaid(monday, day, "UTC", Settings()) for day in days]
+    [False, False, True, True]
+    """
+    due = due_week(now, zone, settings)
+    return first < due.end and cutoff(now, zone, settings) > due.start
+
+
 def sunday(at: datetime, zone: str) -> date:
     """The Sunday that ends the local week of an instant."""
     return monday(at, zone) + timedelta(days=6)

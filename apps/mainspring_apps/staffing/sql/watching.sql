@@ -34,10 +34,12 @@ from (
   group by a.id) j
 
 -- name: unfunded_shifts_soon
--- Shifts of paused bookings that begin soon, and that no payment has paid or is paying.
-select 'shift ' || t.id, 'booking ' || b.id || ' is paused, and the shift is not paid for'
+-- Shifts that begin soon, and that no payment has paid or is paying: of paused bookings, and of those whose charge failed
+-- when no cutoff was ahead.
+select 'shift ' || t.id, 'booking ' || b.id || case b.status when 'Active' then ' goes on' else ' is paused' end
+       || ', and the shift is not paid for'
 from staffing.bookings b join staffing.time_log t on t.booking_id = b.id
-where b.status = 'Payment_Paused_Dispute' and t.status = 'Scheduled'
+where b.status in ('Payment_Paused_Dispute', 'Active') and t.status = 'Scheduled'
   and t.scheduled_start_time between {schema}.now() and {schema}.now() + %(notice)s::interval
   and not exists (select from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
                   where s.time_log_id = t.id and p.status in ('Pending', 'Succeeded') and p.given_back_at is null)
@@ -53,7 +55,7 @@ having count(*) > 0
 
 -- name: money_standing_still
 -- Money that nothing moves by itself: on its way for too long, held for a shift that nobody submitted, or began and was not
--- refunded for it, or for verified work. Indexes: pending_payments_status, transfers_status, refunds_status, escrow_holds_held.
+-- refunded for it, or for verified work; and work that nobody submitted and nobody has paid for. Indexes: time_log_booking, pending_payments_status, transfers_status, refunds_status, escrow_holds_held.
 select 'payment ' || p.id, 'booking ' || p.booking_id || ': the provider has not ended it for too long'
 from staffing.pending_payments p
 where p.status = 'Pending' and p.created_at < {schema}.now() - %(after)s::interval
@@ -75,6 +77,14 @@ from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id
 where h.status = 'Held' and h.kind = 'Shift' and t.status in ('Scheduled', 'Working')
   and coalesce(t.scheduled_end_time, t.scheduled_start_time + t.planned_minutes * interval '1 min')
       < {schema}.now() - %(after)s::interval - case t.status when 'Scheduled' then %(no_show)s::interval else '0' end
+union all
+select 'shift ' || t.id, 'booking ' || t.booking_id || ': was to end long ago, nobody has paid for it, and it is still Working'
+from staffing.time_log t
+where t.status = 'Working'
+  and coalesce(t.scheduled_end_time, t.scheduled_start_time + t.planned_minutes * interval '1 min')
+      < {schema}.now() - %(after)s::interval
+  and not exists (select from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
+                  where s.time_log_id = t.id and p.status in ('Pending', 'Succeeded') and p.given_back_at is null)
 union all
 select 'shift ' || t.id, 'booking ' || t.booking_id || ': is verified and paid for, and the lender has nothing'
 from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id
