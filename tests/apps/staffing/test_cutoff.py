@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
@@ -231,6 +231,26 @@ def test_shifts_up_to_sunday_are_worked_and_paid_after_the_release(town: Town) -
     town.mainspring.advance(minutes=1)
     assert town.shift_status(saturday) == "Verified"
     assert town.ledger(booking) == (24000, 0, 0, 24000, 0)
+
+
+@pytest.mark.rule("STAFF-3.18", "STAFF-3.12")
+@pytest.mark.parametrize(("paid", "effective"), [((), "2026-06-04"), ((0,), "2026-06-07"), ((0, 1), "2026-06-07")])
+def test_who_is_let_in_no_more_is_released_at_once(town: Town, paid: tuple[int, ...], effective: str) -> None:
+    booking = town.booking(shifts=[date(2026, 6, 5), SATURDAY, date(2026, 6, 8)])
+    if paid:
+        town.funded(booking, *(booking.shifts[n] for n in paid))
+    town.mainspring.clock.set(T00)
+    tried(town, Booking(**{**vars(booking), "shifts": booking.shifts[2:]}))
+    cut(town, booking)
+    town.mainspring.advance(hours=8)
+
+    assert town.texts("worker_released") == {
+        f"Booking {booking.id} ended due to non-payment. Worker released effective {effective}."
+    }
+    town.mainspring.clock.set(at("2026-06-05T13:00"))
+    refused = pytest.raises(Refused, match="nobody has paid for the shift") if not paid else nullcontext()
+    with refused, town.conn.transaction():
+        shifts.clock_in(town.desk, town.conn, booking.shifts[0], by=booking.worker_user)
 
 
 @pytest.mark.rule("STAFF-3.10")

@@ -20,6 +20,7 @@ from mainspring_apps.staffing.payments.warning import warn_unpaid
 from mainspring_apps.staffing.people import people
 from mainspring_apps.staffing.registry import HARD_CUTOFF, tasks
 from mainspring_apps.staffing.rules import cutoff as rules
+from mainspring_apps.staffing.rules import gate, weeks
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.texts import RELEASE_REASON
 
@@ -119,7 +120,8 @@ def _release(desk: Desk, conn: Conn, week: Week, instant: datetime) -> None:
     before = {"status": week.standing.status}
     desk.record(conn, "booking_released", "booking", booking_id, reason=RELEASE_REASON, before=before, after=after)
     desk.calm(conn, CHARGE_MISSED, booking_subject(booking_id))
-    about = {"ID": booking_id, "Sunday date": sunday.isoformat(), "booking_id": booking_id}
+    last = rules.last_day_at_work(_stays(conn, week), sunday, weeks.local_date(instant, week.zone))
+    about = {"ID": booking_id, "Sunday date": last.isoformat(), "booking_id": booking_id}
     desk.tell(conn, "worker_released", people(conn, booking_id, *rules.RELEASED), about, occurrence=instant)
     try:
         with conn.transaction():
@@ -139,6 +141,13 @@ def _cancel_shifts(desk: Desk, conn: Conn, week: Week) -> None:
     ids = [shift.id for shift in planned if not rules.stays(shift.scheduled_start_time, week.due)]
     for shift in cancellation.cancel_shifts(desk, conn, week.booking_id, ids, reason=RELEASE_REASON):
         escrow.split(desk, conn, shift, desk.now(conn))
+
+
+def _stays(conn: Conn, week: Week) -> list[bool]:
+    """Of each shift up to the last Sunday that is still to begin, whether it is paid for, and so can be worked."""
+    planned = store.many(conn, _PlannedShift, "planned_shifts", booking_id=week.booking_id)
+    stay = [shift.id for shift in planned if rules.stays(shift.scheduled_start_time, week.due)]
+    return [not gate.PAID.isdisjoint(store.column(conn, "holds_of_shift", time_log_id=shift)) for shift in stay]
 
 
 class _PlannedShift(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -104,6 +105,16 @@ def missed(confirmed_at: datetime, due: Period, zone: str, settings: Settings) -
 def last_day(due: Period, zone: str) -> date:
     """The Sunday before the week that nobody paid for: the end of the booking (STAFF-3.09)."""
     return weeks.local_date(due.start, zone) - weeks.DAY
+
+
+def last_day_at_work(paid: Collection[bool], sunday: date, today: date) -> date:
+    """From when a worker is told to be released: at once where each shift up to Sunday is unpaid, and nobody works one.
+
+    >>> sunday, thursday = date(2026, 6, 7), date(2026, 6, 4)
+    >>> [last_day_at_work(paid, sunday, thursday).day for paid in ([True, False], [False, False], [])]
+    [7, 4, 7]
+    """
+    return today if paid and not any(paid) else sunday
 
 
 def stays(start: datetime, due: Period) -> bool:
