@@ -3,7 +3,7 @@
 ::
 
     @dataclass(frozen=True)
-    class Desk(BaseDesk):
+    class Desk(TellingDesk):
         NAME = "shop"
         STORY = "order_id"
 
@@ -43,7 +43,6 @@ class BaseDesk:
     STORY: ClassVar[str]
 
     app: ms.App
-    notify: Notify
 
     @cached_property
     def client(self) -> ms.Client:
@@ -72,41 +71,6 @@ class BaseDesk:
     def fitted(self, job: ms.NewJob) -> ms.NewJob:
         """A job that is tried as often as the settings say."""
         return fitted(self.app.registry, job)
-
-    def tell(
-        self,
-        conn: Conn,
-        kind: str,
-        to: Sequence[int | str],
-        about: Mapping[str, Any],
-        *,
-        occurrence: datetime,
-        channels: Sequence[Any] | None = None,
-        at: datetime | None = None,
-    ) -> None:
-        """Ask for a message: one for each person and channel, once for what it is about and its occurrence.
-
-        `about` names the row that it is about, besides what the text needs: the same again at the same occurrence is
-        the same message, however often a job runs. With the value of `STORY` it is part of that story.
-        """
-        people = [str(one) for one in dict.fromkeys(to)]
-        if not people:
-            self.nobody(conn, kind, about)
-            return
-        self.notify.send(
-            people,
-            kind,
-            about,
-            by=self.client,
-            conn=conn,
-            subject=self.subject(about[self.STORY]) if self.STORY in about else None,
-            event_at=occurrence,
-            channels=channels,
-            at=at,
-        )
-
-    def nobody(self, conn: Conn, kind: str, about: Mapping[str, Any]) -> None:
-        """Nobody is there for a message."""
 
     def record(
         self,
@@ -150,3 +114,45 @@ class BaseDesk:
         for name in ("client", "_pool"):
             if name in vars(self):
                 vars(self).pop(name).close()
+
+
+@dataclass(frozen=True)
+class TellingDesk(BaseDesk):
+    """A desk that tells people by the block of notifications."""
+
+    notify: Notify
+
+    def tell(
+        self,
+        conn: Conn,
+        kind: str,
+        to: Sequence[int | str],
+        about: Mapping[str, Any],
+        *,
+        occurrence: datetime,
+        channels: Sequence[Any] | None = None,
+        at: datetime | None = None,
+    ) -> None:
+        """Ask for a message: one for each person and channel, once for what it is about and its occurrence.
+
+        `about` names the row that it is about, besides what the text needs: the same again at the same occurrence is
+        the same message, however often a job runs. With the value of `STORY` it is part of that story.
+        """
+        people = [str(one) for one in dict.fromkeys(to)]
+        if not people:
+            self.nobody(conn, kind, about)
+            return
+        self.notify.send(
+            people,
+            kind,
+            about,
+            by=self.client,
+            conn=conn,
+            subject=self.subject(about[self.STORY]) if self.STORY in about else None,
+            event_at=occurrence,
+            channels=channels,
+            at=at,
+        )
+
+    def nobody(self, conn: Conn, kind: str, about: Mapping[str, Any]) -> None:
+        """Nobody is there for a message."""

@@ -9,8 +9,9 @@ from datetime import time, timedelta
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args, get_origin
 
 from mainspring.config import switch
-from mainspring.errors import ConfigurationError
+from mainspring.errors import ConfigurationError, ValidationError
 from mainspring.text.span import length
+from mainspring.when import check_zone
 
 T = TypeVar("T")
 
@@ -18,15 +19,23 @@ Weekday: TypeAlias = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 #: A time of day by the clocks of wherever it is read, as `ms.weekly` takes it.
 TimeOfDay: TypeAlias = Annotated[str, "hh:mm"]
 Address: TypeAlias = Annotated[str, "http(s)"]
+Zone: TypeAlias = Annotated[str, "zone"]
+#: A switch that is on only where its text is exactly `true`.
+ExactlyTrue: TypeAlias = Annotated[bool, "exactly true"]
 
 _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
 _TIME: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 _ADDRESS: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*[^\s?#/])?")
 
 
-def setting(default: T, about: str, *, least: object = None, most: object = None) -> T:
-    """A field of the settings, with one line that says what it is; numbers and spans are not negative, unless said."""
-    return field(default=default, metadata={"about": about, "least": least, "most": most})
+def setting(
+    default: T, about: str, *, least: object = None, most: object = None, variable: str | None = None
+) -> T:  # fmt: skip
+    """A field of the settings, with one line that says what it is; numbers and spans are not negative, unless said.
+
+    `variable` is another name in the environment than that of all settings.
+    """
+    return field(default=default, metadata={"about": about, "least": least, "most": most, "variable": variable})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +46,7 @@ class Kind:
     holds: Callable[[Any], bool]
     like: str
     show: Callable[[Any], str] = str
+    strip: bool = True  # whether blanks around a text mean nothing
 
 
 def short(span: timedelta) -> str:
@@ -69,6 +79,10 @@ def rest_of_day(at: TimeOfDay) -> timedelta:
 
 _KINDS: Final[Mapping[Any, Kind]] = {
     bool: Kind(switch, lambda value: type(value) is bool, "on or off", lambda value: "on" if value else "off"),
+    ExactlyTrue: Kind(
+        lambda text: text == "true", lambda value: type(value) is bool, "true", lambda value: str(value).lower(), False
+    ),
+    str: Kind(str, lambda value: isinstance(value, str), "a text"),
     int: Kind(int, lambda value: type(value) is int, "a whole number"),
     float: Kind(float, lambda value: type(value) in (int, float), "a number"),
     timedelta: Kind(
@@ -82,6 +96,7 @@ _KINDS: Final[Mapping[Any, Kind]] = {
     ),
     TimeOfDay: Kind(str, lambda value: _matches(_TIME, value), "a time of day, such as 10:00"),
     Address: Kind(str, lambda value: _matches(_ADDRESS, value), "an http(s) address that does not end with /"),
+    Zone: Kind(str, lambda value: _is_zone(value), "a time zone, such as Europe/Lisbon"),
 }
 
 
@@ -93,11 +108,11 @@ def kind_of(type_: Any) -> Kind:
     """
     if get_origin(type_) is Literal:
         words = get_args(type_)
-        return Kind(str, lambda value: value in words, f"one of {', '.join(words)}")
+        return Kind(type(words[0]), lambda value: value in words, f"one of {', '.join(map(str, words))}")
     if get_origin(type_) is tuple:
         one = kind_of(get_args(type_)[0])
         return Kind(
-            lambda text: tuple(one.read(part.strip()) for part in text.split(",")),
+            lambda text: tuple(one.read(part.strip()) for part in text.split(",") if part.strip()),
             lambda value: isinstance(value, tuple) and all(map(one.holds, value)),
             f"a list, with a comma between, of which each is {one.like}",
             lambda value: ",".join(map(one.show, value)),
@@ -109,7 +124,7 @@ def read(type_: Any, text: str) -> Any:
     """A value from a text, or an error that says what it should be."""
     kind = kind_of(type_)
     try:
-        return kind.read(text.strip())
+        return kind.read(text.strip() if kind.strip else text)
     except (ValueError, KeyError, OverflowError):
         raise ConfigurationError(f"is not {kind.like}") from None
 
@@ -132,6 +147,14 @@ def problem(type_: Any, value: object, *, least: Any, most: Any) -> str | None:
         if most is not None and one > most:
             return f"is more than {_KINDS[type(one)].show(most)}"
     return None
+
+
+def _is_zone(value: object) -> bool:
+    try:
+        check_zone(str(value))
+    except ValidationError:
+        return False
+    return isinstance(value, str)
 
 
 def _matches(pattern: re.Pattern[str], value: object) -> bool:

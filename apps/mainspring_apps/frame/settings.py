@@ -50,7 +50,8 @@ class Choices:
     @classmethod
     def variable(cls, name: str) -> str:
         """What a setting is called in the environment."""
-        return f"{cls.PREFIX}{name.upper()}"
+        said: str | None = next(one.metadata.get("variable") for one in fields(cls) if one.name == name)
+        return said or f"{cls.PREFIX}{name.upper()}"
 
     @classmethod
     def _wrong(cls, name: str, wrong: str) -> ConfigurationError:

@@ -23,6 +23,8 @@ from mainspring.errors import ValidationError
 
 ENGLISH: Final = "en"
 _MOMENT: Final = re.compile(r"(?P<local>[0-9:T-]{16}).*\[(?P<zone>.+)\]")
+#: Where thousands are set apart only from here on, as Unicode's data say: babel does not know.
+_GROUPED: Final = {"es": 10_000, "pl": 10_000, "pt": 10_000}
 _UNITS: Final = (("hour", 3600), ("minute", 60), ("second", 1))
 
 
@@ -86,7 +88,10 @@ def money(text: str, language: str) -> str:
     amount = Money.of(number, currency)
     places = f".{'0' * amount.decimals}" if amount.decimals else ""
     pattern = locale(language).currency_formats["standard"].pattern.replace("0.00", f"0{places}")
-    return format_currency(number, amount.currency, pattern, locale(language), currency_digits=False)
+    grouped = abs(amount.minor) >= _GROUPED.get(locale(language).language, 0) * 10**amount.decimals
+    return format_currency(
+        number, amount.currency, pattern, locale(language), currency_digits=False, group_separator=grouped
+    )  # fmt: skip
 
 
 def day(text: str, language: str) -> str:

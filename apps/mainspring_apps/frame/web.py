@@ -112,11 +112,12 @@ class Site(Generic[D]):
     known_as: Callable[[Conn, Principal], Any]
     org: str  # of people who come in: jobs are of `default`, and nothing of the engine's own API is there for them
     token: str | None = None  # the variable of a program's token
+    role: AccessRole = "member"  # that somebody needs at least to look
 
     def routes(self, desk: D) -> list[DeclaredRoute]:
         """What `mainspring serve` serves beside its own."""
         looks = [Look[D]("", "What is there.", lambda _, visit: self._listing(visit)), *self.looks]
-        found = [self._route(desk, look.path, look.answer, "GET", "member") for look in looks]
+        found = [self._route(desk, look.path, look.answer, "GET", self.role) for look in looks]
         return found + [self._route(desk, one.path, _happen(one), one.method, one.role) for one in self.endpoints]
 
     def _route(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mainspring.contrib.stripe import Stripe
-from mainspring_apps.frame.desk import BaseDesk
+from mainspring_apps.frame.desk import TellingDesk
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.store import Conn
@@ -21,7 +21,7 @@ log = logging.getLogger("mainspring_apps.staffing")
 
 
 @dataclass(frozen=True)
-class Desk(BaseDesk):
+class Desk(TellingDesk):
     """The hands of one marketplace; what is about a booking is part of its story."""
 
     NAME = "staffing"
