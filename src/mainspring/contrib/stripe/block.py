@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from mainspring.circuit import Breaker, breaker
 from mainspring.contrib.called import AwaitedVerbs, PlainVerbs, provider_verb
@@ -128,6 +128,14 @@ class Stripe(StripeVerbs, AwaitedVerbs, Block):
         """Ask Stripe about rows whose end is not known; see `overdue` for which."""
         for row in rows:
             yield await self._find(row)
+
+    def verify(self, headers: Mapping[str, str], body: bytes, now: datetime) -> StripeEvent:
+        """The event of a webhook that an application takes at an address of its own; SignatureRefused: it is none.
+
+        For what must be done in the transaction that answers Stripe. `headers` have lower-case names, `now` is the
+        database's time; that an event comes once is the application's to see to.
+        """
+        return StripeEvent.read(self._inbound.verify(headers, body, now).body)
 
     async def event(self, ctx: Context, event_id: str) -> StripeEvent:
         """The event that a job is about, as it was verified and recorded."""
