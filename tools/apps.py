@@ -11,6 +11,13 @@ from mainspring_apps.frame.catalogue import Languages
 from mainspring_apps.frame.events import Events
 from mainspring_apps.frame.settings import Choices
 from mainspring_apps.frame.web import Site
+from mainspring_apps.rental import events as rental_events
+from mainspring_apps.rental import languages as rental_languages
+from mainspring_apps.rental import settings as rental_settings
+from mainspring_apps.rental import texts as rental_texts
+from mainspring_apps.rental import web as rental_web
+from mainspring_apps.rental.app import Rental
+from mainspring_apps.rental.rules.parts import Part as RentalPart
 from mainspring_apps.staffing.events import EVENTS
 from mainspring_apps.staffing.languages import SPOKEN
 from mainspring_apps.staffing.market import Market
@@ -66,5 +73,31 @@ the start, and so is what is almost a setting: `STAFFING_AUTOAPPROVAL` asks whet
         app=lambda: Market({"STRIPE_WEBHOOK_SECRET": "whsec_none"}, maintenance=False),
         spoken=SPOKEN,
         texts=texts,
+    ),
+    "rental": AboutApp(
+        title="Rental",
+        noun="rental company",
+        where="the company",
+        who="""\
+A part is the role of a login, whatever an event is about: a viewer looks, with personal data masked, an operator and an
+admin act. Each act of people has a reason, and stands on the audit trail with it. `SYSTEM` is the company itself, in a
+terminal.
+""",
+        settings=rental_settings.Settings(),
+        settings_intro="""\
+What the environment says wins over `Rental(settings=Settings(…))`. Secrets are no settings: `RENTAL_LINK_SECRET` signs
+links to invoices, `RENTAL_LINK_SECRET_PREVIOUS` did until it was replaced, and providers have theirs
+([settings](../settings.md)). What makes no sense is refused at the start by its name.
+""",
+        events=rental_events.EVENTS,
+        site=rental_web.SITE,
+        parts=get_args(RentalPart),
+        subjects={"booking_id": "booking", "machine_id": "machine"},
+        app=lambda: Rental(
+            {"STRIPE_API_KEY": "sk_test_none", "VENDUS_API_KEY": "none", "RENTAL_LINK_SECRET": "x" * 32},
+            maintenance=False,
+        ),
+        spoken=rental_languages.SPOKEN,
+        texts=rental_texts.texts,
     ),
 }

@@ -19,6 +19,7 @@ from tools.dump_schema import migrated
 from mainspring import __version__
 from mainspring.db.schema.line import Line, engine_line
 from mainspring.db.schema.migrate import migrate
+from mainspring_apps.rental.app import MIGRATIONS as RENTAL
 from mainspring_apps.staffing.market import MIGRATIONS as STAFFING
 
 ROOT = Path(__file__).parent.parent
@@ -56,6 +57,7 @@ def recorded_lines() -> list[RecordedLine]:
     return [
         RecordedLine(engine_line(), __version__, ROOT / "tests/db/migrations/signatures.txt"),
         RecordedLine(STAFFING, apps, ROOT / "tests/apps/staffing/signatures.txt"),
+        RecordedLine(RENTAL, apps, ROOT / "tests/apps/rental/signatures.txt"),
     ]
 
 

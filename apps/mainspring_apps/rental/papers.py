@@ -1,0 +1,68 @@
+"""The PDF behind a signed link: for who holds the link, of one booking, for so long (RENT-7.05 to 7.08, 20.27)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import psycopg
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+import mainspring as ms
+from mainspring.declare.route import DeclaredRoute, public
+from mainspring_apps.rental import store
+from mainspring_apps.rental.desk import Desk, log
+from mainspring_apps.rental.mails import PDF_PATH
+from mainspring_apps.rental.rules import links
+from mainspring_apps.rental.rules.documents import Invoice
+from mainspring_apps.rental.store import Conn
+
+#: Neither kept by anybody on the way, nor told to whoever is linked from it.
+PRIVATE: Final = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
+_STATUS: Final[dict[links.Wrong, int]] = {"forged": 401, "expired": 401, "another": 403}
+_PAGE: Final = "<!doctype html><meta charset=utf-8><title>{0}</title><p>{0}</p>"
+
+
+def route(desk: Desk) -> DeclaredRoute:
+    """Where links in mails lead."""
+
+    def answer(request: Request) -> Response:
+        booking_id, token = request.path_params["booking_id"], request.query_params.get("t", "")
+        with desk.connection() as conn, ms.calling(ms.Caller()):
+            if (why := links.wrong(desk.links.all, token, booking_id, desk.now(conn))) is not None:
+                return _page("This link does not work any more.", _STATUS[why])
+            invoice = store.one(conn, Invoice, "invoice", booking_id=booking_id)
+            pdf = None if invoice is None else _paper(desk, conn, invoice)
+        if pdf is None:
+            return _page("The invoice cannot be shown right now. Please try again later.", 503)
+        name = f'inline; filename="invoice-{booking_id}.pdf"'
+        return Response(pdf, 200, {**PRIVATE, "content-disposition": name}, "application/pdf")
+
+    async def page(request: Request) -> Response:
+        try:
+            return await run_in_threadpool(answer, request)
+        except psycopg.OperationalError:
+            return _page("Please try again later.", 503)
+
+    return public(Route(f"{PDF_PATH}/{{booking_id:int}}/pdf", page, methods=["GET"]))
+
+
+def _paper(desk: Desk, conn: Conn, invoice: Invoice) -> bytes | None:
+    """Kept, or fetched once and kept; None while Vendus has not given it."""
+    kept: bytes | None = store.value(conn, "paper", booking_id=invoice.booking_id)
+    if kept is not None or invoice.provider_id is None:
+        return kept
+    try:
+        pdf = desk.vendus.sync.pdf(invoice.provider_id)
+    except (ms.Failure, ms.Permanent) as error:
+        log.warning("the PDF of booking %s cannot be fetched: %s", invoice.booking_id, error)
+        return None
+    if pdf is not None:
+        store.do(conn, "keep_paper", booking_id=invoice.booking_id, pdf=pdf)
+    return pdf
+
+
+def _page(text: str, status: int) -> Response:
+    return HTMLResponse(_PAGE.format(text), status, PRIVATE)

@@ -1,0 +1,48 @@
+"""What a rental company says to people, in English; each text has its line in every catalogue of `languages`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mainspring.contrib.notify import Template
+from mainspring_apps.frame import catalogue
+from mainspring_apps.rental.languages import SPOKEN
+from mainspring_apps.rental.rules import letters
+
+_FACTS: Final = "[Machine], from [First day] to [Last day], [Total], booking [Booking]."
+_FACTS_HTML: Final = (
+    "<p>[Machine], from [First day] to [Last day]<br>Total: [Total]<br>Booking: [Booking]</p>"
+)  # fmt: skip
+_ENGLISH: Final = (
+    Template(
+        "confirmation",
+        "Your booking is confirmed",
+        f"Hello [Customer], your booking is confirmed: {_FACTS}",
+        html=f"<p>Hello [Customer], your booking is confirmed.</p>{_FACTS_HTML}",
+        style="brackets",
+    ),
+    Template(
+        "internal",
+        "Booking [Booking] is confirmed",
+        f"{_FACTS} Look at: [Flags]. [Link]",
+        html=f'{_FACTS_HTML}<p>Look at: [Flags]</p><p><a href="[Link]">[Link]</a></p>',
+        style="brackets",
+    ),
+    Template(
+        "invoice",
+        "Your invoice [Number]",
+        "Hello [Customer], your invoice [Number] of booking [Booking] is ready: [Link]",
+        html='<p>Hello [Customer], your invoice [Number] of booking [Booking] is ready:</p><p><a href="[Link]">[Number]'
+        "</a></p>",
+        style="brackets",
+    ),
+)
+_PHRASES: Final = (letters.INVOICING_OFF, letters.DRY_RUN, letters.NO_NIF, letters.STARTS_SOON)
+
+TEMPLATES: Final = {one.name: one for one in SPOKEN.translated(_ENGLISH, {})}
+said = SPOKEN.said
+
+
+def texts() -> list[str]:
+    """All that is said in English, as translators find it."""
+    return catalogue.texts(_ENGLISH, _PHRASES)
