@@ -62,6 +62,8 @@ SAID: Final = {
     "file_incident": "incident reported",
     "resolve_incident": "incident closed",
     "refunded_elsewhere": "refunded at the provider by hand",
+    "repeat_refund": "refund to be made again",
+    "repeated_elsewhere": "refund made again at the provider by hand",
     "chargeback_inquiry": "the bank asks about a payment",
     "chargeback_open": "charged back by the bank",
     "reverse_transfer": "transfer to be taken back",

@@ -85,8 +85,8 @@ TRANSITIONS: Final[Transitions] = {
     },
     "refunds": {
         "Pending": frozenset({"Succeeded", "Failed"}),
-        "Failed": frozenset({"Succeeded"}),
-        "Succeeded": frozenset(),
+        "Failed": frozenset({"Succeeded", "Pending"}),  # another try is under way
+        "Succeeded": frozenset({"Failed"}),  # the bank has sent it back
     },
 }
 

@@ -19,7 +19,7 @@ from mainspring_apps.frame.web import Endpoint, Look, Site, Visit
 from mainspring_apps.staffing import bookings, insurance, people, shifts, show, wishes, withdrawal
 from mainspring_apps.staffing.conflicts import disputes, incidents
 from mainspring_apps.staffing.desk import Desk
-from mainspring_apps.staffing.payments import accounts, arrears, reversals, weekly
+from mainspring_apps.staffing.payments import accounts, arrears, movements, reversals, weekly
 from mainspring_apps.staffing.rules.wishes import Wish
 from mainspring_apps.staffing.searches import listings, search
 from mainspring_apps.staffing.store import Conn
@@ -83,6 +83,7 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     Endpoint("/shifts/{time_log_id:int}/cancel", withdrawal.cancel_shift),
     Endpoint("/shifts/{time_log_id:int}/dispute", disputes.file_dispute),
     Endpoint("/transfers/{transfer_id:int}/reverse", reversals.reverse_transfer),
+    Endpoint("/refunds/{refund_id:int}/repeat", movements.repeat_refund),
     Endpoint("/disputes/{dispute_id:int}/propose", disputes.propose_settlement),
     Endpoint("/disputes/{dispute_id:int}/resolve", disputes.resolve_dispute),
 )

@@ -219,7 +219,7 @@ MESSAGES: Final = {
         join staffing.pending_payments p on p.booking_id = (n.data ->> 'booking_id')::bigint
         where n.template in ('final_warning', 'late_warning', 'worker_released')
           and n.created_at > p.created_at and n.created_at < p.period_start + interval '1 day'
-          and n.created_at < coalesce(p.heard_at, p.settled_at, mainspring.now())
+          and p.heard_at is null and n.created_at < coalesce(p.settled_at, mainspring.now())
           and not exists (select from staffing.pending_payments o  -- an older attempt of that week was answered
                           where o.booking_id = p.booking_id and o.id < p.id and o.period_start = p.period_start)""",
     "no text message left twice": """
@@ -304,13 +304,14 @@ class Books:
             f"select id, amount_minor, currency, status, provider_id, idempotency_key, created_at,"
             f" {job(tasks, f'({so})', dead=True)} from staffing.{kind} m"
         )
-        keys = {row[5] for row in rows}
+        keys, ids = {row[5] for row in rows}, {row[4]: row[5] for row in rows}
         by_key: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for one in made:
-            tries = (f"refund:{one['id']}", one["_key"])  # by hand, or ours
-            key = next(
-                (key for key in tries if key in keys), one["_key"].rpartition(":")[0]
-            )  # a later try has its number
+            tries: tuple[str, ...] = (f"refund:{one['id']}", one["_key"])  # by hand, or ours
+            if one["id"] in ids:  # by hand instead of ours
+                tries = (ids[one["id"]],)
+            later = one["_key"].rpartition(":")[0]  # a later try has its number
+            key = next((key for key in tries if key in keys), later)
             if one.get("status") not in ("failed", "canceled"):
                 by_key[key].append(one)
         for row in rows:
@@ -322,7 +323,8 @@ class Books:
             pending = any(one.get("status") == "pending" for one in found)
             if row[3] == "Pending" and not pending and (settled or (row[6] < now - PATIENCE and not row[7])):
                 yield f"{kind} that are pending are looked after", row
-            if row[3] == "Failed" and (settled or not row[7]):
+            returned = kind == "refunds" and row[4] is not None  # an alert is open
+            if row[3] == "Failed" and (settled or not (row[7] or returned)):
                 yield f"{kind} that failed wait for somebody", row
         if by_key:
             yield (

@@ -45,6 +45,7 @@ class Scene:
     owing: int  # one that has ended before its work was paid
     returned: int  # and one with money that is set aside,
     transfer: int  # of which this was sent
+    refund: int  # that failed
 
     @property
     def by_id(self) -> dict[str, int]:
@@ -100,6 +101,7 @@ ARGUMENTS: Final[Mapping[str, Callable[[Scene], dict[str, Any]]]] = {
     "file_incident B": lambda s: s.by_id | {"option": "B"},
     "resolve_incident": lambda s: {"incident_id": s.incident},
     "reverse_transfer": lambda s: {"transfer_id": s.transfer, "to": "held", "reason": "by mistake"},
+    "repeat_refund": lambda s: {"refund_id": s.refund},
     "divide_set_aside": lambda s: {
         "booking_id": s.returned, "lender_minor": 24000, "borrower_minor": 0, "reason": "as both said",
     },
@@ -130,6 +132,8 @@ def scenes(town: Town) -> Callable[[Part], Scene]:
     town.conn.execute("update staffing.escrow_holds set set_aside = true where payment_id = %s", [payment])
     sent: dict[str, Any] = {"amount_minor": 24000, "currency": "USD", "status": "Succeeded", "created_at": T}
     transfer = town.insert("transfers", payment_id=payment, idempotency_key="transfer:1", **sent)
+    failed = {"payment_id": payment, "elsewhere": True, "idempotency_key": "refund:1"}
+    refund = town.insert("refunds", **failed, **sent | {"status": "Failed"})
     free, listed = town.worker(booking.lender), town.worker(booking.lender, state="Listed", listed_at=T)
     plays = played(town, booking)
     policies = {company: town.policy(company) for company in (booking.borrower, booking.lender)}
@@ -140,7 +144,7 @@ def scenes(town: Town) -> Callable[[Part], Scene]:
         assert player != SYSTEM
         return Scene(
             booking, player, company, policies[company], free, listed, scheduled, working, pending, dispute, incident,
-            longer, missed, unpaid.id, owing.id, returned.id, transfer,
+            longer, missed, unpaid.id, owing.id, returned.id, transfer, refund,
         )  # fmt: skip
 
     return scene

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.apps.staffing.outages import away
 from tests.apps.staffing.town import MONDAY, Booking, Town
 
+from mainspring.contrib.stripe import Refund
 from mainspring.testing import Crash
 from mainspring_apps.staffing.payments import escrow, movements
 from mainspring_apps.staffing.payments.movements import ToMake, carry_out
+from mainspring_apps.staffing.states import Refused
 from mainspring_sandbox import Fault
 from mainspring_sandbox.stripe import Manner
 
@@ -183,8 +187,12 @@ def test_a_pending_refund_ends_by_its_webhook_or_by_asking(town: Town, lost: boo
     assert town.row("refunds", refund)["status"] == "Succeeded"
 
 
-@pytest.mark.parametrize(("card", "status"), [("pendingRefund", "Failed"), ("refundFail", "Succeeded")])
-def test_a_refund_that_the_bank_sends_back_is_for_a_person(town: Town, card: str, status: str) -> None:
+@pytest.mark.rule("STAFF-20.25", "STAFF-19.02")
+@pytest.mark.parametrize("card", ["pendingRefund", "refundFail"])  # what has not arrived, and what had
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_refund_that_the_bank_sends_back_is_made_again_by_an_operator_here_or_at_the_provider(
+    town: Town, card: str, by_hand: bool
+) -> None:
     intent = paid_by(town, card)
     booking = verified(town)
     town.conn.execute("update staffing.pending_payments set provider_intent_id = %s", [intent])
@@ -195,15 +203,32 @@ def test_a_refund_that_the_bank_sends_back_is_for_a_person(town: Town, card: str
     town.sandbox.stripe.settle(made.id, "failed")
     town.mainspring.advance(minutes=1)
 
-    assert town.row("refunds", refund)["status"] == status
+    assert town.row("refunds", refund)["status"] == "Failed"
     assert town.alerts() == [("refund_returned", f"refund {refund}", "critical")]
-    if status == "Failed":  # and may be tried again, under another key
-        town.conn.execute("update staffing.pending_payments set provider_intent_id = %s", [paid_by(town, "visa")])
+    held = "select time_log_id, status, amount_minor from staffing.escrow_holds order by id"
+    before = town.rows(held)
+    again = paid_by(town, "visa")
+    town.conn.execute("update staffing.pending_payments set provider_intent_id = %s", [again])
+    if by_hand:
+        town.bank.v1.refunds.create({"payment_intent": again, "amount": 24000})
+    else:
         with town.conn.transaction():
-            movements.again(town.desk, town.conn, "refunds", refund)
-        town.mainspring.drain()
+            movements.repeat_refund(town.desk, town.conn, refund, by=town.operator)
+    town.mainspring.advance(minutes=1)
+    assert town.row("refunds", refund)["status"] == "Succeeded"
+    assert (town.rows(held), town.alerts()) == (before, [])  # of no other day
+    assert len(town.rows("select from staffing.refunds")) == 1
+    assert len(town.sandbox.ledger.find("refund")) == 2
+    with pytest.raises(Refused, match="is Succeeded, not Failed"):
+        movements.repeat_refund(town.desk, town.conn, refund, by=town.operator)
+
+    old = Refund.read(town.bank.v1.refunds.retrieve(made.id).to_dict())
+    for status in ("succeeded", "failed"):  # told again, in disorder
+        said: Any = status
+        with town.conn.transaction():
+            row = movements.to_make(town.conn, "refunds", refund)
+            movements.settle(town.desk, town.conn, "refunds", row, structs.replace(old, status=said))
         assert town.row("refunds", refund)["status"] == "Succeeded"
-        assert len(town.sandbox.ledger.find("refund")) == 2
 
 
 @pytest.mark.rule("STAFF-1.41")

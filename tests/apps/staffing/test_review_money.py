@@ -125,7 +125,7 @@ def test_a_failure_that_is_told_again_leads_to_no_second_refund(town: Town) -> N
 
     town.sandbox.faults.set(Fault(provider="stripe", kind="drop", times=1, path="refunds", method="POST"))
     with town.conn.transaction():
-        movements.again(town.desk, town.conn, "refunds", refund)
+        movements.repeat_refund(town.desk, town.conn, refund, by=town.operator)
     town.mainspring.drain(raise_errors=False)  # made, and nobody knows
     tell(town, refund, failed)
     town.mainspring.advance(minutes=2, raise_errors=False)
@@ -421,7 +421,7 @@ def test_what_an_account_does_not_take_goes_to_the_next_one(town: Town) -> None:
     account = town.account()
     with town.conn.transaction():
         accounts.connect_account(town.desk, town.conn, booking.lender, account=account, by=town.admin(booking.lender))
-        movements.again(town.desk, town.conn, "transfers", transfer)
+        town.desk.enqueue(town.conn, movements.carry_out("transfers", transfer))
     town.mainspring.drain()
 
     assert town.row("transfers", transfer)["status"] == "Succeeded"

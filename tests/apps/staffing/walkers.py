@@ -13,7 +13,7 @@ from tests.apps.staffing.town import Town
 from mainspring_apps.staffing import bookings, insurance, withdrawal
 from mainspring_apps.staffing import shifts as sheets
 from mainspring_apps.staffing.conflicts import disputes, incidents
-from mainspring_apps.staffing.payments import accounts, arrears, escrow, reversals, weekly
+from mainspring_apps.staffing.payments import accounts, arrears, escrow, movements, reversals, weekly
 from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.searches import listings
 from mainspring_apps.staffing.searches import search as searches
@@ -81,7 +81,7 @@ class People:
             (14, self.verify), (6, self.confirm), (7, self.dispute), (9, self.resolve), (2, self.incident),
             (3, self.close_incident), (5, self.renew), (1, self.deactivate), (1, self.insure), (2, self.change_end),
             (4, self.card), (4, self.pay), (3, self.pay_arrears), (1, self.account), (2, self.show),
-            (4, self.bank_decides), (2, self.bank_refunds), (2, self.by_hand), (2, self.charge_back),
+            (4, self.bank_decides), (2, self.bank_refunds), (2, self.by_hand), (3, self.repeat), (2, self.charge_back),
             (3, self.bank_closes), (2, self.reverse), (3, self.divide),
             (3, self.was_worked), (3, self.cancel_shift), (1, self.cancel_booking),
         )  # fmt: skip
@@ -318,13 +318,18 @@ class People:
         return f"bank: {intent} {outcome}"
 
     def bank_refunds(self) -> str | None:
-        """What is refunded arrives."""
+        """What is refunded arrives, or comes back."""
         refunds = [entry.id for entry in self.town.sandbox.ledger.find("stripe.refund", status="pending")]
         if not refunds:
             return None
-        refund = self.chance.choice(sorted(refunds))
-        self.town.sandbox.stripe.settle(refund, "succeeded")
-        return f"bank: {refund} succeeded"
+        refund, outcome = self.chance.choice(sorted(refunds)), self.chance.choice((*OUTCOMES, "succeeded"))
+        self.town.sandbox.stripe.settle(refund, outcome)
+        return f"bank: {refund} {outcome}"
+
+    def repeat(self) -> str | None:
+        """An operator has a refund made again."""
+        found = self._maybe("select id from staffing.refunds where status = 'Failed'")
+        return self._try("repeat", movements.repeat_refund, found[0], by=self.town.operator) if found else None
 
     # -- what happens at the provider without us, which we hear of before anybody moves the same money
 
@@ -432,6 +437,8 @@ class People:
             yield closed
         while divided := self.divide():
             yield divided
+        for (refund,) in self.town.rows("select id from staffing.refunds where status = 'Failed' order by id"):
+            yield self._try("repeat", movements.repeat_refund, refund, by=self.town.operator)
 
     # -- parts
 

@@ -1,8 +1,9 @@
 """Transfers to lenders and refunds to borrowers: each is carried out once, by a job of its own; see also `reversals`.
 
 A row and its key are committed before the provider is called. What the provider refuses is `Failed`, a dead letter and
-an alert (STAFF-9.30); a replay of the dead letter tries again. What stays `Pending` is asked for at the provider. Where
-that does not answer, all of them wait (STAFF-20.17).
+an alert (STAFF-9.30); a replay of the dead letter tries again. A refund that the bank sends back is `Failed` as well,
+and an operator repeats it. What stays `Pending` is asked for at the provider. Where that does not answer, all of them
+wait (STAFF-20.17).
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from mainspring.contrib.money import Money
 from mainspring.contrib.stripe import ActionRequired, Declined, Pending, Refund, RequestRefused, Reversal, Transfer
 from mainspring_apps.staffing import store, timers
 from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.events import event
+from mainspring_apps.staffing.locking import lock_booking
 from mainspring_apps.staffing.payments.patience import patient
+from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.registry import LENDER_TRANSFERS, RECONCILIATION_QUEUE, REFUNDS, tasks
-from mainspring_apps.staffing.states import MovementStatus
+from mainspring_apps.staffing.states import MovementStatus, Refused
 from mainspring_apps.staffing.store import Conn
 
 MovementKind = Literal["transfers", "refunds", "reversals"]
@@ -34,6 +38,8 @@ SAID_OF_MOVEMENTS: Final[dict[str, MovementStatus]] = {
     "pending": "Pending", "action_required": "Pending", "succeeded": "Succeeded", "failed": "Failed",
     "canceled": "Failed",
 }  # fmt: skip
+#: The borrower's bank did not take a refund, or has sent it back.
+RETURNED: Final = "refund_returned"
 #: Money waits for a lender who has no account at the provider (G-65).
 NO_ACCOUNT: Final = "lender_without_account"
 
@@ -65,6 +71,12 @@ class ToMake(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         """What is sent: the row's key; after a refusal the next one, since the provider repeats a refusal for a day."""
         return self.idempotency_key if self.try_ == 1 else f"{self.idempotency_key}:{self.try_}"
+
+    def outdated(self, made: Transfer | Refund | Reversal) -> bool:
+        """Whether this is of an earlier try, told again; what was made by hand has no key."""
+        if made.key is None:
+            return self.provider_id is not None and (made.id != self.provider_id or self.status == "Failed")
+        return made.key != self.key
 
 
 def carry_out(kind: MovementKind, row_id: int) -> ms.NewJob:
@@ -176,23 +188,32 @@ def settle(desk: Desk, conn: Conn, kind: MovementKind, row: ToMake, made: Transf
     # A transfer that exists was made: Stripe refuses it, or it is done.
     status: MovementStatus = "Succeeded" if isinstance(made, Transfer) else SAID_OF_MOVEMENTS[made.status]
     entity = kind.removesuffix("s")
-    if status == "Failed":
-        if made.key not in (None, row.key):  # of an earlier try, told again: it counts once
-            return
-        if row.status == "Succeeded" or store.do(conn, "fail_refund", id=row.id, refused=True, **{"try": row.try_}):
-            text = f"booking {row.booking_id}: the borrower's bank did not take {row.amount}"
-            desk.alert(conn, "refund_returned", f"refund {row.id}", text, critical=True)
-    elif not store.do(conn, f"settle_{entity}", id=row.id, status=status, provider_id=made.id):
+    about = {"id": row.id, "try": row.try_}
+    if row.outdated(made):
         return
+    if status == "Failed":
+        if store.do(conn, "fail_refund", refused=True, **about):
+            text = f"booking {row.booking_id}: the borrower's bank did not take {row.amount}"
+            desk.alert(conn, RETURNED, f"refund {row.id}", text, critical=True)
+    elif not store.do(conn, f"settle_{entity}", status=status, provider_id=made.id, **about):
+        return
+    elif kind == "refunds" and status == "Succeeded":
+        desk.calm(conn, RETURNED, f"refund {row.id}")
     if status != "Pending":
         timers.cancel(desk, conn, row.id, _timer(kind), reason=status)
         action = f"{entity}_{status.lower()}"
         desk.record(conn, action, entity, row.id, booking_id=row.booking_id, after={"provider_id": made.id})
 
 
-def again(desk: Desk, conn: Conn, kind: MovementKind, row_id: int) -> None:
-    """Somebody asks for another try of what failed, such as a refund that came back from the bank."""
-    desk.enqueue(conn, carry_out(kind, row_id))
+@event
+def repeat_refund(desk: Desk, conn: Conn, refund_id: int, *, by: By) -> None:
+    """An operator has a refund made again that failed, or that the borrower's bank has sent back."""
+    lock_booking(conn, to_make(conn, "refunds", refund_id).booking_id)
+    refund = to_make(conn, "refunds", refund_id)
+    if refund.status != "Failed":
+        raise Refused(f"refund_id: refund {refund_id} is {refund.status}, not Failed", field="refund_id")
+    desk.record(conn, "repeat_refund", "refund", refund_id, booking_id=refund.booking_id)
+    begin(desk, conn, "refunds", [refund_id])
 
 
 def to_make(conn: Conn, kind: MovementKind, row_id: int) -> ToMake:

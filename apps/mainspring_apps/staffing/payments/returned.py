@@ -1,8 +1,13 @@
-"""Refunds as the provider tells of them: ours end, and those that people make there by hand are followed."""
+"""Refunds as the provider tells of them: ours end, and those that people make there by hand are followed.
+
+One by hand is taken for ours where one of the same amount has failed, or came back: somebody has repeated it there.
+"""
 
 from __future__ import annotations
 
 from typing import Final
+
+from msgspec import structs
 
 import mainspring as ms
 from mainspring.contrib.stripe import Refund
@@ -56,6 +61,12 @@ def _write(desk: Desk, conn: Conn, refund: Refund, row: int | None) -> None:
     if status == "Failed":
         return
     payment = takings.received(conn, refund.intent)
+    failed = store.value(conn, "refund_to_repeat", payment_id=payment.id, amount=refund.amount.minor)
+    if failed is not None:
+        desk.record(conn, "repeated_elsewhere", "refund", failed, booking_id=payment.booking_id)
+        ours = structs.replace(movements.to_make(conn, "refunds", failed), provider_id=None)  # what failed is over
+        movements.settle(desk, conn, "refunds", ours, refund)
+        return
     about = {"amount": refund.amount.minor, "currency": refund.amount.currency, "status": status}
     found = store.value(conn, "write_refund_elsewhere", payment_id=payment.id, provider_id=refund.id, **about)
     if found is None:

@@ -77,5 +77,6 @@ MAY: Final[Mapping[str, frozenset[Part]]] = {
     "resolve_incident": _OPERATOR,
     # money that has gone out
     "reverse_transfer": _OPERATOR,
+    "repeat_refund": _OPERATOR,
     "divide_set_aside": _OPERATOR,
 }

@@ -52,7 +52,7 @@ returning id
 -- name: settle_refund
 update staffing.refunds set status = %(status)s, provider_id = %(provider_id)s,
   settled_at = case when %(status)s <> 'Pending' then {schema}.now() end
-where id = %(id)s and (status = 'Pending' or status = 'Failed' and %(status)s = 'Succeeded')
+where id = %(id)s and status in ('Pending', 'Failed') and try = %(try)s
   and (status, provider_id) is distinct from (%(status)s, %(provider_id)s)
 returning id
 
@@ -65,9 +65,16 @@ where id = %(id)s and status in ('Pending', 'Failed') and try = %(try)s
 returning id
 
 -- name: fail_refund
+-- A bank may send back what has arrived.
 update staffing.refunds set status = 'Failed', settled_at = {schema}.now(), try = try + %(refused)s::int
-where id = %(id)s and status in ('Pending', 'Failed') and try = %(try)s
+where id = %(id)s and try = %(try)s
 returning id
+
+-- name: refund_to_repeat
+-- What of a payment is still to be refunded in this amount, as it failed or came back.
+select r.id from staffing.refunds r left join staffing.escrow_holds h on h.id = r.escrow_hold_id
+where coalesce(r.payment_id, h.payment_id) = %(payment_id)s and r.status = 'Failed' and r.amount_minor = %(amount)s
+order by r.id limit 1
 
 -- name: stale_movements
 -- What is under way for long (STAFF-19.08); a lender without an account is not the provider's matter.

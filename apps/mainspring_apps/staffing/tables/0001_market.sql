@@ -464,4 +464,6 @@ insert into staffing.transitions values
   ('reversals', 'Failed', 'Succeeded'),
   ('refunds', 'Pending', 'Succeeded'),
   ('refunds', 'Pending', 'Failed'),
-  ('refunds', 'Failed', 'Succeeded');
+  ('refunds', 'Failed', 'Succeeded'),
+  ('refunds', 'Failed', 'Pending'),    -- another try is under way
+  ('refunds', 'Succeeded', 'Failed');  -- the bank has sent it back
