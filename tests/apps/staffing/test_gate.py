@@ -43,7 +43,9 @@ def test_only_insurance_and_the_end_of_a_booking_close_the_gate(
 ) -> None:
     about: dict[str, Any] = {"shift": shift, "starts_on": starts_on, "end_date": SUNDAY, "uncovered": uncovered}
     about["awaits_resolution"] = False
-    assert gate.closed(booking=booking, funded=booking == "Completed", **about) == why
+    assert gate.closed(booking=booking, funded=booking == "Completed", taken=False, **about) == why
+    taken = gate.closed(booking=booking, funded=False, taken=True, **about)  # its money was taken back
+    assert (taken or "").partition(":")[0] in ("status", "payment")
 
 
 def test_nobody_clocks_in_or_verifies_for_somebody_else(town: Town) -> None:

@@ -6,13 +6,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.apps.staffing.sheets import submitted
+from tests.apps.staffing.sheets import leap, submitted
 from tests.apps.staffing.test_movements import verified
 from tests.apps.staffing.test_reversals import arrived, reverse
 from tests.apps.staffing.town import MONDAY, Booking, Town
 
+from mainspring_apps.staffing import shifts
 from mainspring_apps.staffing.conflicts import disputes
-from mainspring_apps.staffing.payments import accounts, escrow, reversals
+from mainspring_apps.staffing.payments import accounts, arrears, escrow, reversals
+from mainspring_apps.staffing.states import Refused
 from mainspring_sandbox.stripe import Manner
 
 DAY = timedelta(days=1)
@@ -344,3 +346,61 @@ def test_a_refused_transfer_goes_on_by_itself_once_the_lender_can_be_paid(town: 
     heard(town)
     assert [entry.body["amount"] for entry in town.sandbox.ledger.find("transfer")] == [CENTS]
     assert (town.mainspring.client.dead.list(), town.wrong("transfer_failed"), town.alerts()) == ([], [], [])
+
+
+@pytest.mark.rule("STAFF-20.25", "STAFF-20.05", "STAFF-20.14")
+@pytest.mark.parametrize("ours", [True, False])  # by a refund in the dashboard, or by a bank
+def test_who_is_not_paid_any_more_is_not_asked_to_work_until_the_borrower_pays_again_by_hand(
+    town: Town, ours: bool
+) -> None:
+    """Monday is worked when its money is taken, Tuesday is to come; no card is charged that nobody has asked to."""
+    monday = town.now.date()
+    booking = town.booking(shifts=[monday, monday + DAY])
+    done, ahead = booking.shifts
+    payment = town.row("pending_payments", town.funded(booking))
+    town.only()
+    sheets_day = town.row("time_log", done)
+    leap(town, sheets_day["scheduled_start_time"])
+    with town.conn.transaction():
+        shifts.clock_in(town.desk, town.conn, done, by=booking.worker_user)
+    if ours:
+        by_hand(town, str(payment["provider_intent_id"]), 2 * CENTS - 100)
+    else:
+        town.sandbox.stripe.dispute(str(payment["provider_charge_id"]))
+    heard(town)
+    leap(town, sheets_day["scheduled_end_time"])
+    with town.conn.transaction():
+        shifts.submit_timesheet(town.desk, town.conn, done, by=booking.worker_user)
+        shifts.verify_timesheet(town.desk, town.conn, done, by=booking.borrowing_admin)
+    town.mainspring.drain()
+    left = 100 if ours else 0  # what was taken first was the later shift's
+    assert town.ledger(booking)[3] == left
+    assert ours or ("unfunded_work", f"time_log {done}", "warning") in town.alerts()
+    leap(town, town.row("time_log", ahead)["scheduled_start_time"])
+    with pytest.raises(Refused, match="payment: the money of the shift was taken back") as refused:
+        shifts.clock_in(town.desk, town.conn, ahead, by=booking.worker_user)
+    assert refused.value.field == "payment"
+    assert town.value("select count(*) from staffing.pending_payments") == 1
+
+    for _ in range(2):
+        with town.conn.transaction():
+            arrears.pay_arrears(town.desk, town.conn, booking.id, by=booking.borrowing_admin)
+    town.mainspring.advance(seconds=5)
+    assert town.rows("select source, status, amount_minor::int from staffing.pending_payments where id > %s",
+                     payment["id"]) == [("arrears", "Succeeded", 2 * CENTS - left)]  # fmt: skip
+    with pytest.raises(Refused, match="its work is charged with its weeks"):  # Wednesday's is
+        arrears.pay_arrears(town.desk, town.conn, booking.id, by=booking.borrowing_admin)
+    assert (town.ledger(booking)[3], escrow.ledger(town.conn, booking.id).even) == (CENTS, True)
+    with town.conn.transaction():
+        shifts.clock_in(town.desk, town.conn, ahead, by=booking.worker_user)
+    if not ours:  # what the bank gives back after all is not needed any more, or goes back when Tuesday is verified
+        (dispute,) = town.sandbox.ledger.find("stripe.dispute")
+        town.sandbox.stripe.close_dispute(dispute.id, "won")
+        heard(town)
+        leap(town, town.row("time_log", ahead)["scheduled_end_time"])
+        with town.conn.transaction():
+            shifts.submit_timesheet(town.desk, town.conn, ahead, by=booking.worker_user)
+            shifts.verify_timesheet(town.desk, town.conn, ahead, by=booking.borrowing_admin)
+        town.mainspring.drain()
+        # Who clocked in five seconds late has worked a minute less.
+        assert town.ledger(booking) == (4 * CENTS, 0, 0, 2 * CENTS - 50, 2 * CENTS + 50)

@@ -286,7 +286,11 @@ class People:
         return self._try("pay by hand", weekly.pay_by_hand, found[0], by=found[1]) if found else None
 
     def pay_arrears(self) -> str | None:
-        over = "b.status in ('Completed', 'Cancelled', 'Suspended_Insurance')"
+        over = (
+            "b.status in ('Completed', 'Cancelled', 'Suspended_Insurance')"
+            " or exists (select from staffing.escrow_holds h"
+            " where h.booking_id = b.id and num_nonnulls(h.refund_id, h.chargeback_id) > 0)"
+        )
         found = self._maybe(f"select b.id, {ADMIN} from staffing.bookings b where {over}")
         return self._try("pay arrears", arrears.pay_arrears, found[0], by=found[1]) if found else None
 

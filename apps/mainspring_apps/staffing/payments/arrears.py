@@ -2,7 +2,8 @@
 
 It was released, ended or suspended before its week was funded, or was paid upfront and more was worked. What was worked
 is paid all the same: when a new card comes, when the work is verified or no longer disputed, when more of it is
-confirmed, or by hand. No week is funded by it, and nobody works on because of it.
+confirmed, or by hand. No week is funded by it, and nobody works on because of it. By hand alone a borrower pays again
+what they have back from the provider without us: nobody charges a card for that who was not asked to (STAFF-20.25).
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ from mainspring_apps.staffing.store import Conn
     snooze_limit=None,
     subject="booking_id",
 )
-def charge_arrears(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> None:
+def charge_arrears(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, taken: bool = False) -> None:
     """Charge what a booking owes for verified work, unless its weeks are charged again, or it is paid or in charge."""
     with ctx.transaction() as conn:
         booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
-        due = charge.pays_arrears(booking.status, booking.payment_type)
-        payment = reserve.reserve_arrears(desk, conn, booking, reserve.job_of(ctx)) if due else None
+        payment = reserve.reserve_arrears(desk, conn, booking, reserve.job_of(ctx), taken=taken)
     if payment is not None:
         send.send(desk, ctx, payment)
 
@@ -46,14 +46,16 @@ def of_company(desk: Desk, conn: Conn, company_id: int) -> bool:
 
 @event
 def pay_arrears(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
-    """The borrower pays now for verified work of a booking that has ended unpaid."""
+    """The borrower pays now for verified work of a booking that has ended unpaid, and what was taken back of shifts."""
     booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
-    if not charge.pays_arrears(booking.status, booking.payment_type):
+    taken, due = reserve.taken_back(desk, conn, booking), charge.pays_arrears(booking.status, booking.payment_type)
+    if not (due or taken):
         raise Refused(f"booking: is {booking.status}: its work is charged with its weeks", field="booking")
-    if not reserve.owes(desk, conn, booking):
+    if not (taken or reserve.owes(desk, conn, booking)):
         raise Refused("payment: nothing is owed for verified work, or it is being paid", field="payment")
     desk.record(conn, "arrears_by_hand", "booking", booking_id)
-    of_booking(desk, conn, booking_id)
+    job = charge_arrears.job(booking_id=booking_id, taken=True)
+    desk.enqueue(conn, job.with_key(f"charge:by-hand:{booking_id}", "replace"))
 
 
 def _enqueue(desk: Desk, conn: Conn, *, booking_id: int | None, company_id: int | None) -> bool:

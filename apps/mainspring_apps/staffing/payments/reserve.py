@@ -87,12 +87,19 @@ def reserve(
     return _commit(desk, conn, booking, period, source, job, _with_added(desk, conn, booking, owed))
 
 
-def reserve_arrears(desk: Desk, conn: Conn, booking: ChargedBooking, job: ChargeJob) -> PaymentTry | None:
-    """Commit to charge what is verified and unpaid, of whatever weeks: as `reserve`, and no week is funded by it."""
+def reserve_arrears(
+    desk: Desk, conn: Conn, booking: ChargedBooking, job: ChargeJob, *, taken: bool = False
+) -> PaymentTry | None:
+    """Commit to charge what is verified and unpaid, of whatever weeks: as `reserve`, and no week is funded by it.
+
+    With what was `taken` back of shifts, where the borrower has asked for that.
+    """
     begun = store.one(conn, PaymentTry, "payment_of_job", job_id=job.id)
     if begun is not None:
         return begun if begun.to_send else None
-    parts = _in_arrears(desk, conn, booking)
+    parts = dict(taken_back(desk, conn, booking)) if taken else {}
+    if charge.pays_arrears(booking.status, booking.payment_type):
+        parts |= _in_arrears(desk, conn, booking)
     if not parts:
         return None
     starts = store.column(conn, "starts_of_shifts", ids=[shift for shift, _ in parts])
@@ -103,6 +110,13 @@ def reserve_arrears(desk: Desk, conn: Conn, booking: ChargedBooking, job: Charge
 def owes(desk: Desk, conn: Conn, booking: ChargedBooking) -> bool:
     """Whether a booking owes for verified work."""
     return bool(_in_arrears(desk, conn, booking))
+
+
+def taken_back(desk: Desk, conn: Conn, booking: ChargedBooking) -> Parts:
+    """What is missing for shifts whose money was taken back at the provider (STAFF-20.25)."""
+    shifts = store.many(conn, charge.TakenShift, "taken_shifts", booking_id=booking.id)
+    missing = charge.taken(shifts, booking.rate_minor, desk.settings.platform_fee_bps, now=desk.now(conn))
+    return {(shift, "Shift"): price for shift, price in missing.items()}
 
 
 def _in_arrears(desk: Desk, conn: Conn, booking: ChargedBooking) -> Parts:

@@ -57,6 +57,13 @@ class UnpaidShift:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenShift(UnpaidShift):
+    """A shift of which the provider took money without us; so much stands for it all the same."""
+
+    standing_minor: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class AddedTime:
     """Minutes of a verified shift, since one and until another, that no payment has paid or is paying."""
 
@@ -120,6 +127,20 @@ def amounts(
 def arrears(shifts: Iterable[UnpaidShift], rate_minor: int, fee_bps: int) -> dict[int, int]:
     """What each unfunded shift costs that was worked and verified, whenever; what is disputed waits (STAFF-20.14)."""
     return _prices([shift for shift in shifts if shift.status == "Verified"], rate_minor, fee_bps)
+
+
+def taken(shifts: Iterable[TakenShift], rate_minor: int, fee_bps: int, *, now: datetime) -> dict[int, int]:
+    """What is missing for shifts whose money was taken back: never charged by itself, as the borrower has it by right.
+
+    >>> start = datetime(2026, 6, 1, 9)
+    >>> shift = TakenShift(1, "Verified", start, 480, paid_minutes=187, standing_minor=4000)
+    >>> taken([shift], 3000, 0, now=start)
+    {1: 5350}
+    """
+    known = {shift.id: shift for shift in shifts if shift.status not in UNPAID and not shift.missed(now)}
+    prices = _prices(known.values(), rate_minor, fee_bps)
+    missing = {shift: price - known[shift].standing_minor for shift, price in prices.items()}
+    return {shift: price for shift, price in missing.items() if price > 0}
 
 
 def _prices(shifts: Iterable[UnpaidShift], rate_minor: int, fee_bps: int) -> dict[int, int]:

@@ -20,6 +20,7 @@ def closed(
     starts_on: date,
     end_date: date,
     funded: bool,
+    taken: bool,
     awaits_resolution: bool,
     uncovered: str | None,
 ) -> str | None:
@@ -28,10 +29,11 @@ def closed(
     Of a booking only its insurance and its end close the gate. A dispute does not (G-07), nor does a week that nobody
     has paid for (G-63); but a dispute that was open when the insurance was renewed does, until it is resolved (G-23).
     A released booking has shifts that are paid for, up to its end (G-16), and only those: who is not paid is not asked
-    to work on (STAFF-20.14).
+    to work on (STAFF-20.14). Nor is who was to be paid, and whose money the borrower has back: `taken` (STAFF-20.25).
 
     >>> day = date(2026, 6, 6)
     >>> shift = {"shift": "Scheduled", "starts_on": day, "end_date": day, "awaits_resolution": False, "uncovered": None}
+    >>> shift |= {"taken": False}
     >>> closed(booking="Active", funded=False, **shift)
     >>> closed(booking="Suspended_Insurance", funded=True, **shift)
     'status: the booking is Suspended_Insurance'
@@ -45,6 +47,8 @@ def closed(
         return f"status: the booking is {booking}"
     if released and not funded:
         return f"status: the booking is {booking}, and nobody has paid for the shift"
+    if taken:
+        return "payment: the money of the shift was taken back, and nobody has paid for it since"
     if awaits_resolution:
         return "status: a dispute was open when the insurance was renewed, and is not resolved"
     if uncovered is not None:

@@ -20,9 +20,11 @@ def release(*, status: str, disputed: bool, holds: Collection[str], paid_minutes
     'nothing'
     >>> release(status="Verified", disputed=False, holds={"Paid_Outside"})
     'nothing'
+    >>> release(status="Verified", disputed=False, holds={"Taken", "Refunded"})
+    'unfunded'
     """
     if status != "Verified" or disputed:
         return "nothing"
-    if not holds:
+    if not holds or ("Taken" in holds and set(holds) <= {"Taken", "Refunded"}):
         return "nothing" if paid_minutes == 0 else "unfunded"
     return "release" if "Held" in holds else "nothing"

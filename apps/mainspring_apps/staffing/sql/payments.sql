@@ -30,6 +30,20 @@ where t.booking_id = %(booking_id)s and t.status = 'Verified' and a.since < a.un
   where s.time_log_id = t.id and s.kind = a.kind and p.status in ('Pending', 'Succeeded') and p.given_back_at is null)
 order by t.scheduled_start_time, t.id, a.since
 
+-- name: taken_shifts
+-- Shifts of which the provider took money without us, with what stands for them all the same, or is being paid; of what a
+-- settlement has divided nobody can say what is missing. Index: escrow_holds_booking.
+select t.id, t.status, t.scheduled_start_time, t.scheduled_end_time, t.planned_minutes, t.paid_minutes,
+       (coalesce(sum(h.amount_minor) filter (where h.status in ('Held', 'Frozen', 'Released')), 0)
+        + coalesce((select sum(s.amount_minor) from staffing.payment_shifts s
+                    join staffing.pending_payments p on p.id = s.payment_id
+                    where s.time_log_id = t.id and s.kind = 'Shift' and p.status = 'Pending'), 0))::bigint as standing_minor
+from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id
+where h.booking_id = %(booking_id)s and h.kind = 'Shift' and not (t.status = 'Verified' and t.paid_minutes is null)
+group by t.id
+having bool_or(num_nonnulls(h.refund_id, h.chargeback_id) > 0)
+order by t.id
+
 -- name: starts_of_shifts
 select scheduled_start_time from staffing.time_log where id = any(%(ids)s)
 
@@ -134,7 +148,7 @@ where p.id = %(payment_id)s
 
 -- name: payment_succeeded
 -- Once, from wherever it stood; not beside another payment of the same week, or of the same part of one of its shifts: an
--- older week that failed is charged along with a later one, and is paid for then.
+-- older week that failed is charged along with a later one, and is paid for then. What was taken of that is paid again.
 update staffing.pending_payments p
 set status = 'Succeeded', failure_code = null, settled_at = {schema}.now(), received_at = {schema}.now()
 where p.id = %(payment_id)s and p.status in ('Pending', 'Failed') and not exists (
@@ -147,6 +161,10 @@ where p.id = %(payment_id)s and p.status in ('Pending', 'Failed') and not exists
     select from staffing.payment_shifts theirs join staffing.pending_payments o on o.id = theirs.payment_id
     where theirs.time_log_id = mine.time_log_id and theirs.kind = mine.kind and theirs.payment_id <> mine.payment_id
       and o.status in ('Pending', 'Succeeded') and o.given_back_at is null
+      and not exists (
+        select from staffing.escrow_holds h
+        where h.payment_id = theirs.payment_id and h.time_log_id = theirs.time_log_id and h.kind = theirs.kind
+          and num_nonnulls(h.refund_id, h.chargeback_id) > 0)
     offset 0) y  -- a look for each shift: on tables that are not analysed yet the planner would rather read both
   where mine.payment_id = p.id)
 

@@ -113,9 +113,10 @@ select id, booking_id, clock_out_time, auto_approval_time from staffing.time_log
 where status = 'Pending_Verification' and auto_approval_time <= %(now)s
 
 -- name: holds_of_shift
--- Where the money of a shift is; none: nobody has paid for it.
+-- Where the money of a shift is; none: nobody has paid for it. `Taken` is what the provider took of it without us.
 -- What was paid for before it was imported, and not by us, has money nowhere (STAFF-20.28).
-select status from staffing.escrow_holds where time_log_id = %(time_log_id)s and kind <> 'Penalty'
+select case when num_nonnulls(refund_id, chargeback_id) > 0 then 'Taken' else status end
+from staffing.escrow_holds where time_log_id = %(time_log_id)s and kind <> 'Penalty'
 union
 select 'Paid_Outside' from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
 where s.time_log_id = %(time_log_id)s and p.source = 'imported' and p.received_at is null
