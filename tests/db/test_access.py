@@ -325,7 +325,7 @@ def test_what_no_user_can_be_is_refused_by_its_name(do: Do[Any], conn: psycopg.C
         with pytest.raises(ValidationError) as refused:
             do(access.create_user(SQL, about["name"], about["grant"], about["password"], ME))
         assert refused.value.field == field
-    for name in (".", "..", " ana", "ana ", "a\u200bna", "ana\ufeff", "a\U000e0041na"):
+    for name in (".", "..", " ana", "ana ", "a\u200bna", "ana\ufeff", "a\U000e0041na", "SYSTEM", "System"):
         with pytest.raises(ValidationError, match="name: "):
             do(access.create_user(SQL, name, VIEWER, None, ME))
         with pytest.raises(psycopg.DatabaseError), conn.transaction():  # whoever calls the verb

@@ -46,8 +46,8 @@ def text_problem(value: object, limit: int) -> str | None:
 def holder_problem(value: object) -> str | None:
     """What is wrong with a name of somebody who comes in; None if nothing is. None may look like another.
 
-    >>> [holder_problem(name) for name in ("olga", " olga", "ol\u200bga", "..")]
-    [None, 'begins or ends with a space', 'has an invisible character', 'is a step in an address']
+    >>> [holder_problem(name) for name in ("olga", " olga", "ol\u200bga", "..", "System")]
+    [None, 'begins or ends with a space', 'has an invisible character', 'is a step in an address', 'is the engine']
     """
     if problem := text_problem(value, MAX_NAME):
         return problem
@@ -56,6 +56,8 @@ def holder_problem(value: object) -> str | None:
         return "begins or ends with a space"
     if UNSEEN.search(name):
         return "has an invisible character"
+    if name.upper() == "SYSTEM":  # who acts in the trail where nobody does
+        return "is the engine"
     return "is a step in an address" if name in (".", "..") else None
 
 

@@ -30,7 +30,7 @@ begin
   perform {schema}.check_text('name', p_name, 200);
   if p_name ~ '[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]' then
     perform {schema}.refuse('name', 'has an invisible character');
-  elsif p_name in ('.', '..') or p_name ~ '^\s|\s$' then  -- an address would mean something else
+  elsif p_name in ('.', '..') or p_name ~ '^\s|\s$' or upper(p_name) = 'SYSTEM' then  -- an address, or the trail, means others
     perform {schema}.refuse('name', 'is not one that can be told from others');
   end if;
   if p_role is null or p_role not in ('member', 'viewer', 'operator', 'admin') then
