@@ -283,7 +283,7 @@ async def test_many_are_named_or_filtered_and_who_is_left_is_said(api: ApiVisito
 
     async def left(**body: Any) -> tuple[int, dict[str, str]]:
         answer = (await api.post("operator.acme", path, named | body)).json()
-        return answer["done"], {one["id"]: one["outcome"] for one in answer["undecided"]}
+        return answer["done"], {one["id"]: one["outcome"] for one in answer["left_alone"]}
 
     undecided = {str(theirs): "not_found", SOME_ID: "not_found", str(waits): "not_possible_now"}
     assert await left(dry_run=True) == (0, undecided)

@@ -12,7 +12,7 @@ from mainspring.job import SYSTEM
 from mainspring.text.texts import MAX_NAME
 from mainspring.web.api.asking import Asking
 from mainspring.web.api.refused import ApiRefused
-from mainspring.web.api.terms import OrgName
+from mainspring.web.api.terms import OrgName, Reason
 
 HolderName = Annotated[
     str, msgspec.Meta(min_length=1, max_length=MAX_NAME, description="As the trail has it.", examples=["olga"])
@@ -25,9 +25,19 @@ OnlyOrg = Annotated[
 ]
 
 
-def granted(asking: Asking, role: AccessRole, org: str | None, *, reveals: bool) -> Grant:
+class NewHolder(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A user or a token that there is not yet. Without an organisation they see what the request is about."""
+
+    name: HolderName
+    role: AccessRole = "viewer"
+    org: OnlyOrg = None
+    reveals: Reveals = False
+    reason: Reason = None
+
+
+def granted(asking: Asking, new: NewHolder) -> Grant:
     """What is to be given, if who asks has it; without an organisation it is the one of the request."""
-    grant = Grant(role=role, org=org or of_request(asking), reveals=reveals)
+    grant = Grant(role=new.role, org=new.org or of_request(asking), reveals=new.reveals)
     check_mine(asking, grant)
     return grant
 

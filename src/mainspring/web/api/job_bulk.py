@@ -18,9 +18,9 @@ from mainspring.text.texts import MAX_REASON
 from mainspring.web.api.asking import Asking
 from mainspring.web.api.job_search import JobFilter, find_jobs
 from mainspring.web.api.jobs import jobs
-from mainspring.web.api.terms import Delay, Instant, JobId
+from mainspring.web.api.many import Done, LeftAlone, Many
+from mainspring.web.api.terms import Delay, Instant
 
-MOST_AT_ONCE: Final = 1000
 #: What an act answers of a job to which it was done; all else is why not.
 _CANCELLED: Final = frozenset({"cancelled", "cancel_requested"})
 
@@ -28,14 +28,11 @@ Act = Callable[[UUID], Awaitable[str]]
 Foretell = Callable[[JobLine], str]
 
 
-class ManyJobs(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class ManyJobs(Many, forbid_unknown_fields=True, kw_only=True):
     """Which jobs, by their ids or by a filter (without states: those that wait), how many at most, and why."""
 
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_REASON)]
-    ids: Annotated[list[JobId], msgspec.Meta(min_length=1, max_length=MOST_AT_ONCE)] | None = None
     filter: JobFilter | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_AT_ONCE)] = MOST_AT_ONCE
-    dry_run: bool = False
 
 
 class ManyMoves(ManyJobs, forbid_unknown_fields=True, kw_only=True):
@@ -45,21 +42,10 @@ class ManyMoves(ManyJobs, forbid_unknown_fields=True, kw_only=True):
     delay: Delay = None
 
 
-class LeftAlone(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to which it was not done, and why: the state it is in, or not_found, not_cancellable, already_finished."""
-
-    id: JobId
-    outcome: str
-
-
-class ManyDone(msgspec.Struct, frozen=True, kw_only=True):
+class ManyDone(Done, frozen=True, kw_only=True):
     """How many jobs were meant, and to how many it was done, or would be; `more`: others may be meant as well."""
 
-    meant: int
-    done: int
-    left_alone: list[LeftAlone]
     more: bool
-    dry_run: bool
 
 
 @jobs.post("/bulk/jobs/cancel", role="operator", connects="api")
@@ -113,8 +99,8 @@ async def _meant(asking: Asking, body: ManyJobs) -> tuple[list[UUID], bool]:
     if (body.ids is None) == (body.filter is None):
         raise ValidationError("ids: give either ids or a filter", field="ids")
     if body.filter is None:
-        ids = sorted(set(body.ids or ()))
-        return ids[: body.limit], len(ids) > body.limit
+        ids, rest = body.named()
+        return ids, rest > 0
     if not body.filter.says - {"text"}:
         raise ValidationError("filter: means all jobs; say which, by more than a text", field="filter")
     only = body.filter if body.filter.state else replace(body.filter, state=tuple(sorted(WAITING)))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Literal
-from uuid import UUID
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import asdict
@@ -14,23 +13,18 @@ from mainspring.db.decisions import check_reason
 from mainspring.errors import JobNotFound, TransitionRefused, ValidationError
 from mainspring.web.api.asking import Asking
 from mainspring.web.api.dead_letters import DeadLetterFilter, dead_letters
-from mainspring.web.api.terms import Instant, JobId, Reason
-
-#: So many are decided about by one call; the rest by the next.
-MOST_DECIDED = 1000
+from mainspring.web.api.many import Done, LeftAlone, Many
+from mainspring.web.api.terms import Instant, Reason
 
 
-class ManyDead(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class ManyDead(Many, forbid_unknown_fields=True, kw_only=True):
     """Which dead letters, by their ids or by a filter, how many at most, the oldest first, and why.
 
     A dry run counts them, and needs no reason. With the instant of that count as `until`, what dies meanwhile is not
     meant.
     """
 
-    ids: Annotated[list[JobId], msgspec.Meta(min_length=1, max_length=MOST_DECIDED)] | None = None
     filter: DeadLetterFilter | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_DECIDED)] = MOST_DECIDED
-    dry_run: bool = False
     reason: Reason = None
 
 
@@ -41,27 +35,15 @@ class ManyReplayed(ManyDead, forbid_unknown_fields=True, kw_only=True):
     first_due_at: Instant | None = None
 
 
-class Undecided(msgspec.Struct, frozen=True, kw_only=True):
-    """One that was named and left as it is, and why."""
+class ManyDecided(Done, frozen=True, kw_only=True):
+    """How many were meant and done; `rest` is for the next call, which goes on at `next_due_at` at this rate.
 
-    id: JobId
-    outcome: Literal["not_found", "not_possible_now"]
-    detail: str
-
-
-class ManyDecided(msgspec.Struct, frozen=True, kw_only=True):
-    """How many were meant, done, and left alone because they or their keys were in use; `rest` is for the next call.
-
-    Those that were named by id and left are `undecided`. `next_due_at` is where the rest goes on at this rate.
+    Those that were found by the filter and left because they or their keys were in use are `skipped`.
     """
 
-    meant: int
-    done: int
     skipped: int = 0
     rest: int = 0
     next_due_at: Instant | None = None
-    undecided: list[Undecided] = []
-    dry_run: bool
 
 
 @dead_letters.post("/bulk/dead-letters/replay", role="operator")
@@ -72,7 +54,7 @@ async def replay_dead_letters(asking: Asking, body: ManyReplayed) -> ManyDecided
         return await _by_filter(asking, dead.replay_many, body, **how)
     if any(how.values()):
         raise ValidationError("rate: goes with a filter, not with ids", field="rate")
-    return await _by_ids(asking, dead.replay, body.ids, body)
+    return await _by_ids(asking, dead.replay, body)
 
 
 @dead_letters.post("/bulk/dead-letters/discard", role="operator")
@@ -81,7 +63,7 @@ async def discard_dead_letters(asking: Asking, body: ManyDead) -> ManyDecided:
     dead = asking.client.dead
     if body.ids is None:
         return await _by_filter(asking, dead.discard_many, body)
-    return await _by_ids(asking, dead.discard, body.ids, body)
+    return await _by_ids(asking, dead.discard, body)
 
 
 async def _by_filter(asking: Asking, act: Callable[..., Awaitable[Bulk]], body: ManyDead, **how: Any) -> ManyDecided:
@@ -100,11 +82,11 @@ async def _by_filter(asking: Asking, act: Callable[..., Awaitable[Bulk]], body: 
     )
 
 
-async def _by_ids(asking: Asking, act: Callable[..., Awaitable[None]], ids: list[UUID], body: ManyDead) -> ManyDecided:
+async def _by_ids(asking: Asking, act: Callable[..., Awaitable[None]], body: ManyDead) -> ManyDecided:
     """Decide about some by id, in one order; what is refused is said, and the others go on."""
     if body.filter is not None:
         raise ValidationError("ids: are given together with a filter", field="ids")
-    named, undecided = sorted(set(ids))[: body.limit], []
+    (named, rest), left = body.named(), list[LeftAlone]()
     if not body.dry_run:
         check_reason(body.reason)
     for id_ in named:
@@ -114,13 +96,13 @@ async def _by_ids(asking: Asking, act: Callable[..., Awaitable[None]], ids: list
             else:
                 await act(id_, reason=body.reason, conn=asking.conn)
         except JobNotFound:
-            undecided.append(Undecided(id=id_, outcome="not_found", detail="There is nothing here."))
+            left.append(LeftAlone(id=id_, outcome="not_found", detail="There is nothing here."))
         except TransitionRefused as error:
-            undecided.append(Undecided(id=id_, outcome="not_possible_now", detail=str(error)))
+            left.append(LeftAlone(id=id_, outcome="not_possible_now", detail=str(error)))
     return ManyDecided(
         meant=len(named),
-        done=0 if body.dry_run else len(named) - len(undecided),
-        rest=len(set(ids)) - len(named),
-        undecided=undecided,
+        done=0 if body.dry_run else len(named) - len(left),
+        rest=rest,
+        left_alone=left,
         dry_run=body.dry_run,
     )

@@ -10,13 +10,12 @@ import msgspec
 from mainspring.db import access
 from mainspring.db.access import TokenRow
 from mainspring.declare.credential import TOKEN_LIFETIME
-from mainspring.declare.principal import AccessRole
 from mainspring.text.span import span_of
 from mainspring.web.api.asking import Asking
-from mainspring.web.api.grants import HolderName, OnlyOrg, Reveals, granted, of_request
+from mainspring.web.api.grants import NewHolder, granted, of_request
 from mainspring.web.api.operation import Resource
 from mainspring.web.api.paging import PageOf, Paging
-from mainspring.web.api.terms import Instant, Reason, SpanText, WithReason
+from mainspring.web.api.terms import Instant, SpanText, WithReason
 
 tokens = Resource("tokens", "What programs come in by. A secret is shown once, to whoever makes the token.")
 
@@ -25,15 +24,10 @@ TokenId = Annotated[
 ]
 
 
-class NewToken(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class NewToken(NewHolder, forbid_unknown_fields=True, kw_only=True):
     """A token that there is not yet. Without an organisation it sees what the request is about."""
 
-    name: HolderName
-    role: AccessRole = "viewer"
-    org: OnlyOrg = None
-    reveals: Reveals = False
     expires: Annotated[SpanText | None, msgspec.Meta(description="How long it is good for; else 90 days.")] = None
-    reason: Reason = None
 
 
 class ShownToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +59,7 @@ async def list_tokens(asking: Asking, page: Paging[tuple[Instant, str]]) -> Page
 @tokens.post("/tokens", role="admin", about_access=True, status=201, keeps=False)
 async def create_token(asking: Asking, body: NewToken) -> ShownToken:
     """Make a token that may no more than who makes it."""
-    grant = granted(asking, body.role, body.org, reveals=body.reveals)
+    grant = granted(asking, body)
     lifetime = TOKEN_LIFETIME if body.expires is None else span_of("expires", body.expires)
     made = await asking.ask(access.create_token(asking.sql, body.name, grant, lifetime, asking.who, reason=body.reason))
     return ShownToken(id=made.id, token=made.text)

@@ -10,7 +10,7 @@ from mainspring.db import access
 from mainspring.db.access import UserRow, Way
 from mainspring.declare.principal import AccessRole
 from mainspring.web.api.asking import Asking
-from mainspring.web.api.grants import HolderName, OnlyOrg, Reveals, check_mine, granted, of_request
+from mainspring.web.api.grants import HolderName, NewHolder, OnlyOrg, Reveals, check_mine, granted, of_request
 from mainspring.web.api.operation import Resource
 from mainspring.web.api.paging import PageOf, Paging
 from mainspring.web.api.refused import not_found
@@ -39,14 +39,8 @@ class UserView(Versioned, frozen=True, kw_only=True):
         return self.name, self.role, self.org, self.reveals, self.disabled_at
 
 
-class NewUser(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class NewUser(NewHolder, forbid_unknown_fields=True, kw_only=True):
     """A user that there is not yet. Without an organisation they see what the request is about."""
-
-    name: HolderName
-    role: AccessRole = "viewer"
-    org: OnlyOrg = None
-    reveals: Reveals = False
-    reason: Reason = None
 
 
 class UserRule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -81,7 +75,7 @@ async def create_user(asking: Asking, body: NewUser) -> UserView:
 
     Names are the whole database's: one that a user of another organisation has is refused, too.
     """
-    grant = granted(asking, body.role, body.org, reveals=body.reveals)
+    grant = granted(asking, body)
     await asking.lock("user", body.name)
     await asking.ask(access.create_user(asking.sql, body.name, grant, None, asking.who, body.reason))
     return await show_user(asking, body.name)
