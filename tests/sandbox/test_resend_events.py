@@ -39,7 +39,6 @@ def send(sandbox: Sandbox, to: str, key: str = "k1") -> str:
     return str(asyncio.run(sent()).provider_id)
 
 
-@pytest.mark.rule("RENT-20.26")
 @pytest.mark.parametrize(
     ("to", "types"),
     [

@@ -191,8 +191,12 @@ async def _read(response: httpx2.Response, most: int) -> ProviderReply:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds, from either form of the header; a date is held against the provider's own clock."""
-    text = headers.get("retry-after", "").strip()
+    """Seconds, from either form of the header; a date is held against the provider's own clock.
+
+    Who limits without that header says when the count begins anew.
+    """
+    hints = (headers.get(name, "").strip() for name in ("retry-after", "ratelimit-reset", "rate-limit-reset"))
+    text = next(filter(None, hints), "")
     if re.fullmatch(r"[0-9]{1,9}", text):
         return float(text)
     try:

@@ -41,7 +41,6 @@ def source() -> Any:
     return inbound
 
 
-@pytest.mark.rule("RENT-20.26")
 def test_event_is_taken_by_the_id_of_its_message() -> None:
     received = source().verify(signed(), BODY, NOW)
 
@@ -55,7 +54,6 @@ def test_event_is_taken_by_the_id_of_its_message() -> None:
     assert source().verify(signed(secret=OLD), BODY, NOW) == received
 
 
-@pytest.mark.rule("RENT-20.26")
 @pytest.mark.parametrize(
     ("headers", "body"),
     [

@@ -67,7 +67,6 @@ async def test_lost_answer_opens_one_page_under_its_key_also_after_a_day(till: T
     assert reused.value.code == "IDEMPOTENCY_KEY_REUSED"
 
 
-@pytest.mark.rule("RENT-20.11")
 async def test_page_that_is_closed_is_paid_by_nobody_and_one_that_was_paid_says_so(till: Till) -> None:
     first, second = await opened(till, "first"), await opened(till, "second")
     till.sandbox.stripe.settle(second.id, "succeeded")
@@ -80,7 +79,6 @@ async def test_page_that_is_closed_is_paid_by_nobody_and_one_that_was_paid_says_
         await till.stripe.expire_session("../refunds", key="z")
 
 
-@pytest.mark.rule("RENT-2.09", "RENT-20.07")
 async def test_events_of_a_voucher_carry_the_session(till: Till) -> None:
     session = await opened(till, methods=["card", "multibanco"])
     till.sandbox.stripe.settle(session.id, "succeeded", method="multibanco")
@@ -95,7 +93,6 @@ async def test_events_of_a_voucher_carry_the_session(till: Till) -> None:
     assert {one.id for _, one in told} == {session.id}
 
 
-@pytest.mark.rule("RENT-11.02")
 async def test_paid_pages_are_found_without_a_webhook(till: Till) -> None:
     paid = await opened(till, "paid")
     till.sandbox.stripe.settle(paid.id, "succeeded")
@@ -109,7 +106,6 @@ async def test_paid_pages_are_found_without_a_webhook(till: Till) -> None:
     assert [one.id for one in await till.stripe.sessions(till.now + timedelta(hours=3))] == []
 
 
-@pytest.mark.rule("RENT-20.25")
 async def test_dispute_has_a_day_until_which_evidence_is_taken_and_an_end(till: Till) -> None:
     paid = await opened(till)
     intent = till.sandbox.stripe.settle(paid.id, "succeeded")["payment_intent"]
@@ -129,7 +125,6 @@ async def test_dispute_has_a_day_until_which_evidence_is_taken_and_an_end(till: 
     assert told == ["needs_response", "needs_response", "lost"]
 
 
-@pytest.mark.rule("RENT-20.16")
 async def test_refund_of_the_dashboard_is_listed_without_a_key(till: Till) -> None:
     intent = till.sandbox.stripe.settle((await opened(till)).id, "succeeded")["payment_intent"]
     ours = await till.stripe.refund(intent=intent, amount=Money(300, "EUR"), key="refund-1", since=till.now)

@@ -50,7 +50,6 @@ def fault(sandbox: Sandbox, kind: Any, **more: Any) -> None:
     sandbox.faults.set(Fault(provider="vendus", kind=kind, **fields))
 
 
-@pytest.mark.rule("RENT-4.08", "RENT-1.08")
 async def test_invoice_is_issued_and_found_by_our_reference(sandbox: Sandbox, vendus: Vendus) -> None:
     client = await vendus.create_client(name="Jo", fiscal_id="123456789", email="jo@example.com")
     register = await vendus.open_register()
@@ -70,7 +69,6 @@ async def test_invoice_is_issued_and_found_by_our_reference(sandbox: Sandbox, ve
     assert (entry.body["client"]["fiscal_id"], entry.body["to"]) == ("123456789", "jo@example.com")
 
 
-@pytest.mark.rule("RENT-4.03")
 async def test_client_is_found_by_tax_number_or_by_address(sandbox: Sandbox, vendus: Vendus) -> None:
     made = await vendus.create_client(name="Jo", fiscal_id="123456789", email="jo@example.com")
 
@@ -89,7 +87,6 @@ def test_plain_functions_have_the_same_verbs(sandbox: Sandbox) -> None:
     assert [way.id for way in vendus.payment_ways() if way.type == "CC"] == [CARD]
 
 
-@pytest.mark.rule("RENT-4.12")
 @pytest.mark.parametrize("kind", ["drop", "timeout"])
 async def test_lost_answer_leaves_one_document_which_the_next_attempt_adopts(
     sandbox: Sandbox, vendus: Vendus, kind: str
@@ -106,7 +103,6 @@ async def test_lost_answer_leaves_one_document_which_the_next_attempt_adopts(
     assert (posts(sandbox), [entry.id for entry in sandbox.ledger.find("invoice")]) == (1, [str(adopted.id)])
 
 
-@pytest.mark.rule("RENT-4.13")
 @pytest.mark.parametrize("kind", ["error", "drop"])
 async def test_document_is_not_posted_again_while_vendus_cannot_be_asked(
     sandbox: Sandbox, vendus: Vendus, kind: str
@@ -119,7 +115,6 @@ async def test_document_is_not_posted_again_while_vendus_cannot_be_asked(
     assert posts(sandbox) == 0
 
 
-@pytest.mark.rule("RENT-20.24")
 async def test_taken_reference_is_adopted_if_type_and_amount_agree(sandbox: Sandbox, vendus: Vendus) -> None:
     first = await vendus.issue(draft())
 
@@ -131,7 +126,6 @@ async def test_taken_reference_is_adopted_if_type_and_amount_agree(sandbox: Sand
     assert sandbox.ledger.count("invoice") == 1
 
 
-@pytest.mark.rule("RENT-4.04")
 async def test_closed_register_is_tried_again_and_posts_nothing(sandbox: Sandbox, vendus: Vendus) -> None:
     sandbox.vendus.register("close")
 
@@ -145,7 +139,6 @@ async def test_closed_register_is_tried_again_and_posts_nothing(sandbox: Sandbox
     assert sandbox.ledger.count("invoice") == 1
 
 
-@pytest.mark.rule("RENT-4.14", "RENT-20.22")
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [
@@ -169,7 +162,6 @@ async def test_what_may_pass_is_tried_again(
     assert sandbox.ledger.count("invoice") == 1
 
 
-@pytest.mark.rule("RENT-4.15")
 async def test_what_is_wrong_with_the_document_is_for_a_person(sandbox: Sandbox, vendus: Vendus) -> None:
     fault(sandbox, "error", status=422)
     wrong = [draft(), draft(paid_by=9), draft(client=4711)]
@@ -214,7 +206,6 @@ async def test_somebody_elses_404_does_not_say_that_there_is_no_document() -> No
             await Vendus("key", base=address).issue(draft(), again=True)
 
 
-@pytest.mark.rule("RENT-20.17", "RENT-20.18")
 @pytest.mark.parametrize("parts", [[3_333, 3_333, 3_334], [1, 9_998, 1], [1_000] * 10, [10_000], [None]])
 async def test_credit_notes_take_an_invoice_back_to_the_cent(
     sandbox: Sandbox, vendus: Vendus, parts: Sequence[int | None]
@@ -236,7 +227,6 @@ def _credit(invoice: FiscalDocument, cents: int | None, n: int = 1) -> CreditDra
     return CreditDraft(document=invoice.id, reference=f"refund-{n}", reason="Cancelled", lines=lines)
 
 
-@pytest.mark.rule("RENT-20.17")
 async def test_credit_note_after_a_lost_answer_is_adopted(sandbox: Sandbox, vendus: Vendus) -> None:
     invoice = await vendus.issue(draft())
     fault(sandbox, "drop")
@@ -252,7 +242,7 @@ async def test_credit_note_after_a_lost_answer_is_adopted(sandbox: Sandbox, vend
 
 @pytest.mark.rule("RENT-4.07")
 def test_net_and_vat_make_the_price_again() -> None:
-    for gross in range(1, 100_001, 7):
+    for gross in range(1, 100_001):
         net, vat = vat_of(gross)
         assert net + vat == gross
         assert abs(net * 123 - gross * 100) * 2 <= 123
@@ -267,7 +257,6 @@ async def test_the_modes_of_documents_are_kept_apart(sandbox: Sandbox) -> None:
     assert await Vendus("key", base=f"{sandbox.url}/vendus").document(issued.id) is None
 
 
-@pytest.mark.rule("RENT-20.23")
 async def test_calls_of_a_process_keep_their_distance(sandbox: Sandbox) -> None:
     vendus = Vendus("key", base=f"{sandbox.url}/vendus", per_second=20)
     began = time.monotonic()

@@ -24,7 +24,7 @@ import msgspec
 from mainspring.contrib.http import ProviderReply
 from mainspring.outcome import Failure, Permanent, RetryAfter
 
-#: Seconds; Vendus says in another header how long, and only where it limits at all.
+#: Seconds, where Vendus does not say how long.
 VENDUS_RETRY_S: Final = 5.0
 FIELD_WRONG: Final = "P001"  # a field that Vendus does not know or take; it says so with 400 or 403
 NOTHING_FOUND: Final = "A001"  # an empty list; it says so with 404
