@@ -10,8 +10,8 @@ import pytest
 
 import mainspring as ms
 from mainspring.contrib.notify import MailEvent, ResendEvents
+from mainspring.contrib.standard_webhooks import standard
 from mainspring.contrib.webhooks import new_secret
-from mainspring.contrib.webhooks.signature import standard
 from mainspring.declare.block import SignatureRefused
 from mainspring.errors import ConfigurationError, DeclarationError
 

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 from tests.contrib.webhooks.table_signatures import BODY, NOW, OTHER, SECRET
 
+from mainspring.contrib.standard_webhooks import standard
 from mainspring.contrib.webhooks.receiver import Receiver, Replayed
-from mainspring.contrib.webhooks.signature import standard
 from mainspring.errors import ConfigurationError, SignatureRefused
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 from tests.contrib.webhooks.table_signatures import ACCEPTED, BODY, NOW, OTHER, REFUSED, SECRET, VECTORS, Case
 
-from mainspring.contrib.webhooks.signature import new_id, new_secret, plain, standard, verify, verify_plain
+from mainspring.contrib.standard_webhooks import new_id, new_secret, plain, standard, verify, verify_plain
 from mainspring.errors import ConfigurationError, SignatureRefused
 
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from mainspring.contrib import standard_webhooks
 from mainspring.contrib.heard import LONGEST_EVENT_NAME, AnyTask, HeardEvents
-from mainspring.contrib.webhooks import signature
 from mainspring.db.inbound import received
 from mainspring.db.wire.statement import Dialogue
 from mainspring.declare.block import Block, Received, SignatureRefused
@@ -78,7 +78,7 @@ class ResendInbound(HeardEvents):
         if len(body) > LARGEST_RESEND_BODY:
             raise SignatureRefused("the body is larger than 1 MiB")
         given = {ours: headers.get(theirs, "") for theirs, ours in _NAMES.items()}
-        message = signature.verify(given, body, self._secrets, now=now)
+        message = standard_webhooks.verify(given, body, self._secrets, now=now)
         try:
             text = body.decode()
             head = msgspec.json.decode(text, type=_MailEventHead)
@@ -110,7 +110,7 @@ class ResendEvents(Block):
         if isinstance(secrets, str):
             raise ConfigurationError("secrets: is not a list of secrets")
         for secret in secrets:
-            signature.key(secret)
+            standard_webhooks.key(secret)
         self.registry = Registry(RESEND_NAME)
         self._inbound = ResendInbound(secrets)
         self.inbound = (self._inbound,) if secrets else ()

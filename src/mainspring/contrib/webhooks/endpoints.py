@@ -13,10 +13,10 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from mainspring.client.colour import Async, Blocking, Sync, Verbs, Work, verb
+from mainspring.contrib.standard_webhooks import new_secret
 from mainspring.contrib.webhooks import vault
 from mainspring.contrib.webhooks.endpoint import Registered, checked_description, checked_events, written_headers
 from mainspring.contrib.webhooks.event import PING, event
-from mainspring.contrib.webhooks.signature import new_secret
 from mainspring.contrib.webhooks.target import WebhookTarget
 from mainspring.contrib.webhooks.transport import Transport
 from mainspring.db import webhooks

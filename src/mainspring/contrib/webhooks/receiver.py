@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from mainspring.contrib.webhooks.signature import WEBHOOK_TOLERANCE, Message, key, verify
+from mainspring.contrib.standard_webhooks import WEBHOOK_TOLERANCE, Message, key, verify
 from mainspring.errors import ConfigurationError, SignatureRefused
 from mainspring.text.span import Span, configured_span
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from mainspring import __version__
-from mainspring.contrib.webhooks import signature
+from mainspring.contrib import standard_webhooks
 
 
 def headers(
@@ -24,7 +24,7 @@ def headers(
 
     >>> from datetime import UTC
     >>> made = headers(delivery=UUID(int=7), event_type="order.paid", body=b"{}", prefix="X-Mainspring",
-    ...                secrets=[signature.new_secret()], now=datetime(2026, 1, 1, tzinfo=UTC), custom={})
+    ...                secrets=[standard_webhooks.new_secret()], now=datetime(2026, 1, 1, tzinfo=UTC), custom={})
     >>> made["X-Mainspring-Event-Type"], made["webhook-timestamp"]
     ('order.paid', '1767225600')
     """
@@ -32,8 +32,8 @@ def headers(
         **custom,
         "Content-Type": "application/json",
         "User-Agent": f"Mainspring/{__version__}",
-        f"{prefix}-Signature": signature.plain(secrets[0], body),
+        f"{prefix}-Signature": standard_webhooks.plain(secrets[0], body),
         f"{prefix}-Event-Type": event_type,
         f"{prefix}-Delivery-Id": str(delivery),
-        **signature.standard(secrets, str(delivery), now, body),
+        **standard_webhooks.standard(secrets, str(delivery), now, body),
     }
