@@ -48,8 +48,7 @@ async def test_page_says_what_it_is_for_and_until_when(till: Till) -> None:
     assert paid is not None
     assert (paid.paid, paid.url) == (True, None)
     (intent,) = [one for one in await till.stripe.charges(START) if one.id == paid.intent]
-    assert (intent.status, intent.amount) == ("succeeded", PRICE)
-    assert till.made("payment_intent")[-1].body["metadata"] == {"booking": "7"}
+    assert (intent.status, intent.amount, intent.metadata) == ("succeeded", PRICE, {"booking": "7"})
 
 
 async def test_lost_answer_opens_one_page_under_its_key_also_after_a_day(till: Till) -> None:

@@ -46,6 +46,7 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
     created: datetime
     fee: Money | None = None  # Stripe's own, once it is known
     decline_code: str | None = None  # why the last card was refused
+    metadata: Mapping[str, str] = {}  # what was written on it, such as which of your rows it pays
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Charge:
@@ -64,6 +65,7 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
             created=_time(body),
             fee=_fee(last),
             decline_code=error.get("decline_code") or error.get("code") if status == "failed" else None,
+            metadata=dict(body.get("metadata") or {}),
         )
 
 
