@@ -110,6 +110,9 @@ def test_credit_notes_name_a_row_and_never_exceed_it(vendus: httpx2.Client) -> N
     refused = vendus.post("/documents/", json=crediting(invoice["number"], "0.0001"))
     assert (refused.status_code, refused.json()["errors"][0]["code"]) == (403, "P001")
     assert vendus.get(f"/documents/{invoice['id']}/").json()["items"][0]["qty_nc"] == "0.0000"
+    other = issued(vendus, "booking-8")
+    for qty, price in (("2", "10.00"), ("1.5", "123.00"), ("0", "123.00"), ("-1", "123.00")):
+        assert vendus.post("/documents/", json=crediting(other["number"], qty, price)).status_code == 403
 
 
 @pytest.mark.parametrize("number", ["FT 01P2026/9", "", "NC"])

@@ -202,8 +202,8 @@ async def test_somebody_elses_404_does_not_say_that_there_is_no_document() -> No
         writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
 
     async with answering(answer) as address:
-        with pytest.raises(DocumentUnknown):
-            await Vendus("key", base=address).issue(draft(), again=True)
+        with pytest.raises(DocumentUnknown, match="answered 404"):
+            await Vendus("key", base=address, timeout=2).issue(draft(), again=True)
 
 
 @pytest.mark.parametrize("parts", [[3_333, 3_333, 3_334], [1, 9_998, 1], [1_000] * 10, [10_000], [None]])
