@@ -67,10 +67,10 @@ class Walk:
         for _ in range(12):
             self.people.book()
 
-    def go(self, steps: int) -> None:
-        """So many steps, and the end."""
+    def go(self, steps: int, *, attempts: int = 0) -> None:
+        """So many steps, and more until so many attempts of jobs were made; then the end."""
         with self.troubles.planted():
-            for _ in range(steps):
+            while self.steps < steps or self.counts["attempts"] < attempts:
                 self.step()
             self.end()
 
