@@ -170,6 +170,7 @@ def test_what_is_refused_names_its_field_and_writes_nothing(
     assert town.value("select count(*) from staffing.bookings") == 0
 
 
+@pytest.mark.rule("STAFF-20.10")
 def test_companies_people_and_projects_join_by_events_that_name_what_is_wrong(town: Town) -> None:
     conn = town.conn
     operator = bookings.add_operator(town.desk, conn, name="Otto", by="SYSTEM")
