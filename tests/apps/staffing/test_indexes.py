@@ -46,7 +46,7 @@ def test_payments_whose_end_nobody_told_are_found_by_status_and_age(town: Town) 
         [booking, *NEXT_WEEK],
     )
     town.conn.execute("analyze staffing.pending_payments")
-    about = {"stale": town.desk.settings.stale_after, "after": None, "limit": town.desk.settings.enqueueing_page}
+    about = {"stale": town.desk.settings.stale_after, "now": town.now}
     plan = town.conn.execute("explain (format json) " + store.sql["stale_payments"], about).fetchone()
     assert plan is not None
     assert "'Index Name': 'pending_payments_status'" in str(plan[0])

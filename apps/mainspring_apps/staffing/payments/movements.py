@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -166,20 +166,15 @@ def _timer(kind: MovementKind) -> str:
     return f"reconcile_movement:{kind}"
 
 
-def stale_movements(
-    desk: Desk, conn: Conn, zone: str, after: str | None, limit: int
-) -> list[tuple[str, dict[str, Any]]]:
-    """One page of the transfers and refunds that are under way for too long."""
-    found = store.column(conn, "stale_movements", stale=desk.settings.stale_after, after=after, limit=limit)
-    return [(key, {"kind": kind, "row_id": int(row)}) for key in found for kind, _, row in [key.partition(":")]]
-
-
-tasks.schedule(
+#: Transfers and refunds whose timer is missing.
+tasks.sweep(
     "movement-reconciliation",
-    lambda desk: ms.every(desk.settings.reconcile_every),
-    reconcile_movement,
-    entities=stale_movements,
-    page=lambda desk: desk.settings.enqueueing_page,
+    every=lambda desk: desk.settings.reconcile_every,
+    query=store.sql["stale_movements"],
+    by="key",
+    params=lambda desk: {"stale": desk.settings.stale_after},
+    job=lambda _, row: reconcile_movement.job(kind=row.kind, row_id=row.id),
+    limit=lambda desk: desk.settings.enqueueing_page,
 )
 
 

@@ -5,9 +5,6 @@ Who asks waits while the provider is away, and hears the end when it is back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import mainspring as ms
 from mainspring.contrib.stripe import Charge
 from mainspring_apps.staffing import store, timers
@@ -40,20 +37,14 @@ def watch_over(desk: Desk, conn: Conn, payment_id: int) -> None:
     timers.start(desk, conn, timers.RECONCILIATION_TIMER, payment_id, job)
 
 
-def stale_payments(
-    desk: Desk, conn: Conn, zone: str, after: int | None, limit: int
-) -> list[tuple[int, Mapping[str, Any]]]:
-    """One page of the payments that were not settled for too long."""
-    found = store.column(conn, "stale_payments", stale=desk.settings.stale_after, after=after, limit=limit)
-    return [(payment_id, {"payment_id": payment_id}) for payment_id in found]
-
-
-tasks.schedule(
+#: Payments whose timer is missing.
+tasks.sweep(
     "payment-reconciliation",
-    lambda desk: ms.every(desk.settings.reconcile_every),
-    reconcile_payment,
-    entities=stale_payments,
-    page=lambda desk: desk.settings.enqueueing_page,
+    every=lambda desk: desk.settings.reconcile_every,
+    query=store.sql["stale_payments"],
+    params=lambda desk: {"stale": desk.settings.stale_after},
+    job=lambda _, row: reconcile_payment.job(payment_id=row.id),
+    limit=lambda desk: desk.settings.enqueueing_page,
 )
 
 

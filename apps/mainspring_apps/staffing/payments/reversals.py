@@ -6,9 +6,9 @@ it, by `divide_set_aside`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -145,20 +145,14 @@ def _follow(desk: Desk, conn: Conn, transfer: _Transfer, event_id: str) -> None:
     _came_back(desk, conn, found)
 
 
-def stale_reversals(
-    desk: Desk, conn: Conn, zone: str, after: int | None, limit: int
-) -> list[tuple[int, Mapping[str, Any]]]:
-    """One page of the reversals whose end nobody knows, and no job is left to ask."""
-    found = store.column(conn, "stale_reversals", stale=desk.settings.stale_after, after=after, limit=limit)
-    return [(reversal_id, {"reversal_id": reversal_id}) for reversal_id in found]
-
-
-tasks.schedule(
+#: Reversals whose end nobody knows, and no job is left to ask.
+tasks.sweep(
     "reversal-reconciliation",
-    lambda desk: ms.every(desk.settings.reconcile_every),
-    take_back,
-    entities=stale_reversals,
-    page=lambda desk: desk.settings.enqueueing_page,
+    every=lambda desk: desk.settings.reconcile_every,
+    query=store.sql["stale_reversals"],
+    params=lambda desk: {"stale": desk.settings.stale_after},
+    job=lambda _, row: take_back.job(reversal_id=row.id),
+    limit=lambda desk: desk.settings.enqueueing_page,
 )
 
 

@@ -78,19 +78,14 @@ order by r.id limit 1
 
 -- name: stale_movements
 -- What is under way for long (STAFF-19.08); a lender without an account is not the provider's matter.
-select key from (
-  select 'transfers:' || t.id as key
-  from staffing.transfers t
-  left join staffing.escrow_holds h on h.id = t.escrow_hold_id
-  join staffing.pending_payments p on p.id = coalesce(t.payment_id, h.payment_id)
-  join staffing.bookings b on b.id = p.booking_id
-  join staffing.companies l on l.id = b.lender_company_id and l.stripe_account_id is not null
-  where t.status = 'Pending' and t.created_at < {schema}.now() - %(stale)s::interval
-  union all
-  select 'refunds:' || r.id
-  from staffing.refunds r
-  where r.status = 'Pending' and r.created_at < {schema}.now() - %(stale)s::interval
-) stale
-where key > coalesce(%(after)s::text, '')
-order by key
-limit %(limit)s
+select 'transfers:' || t.id as key, 'transfers' as kind, t.id
+from staffing.transfers t
+left join staffing.escrow_holds h on h.id = t.escrow_hold_id
+join staffing.pending_payments p on p.id = coalesce(t.payment_id, h.payment_id)
+join staffing.bookings b on b.id = p.booking_id
+join staffing.companies l on l.id = b.lender_company_id and l.stripe_account_id is not null
+where t.status = 'Pending' and t.created_at < %(now)s::timestamptz - %(stale)s::interval
+union all
+select 'refunds:' || r.id, 'refunds', r.id
+from staffing.refunds r
+where r.status = 'Pending' and r.created_at < %(now)s::timestamptz - %(stale)s::interval

@@ -194,10 +194,8 @@ where p.id = %(payment_id)s and p.status = 'Pending' and p.provider_intent_id is
 
 -- name: stale_payments
 -- Whose end nobody told us; index pending_payments_status.
-select id, jsonb_build_object('payment_id', id) from staffing.pending_payments
-where status = 'Pending' and created_at <= {schema}.now() - %(stale)s::interval and id > coalesce(%(after)s::bigint, 0)
-order by id
-limit %(limit)s
+select id from staffing.pending_payments
+where status = 'Pending' and created_at <= %(now)s::timestamptz - %(stale)s::interval
 
 -- name: payable_shifts
 -- Verified, undisputed, and paid for by this payment. What was verified just now is left to the release that is under way

@@ -125,10 +125,8 @@ returning id
 select id, transfer_id, destination, reason, status, settled_at, created_at from staffing.reversals where id = %(reversal_id)s
 
 -- name: stale_reversals
-select id, jsonb_build_object('reversal_id', id) from staffing.reversals
-where status = 'Pending' and created_at <= {schema}.now() - %(stale)s::interval and id > coalesce(%(after)s::bigint, 0)
-order by id
-limit %(limit)s
+select id from staffing.reversals
+where status = 'Pending' and created_at <= %(now)s::timestamptz - %(stale)s::interval
 
 -- name: reverse_transfer
 update staffing.transfers set status = 'Reversed' where id = %(transfer_id)s and status = 'Succeeded'
