@@ -206,14 +206,13 @@ def _tell_everybody(desk: Desk, conn: Conn, kind: str, about: dict[str, Any]) ->
 
 def _check_gate(desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShift, now: datetime) -> None:
     holds = store.column(conn, "holds_of_shift", time_log_id=shift.id)
-    funded = not gate.PAID.isdisjoint(holds)
     why = gate.closed(
         booking=booking.status,
         shift=shift.status,
         starts_on=weeks.local_date(shift.scheduled_start_time, booking.zone),
         end_date=booking.end_date,
-        funded=funded,
-        taken="Taken" in holds and not funded,
+        funded=not gate.PAID.isdisjoint(holds),
+        taken="Taken" in holds and arrears.taken_back(desk, conn, booking.id, shift.id),
         awaits_resolution=booking.renewed_in_dispute and desk.settings.clock_in_needs_no_dispute_after_renewal,
         uncovered=insurance.uncovered(conn, booking.id, weeks.local_date(now, booking.zone)),
     ) or gate.outside(

@@ -41,6 +41,11 @@ def job(tasks: str, so: str, *, dead: bool = False) -> str:
     return f"({live} or exists ({_DEAD.format(tasks=tasks, so=so)}))" if dead else live
 
 
+#: What the provider took of a shift without us, or a bank has given back after all: it may be paid again, by hand.
+_TAKEN: Final = """(
+    exists (select from staffing.escrow_holds h where h.payment_id = p.id and h.time_log_id = s.time_log_id
+            and h.kind = s.kind and num_nonnulls(h.refund_id, h.chargeback_id) > 0)
+    or exists (select from staffing.chargebacks c where c.payment_id = p.id and c.status = 'Won'))"""
 MONEY: Final = {
     "escrow adds up and nothing is negative": """
         select * from staffing.escrow
@@ -56,10 +61,10 @@ MONEY: Final = {
         where p.received_at is not null and p.source <> 'arrears'
           and not exists (select from staffing.refunds r where r.payment_id = p.id and not r.elsewhere)
         group by 1, 2 having count(*) > 1""",
-    "no part of a shift is charged twice": """
+    "no part of a shift is charged twice, unless its money was taken back": f"""
         select s.time_log_id, s.kind, array_agg(p.id) from staffing.payment_shifts s
         join staffing.pending_payments p on p.id = s.payment_id
-        where p.received_at is not null
+        where p.received_at is not null and not {_TAKEN}
           and not exists (select from staffing.refunds r where r.payment_id = p.id and not r.elsewhere)
         group by 1, 2 having count(*) > 1""",
     "nobody is paid for time that was not worked, or not agreed to": """
@@ -78,10 +83,12 @@ MONEY: Final = {
         join staffing.pending_payments p on p.id = s.payment_id join staffing.time_log t on t.id = s.time_log_id
         where t.status = 'Scheduled' and p.created_at
           >= coalesce(t.scheduled_end_time, t.scheduled_start_time + t.planned_minutes * interval '1 minute')""",
-    "arrears are for verified work": """
-        select p.id, t.id, t.status from staffing.payment_shifts s
-        join staffing.pending_payments p on p.id = s.payment_id join staffing.time_log t on t.id = s.time_log_id
-        where p.source = 'arrears' and t.status not in ('Verified', 'Disputed')""",
+    "arrears are for verified work, or for what was taken back": f"""
+        select q.id, t.id, t.status from staffing.payment_shifts y
+        join staffing.pending_payments q on q.id = y.payment_id join staffing.time_log t on t.id = y.time_log_id
+        where q.source = 'arrears' and t.status not in ('Verified', 'Disputed') and not exists (
+          select from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
+          where s.time_log_id = t.id and p.id < q.id and {_TAKEN})""",
     "what waits for its money is asked for, and has none": f"""
         select b.id from staffing.bookings b where b.status = 'Pending_Payment' and (
           not {timer("'upfront:' || b.id")} or exists (select from staffing.escrow_holds h where h.booking_id = b.id)

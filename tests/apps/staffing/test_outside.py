@@ -404,3 +404,33 @@ def test_who_is_not_paid_any_more_is_not_asked_to_work_until_the_borrower_pays_a
         town.mainspring.drain()
         # Who clocked in five seconds late has worked a minute less.
         assert town.ledger(booking) == (4 * CENTS, 0, 0, 2 * CENTS - 50, 2 * CENTS + 50)
+
+
+@pytest.mark.rule("STAFF-20.25", "STAFF-20.05")
+def test_a_part_that_was_taken_back_keeps_a_shift_closed_until_it_has_come_again(town: Town) -> None:
+    booking, intent, _ = week(town, 1)
+    (shift,) = booking.shifts
+    town.conn.execute("update staffing.companies set card_on_file = 'pm_card_processing' where kind = 'Borrower'")
+    by_hand(town, intent, 100)
+    heard(town)
+    town.only()
+    leap(town, town.row("time_log", shift)["scheduled_start_time"])
+
+    def clock_in() -> None:
+        with town.conn.transaction():
+            shifts.clock_in(town.desk, town.conn, shift, by=booking.worker_user)
+
+    with pytest.raises(Refused, match="was taken back"):
+        clock_in()
+    with town.conn.transaction():
+        arrears.pay_arrears(town.desk, town.conn, booking.id, by=booking.borrowing_admin)
+    heard(town)
+    with pytest.raises(Refused, match="was taken back"):  # it is on its way
+        clock_in()
+    with pytest.raises(Refused, match="its work is charged with its weeks"):  # and is charged once
+        arrears.pay_arrears(town.desk, town.conn, booking.id, by=booking.borrowing_admin)
+    again = town.value("select provider_intent_id from staffing.pending_payments where source = 'arrears'")
+    town.sandbox.stripe.settle(again, "succeeded")
+    heard(town)
+    clock_in()
+    assert town.ledger(booking) == (CENTS + 100, CENTS, 0, 0, 100)

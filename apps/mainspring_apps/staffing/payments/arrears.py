@@ -44,6 +44,12 @@ def of_company(desk: Desk, conn: Conn, company_id: int) -> bool:
     return _enqueue(desk, conn, booking_id=None, company_id=company_id)
 
 
+def taken_back(desk: Desk, conn: Conn, booking_id: int, time_log_id: int) -> bool:
+    """Whether money of a shift was taken back at the provider, and not all of it has come again."""
+    booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
+    return (time_log_id, "Shift") in reserve.taken_back(desk, conn, booking, coming=False)
+
+
 @event
 def pay_arrears(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
     """The borrower pays now for verified work of a booking that has ended unpaid, and what was taken back of shifts."""

@@ -112,10 +112,11 @@ def owes(desk: Desk, conn: Conn, booking: ChargedBooking) -> bool:
     return bool(_in_arrears(desk, conn, booking))
 
 
-def taken_back(desk: Desk, conn: Conn, booking: ChargedBooking) -> Parts:
-    """What is missing for shifts whose money was taken back at the provider (STAFF-20.25)."""
+def taken_back(desk: Desk, conn: Conn, booking: ChargedBooking, *, coming: bool = True) -> Parts:
+    """What is missing for shifts whose money was taken back at the provider, and is not `coming` (STAFF-20.25)."""
     shifts = store.many(conn, charge.TakenShift, "taken_shifts", booking_id=booking.id)
-    missing = charge.taken(shifts, booking.rate_minor, desk.settings.platform_fee_bps, now=desk.now(conn))
+    fee, now = desk.settings.platform_fee_bps, desk.now(conn)
+    missing = charge.taken(shifts, booking.rate_minor, fee, now=now, coming=coming)
     return {(shift, "Shift"): price for shift, price in missing.items()}
 
 

@@ -58,9 +58,10 @@ class UnpaidShift:
 
 @dataclass(frozen=True, slots=True)
 class TakenShift(UnpaidShift):
-    """A shift of which the provider took money without us; so much stands for it all the same."""
+    """A shift of which the provider took money without us; so much stands for it all the same, and is being paid."""
 
     standing_minor: int = 0
+    coming_minor: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +130,20 @@ def arrears(shifts: Iterable[UnpaidShift], rate_minor: int, fee_bps: int) -> dic
     return _prices([shift for shift in shifts if shift.status == "Verified"], rate_minor, fee_bps)
 
 
-def taken(shifts: Iterable[TakenShift], rate_minor: int, fee_bps: int, *, now: datetime) -> dict[int, int]:
-    """What is missing for shifts whose money was taken back: never charged by itself, as the borrower has it by right.
+def taken(
+    shifts: Iterable[TakenShift], rate_minor: int, fee_bps: int, *, now: datetime, coming: bool
+) -> dict[int, int]:
+    """What is missing for shifts whose money was taken back; what is `coming` is not, for who would charge it again.
 
     >>> start = datetime(2026, 6, 1, 9)
     >>> shift = TakenShift(1, "Verified", start, 480, paid_minutes=187, standing_minor=4000)
-    >>> taken([shift], 3000, 0, now=start)
+    >>> taken([shift], 3000, 0, now=start, coming=True)
     {1: 5350}
     """
     known = {shift.id: shift for shift in shifts if shift.status not in UNPAID and not shift.missed(now)}
     prices = _prices(known.values(), rate_minor, fee_bps)
-    missing = {shift: price - known[shift].standing_minor for shift, price in prices.items()}
+    stands = {shift: one.standing_minor + coming * one.coming_minor for shift, one in known.items()}
+    missing = {shift: price - stands[shift] for shift, price in prices.items()}
     return {shift: price for shift, price in missing.items() if price > 0}
 
 

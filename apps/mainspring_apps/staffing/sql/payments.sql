@@ -31,13 +31,13 @@ where t.booking_id = %(booking_id)s and t.status = 'Verified' and a.since < a.un
 order by t.scheduled_start_time, t.id, a.since
 
 -- name: taken_shifts
--- Shifts of which the provider took money without us, with what stands for them all the same, or is being paid; of what a
--- settlement has divided nobody can say what is missing. Index: escrow_holds_booking.
+-- Shifts of which the provider took money without us, with what stands for them all the same, and what is being paid; of
+-- what a settlement has divided nobody can say what is missing. Index: escrow_holds_booking.
 select t.id, t.status, t.scheduled_start_time, t.scheduled_end_time, t.planned_minutes, t.paid_minutes,
-       (coalesce(sum(h.amount_minor) filter (where h.status in ('Held', 'Frozen', 'Released')), 0)
-        + coalesce((select sum(s.amount_minor) from staffing.payment_shifts s
-                    join staffing.pending_payments p on p.id = s.payment_id
-                    where s.time_log_id = t.id and s.kind = 'Shift' and p.status = 'Pending'), 0))::bigint as standing_minor
+       coalesce(sum(h.amount_minor) filter (where h.status in ('Held', 'Frozen', 'Released')), 0)::bigint as standing_minor,
+       coalesce((select sum(s.amount_minor) from staffing.payment_shifts s
+                 join staffing.pending_payments p on p.id = s.payment_id
+                 where s.time_log_id = t.id and s.kind = 'Shift' and p.status = 'Pending'), 0)::bigint as coming_minor
 from staffing.escrow_holds h join staffing.time_log t on t.id = h.time_log_id
 where h.booking_id = %(booking_id)s and h.kind = 'Shift' and not (t.status = 'Verified' and t.paid_minutes is null)
 group by t.id
