@@ -25,7 +25,7 @@ from mainspring.contrib.vendus import (
     Vendus,
     vat_of,
 )
-from mainspring.errors import ConfigurationError
+from mainspring.errors import ConfigurationError, ValidationError
 from mainspring_sandbox import Fault, Sandbox
 from mainspring_sandbox.vendus import VendusSettings
 
@@ -70,12 +70,21 @@ async def test_invoice_is_issued_and_found_by_our_reference(sandbox: Sandbox, ve
 
 
 async def test_client_is_found_by_tax_number_or_by_address(sandbox: Sandbox, vendus: Vendus) -> None:
-    made = await vendus.create_client(name="Jo", fiscal_id="123456789", email="jo@example.com")
+    company = await vendus.create_client(name="Jo Lda", fiscal_id="123456789", email="jo@example.com")
 
-    assert await vendus.find_client(fiscal_id="123456789") == made
-    assert await vendus.find_client(email="jo@example.com") == made
+    assert await vendus.find_client(fiscal_id="123456789") == company
     assert await vendus.find_client(fiscal_id="501442600") is None
-    assert "Jo" not in repr(made)
+    assert await vendus.find_client(email="jo@example.com") is None  # who gives no tax number gets none of before
+    person = await vendus.create_client(name="Jo", email="Jo@example.com")
+    assert await vendus.find_client(email="Jo@example.com") == person
+    assert "Jo" not in repr(person)
+    with pytest.raises(ValidationError):
+        await vendus.find_client(fiscal_id="123456789", email="jo@example.com")
+
+
+async def test_plain_verb_in_async_code_says_what_to_do(vendus: Vendus) -> None:
+    with pytest.raises(ConfigurationError, match="await"):
+        vendus.sync.registers()
 
 
 def test_plain_functions_have_the_same_verbs(sandbox: Sandbox) -> None:

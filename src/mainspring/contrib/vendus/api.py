@@ -46,6 +46,15 @@ class VendusRequest:
 VendusCalls: TypeAlias = Generator[VendusRequest, ProviderReply, T]
 
 
+def running() -> bool:
+    """Whether this is called in an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 class VendusApi:
     """How Vendus is reached, and as whom."""
 
@@ -70,6 +79,8 @@ class VendusApi:
 
     def send(self, call: VendusRequest) -> ProviderReply:
         """Make a call from a plain function, in an event loop of its own: no connection is kept."""
+        if running():
+            raise ConfigurationError("Vendus: this is async code: await the block's own verb, not that of its `sync`")
         return asyncio.run(self.send_async(call))
 
     async def send_async(self, call: VendusRequest) -> ProviderReply:

@@ -13,6 +13,7 @@ from mainspring.contrib.money import Money
 
 FiscalType = Literal["FR", "FT", "NC"]
 VENDUS_CURRENCY: Final = "EUR"
+FINAL_CONSUMER: Final = "999999990"  # what stands on a document in place of a tax number
 
 
 class CashRegister(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,8 +41,9 @@ class FiscalClient(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> FiscalClient:
-        """From what Vendus says."""
-        return cls(id=int(body["id"]), **{name: body.get(name) or None for name in ("name", "fiscal_id", "email")})
+        """From what Vendus says; the tax number of whom nobody names is none."""
+        said = {name: body.get(name) or None for name in ("name", "fiscal_id", "email")}
+        return cls(id=int(body["id"]), **said | ({"fiscal_id": None} if said["fiscal_id"] == FINAL_CONSUMER else {}))
 
     def __repr__(self) -> str:  # personal data do not go to logs
         return f"<FiscalClient {self.id}>"

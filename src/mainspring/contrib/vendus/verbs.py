@@ -59,13 +59,18 @@ def payment_ways() -> VendusCalls[list[PaymentWay]]:
 
 
 def find_client(*, fiscal_id: str | None = None, email: str | None = None) -> VendusCalls[FiscalClient | None]:
-    """The client with this tax number, or with this address; None: there is none. Of several the first."""
+    """The client with this tax number, or with this address and no tax number; None: there is none.
+
+    Whoever is found by an address gave no tax number: the document must not bear that of an earlier purchase.
+    """
     if (fiscal_id is None) == (email is None):
         raise ValidationError("fiscal_id: say a tax number or an address, one of them", field="fiscal_id")
     wanted = {"fiscal_id": fiscal_id} if fiscal_id is not None else {"email": str(email)}
     found = yield from _listed(_CLIENTS, {**wanted, "status": "active"})
-    fits = [body for body in found if all(body.get(name) == value for name, value in wanted.items())]
-    return FiscalClient.read(fits[0]) if fits else None
+    for client in map(FiscalClient.read, found):
+        if client.fiscal_id == fiscal_id and (email is None or (client.email or "").casefold() == email.casefold()):
+            return client
+    return None
 
 
 def create_client(
