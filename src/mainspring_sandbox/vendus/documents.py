@@ -41,16 +41,15 @@ def issue(vendus: VendusStandIn, asked: AskedDocument) -> dict[str, Any]:
     _paid(asked, gross)
     now = vendus.world.now()
     series = f"{'T' if mode == 'tests' else ''}01P{now.astimezone(FISCAL_ZONE).year}"
-    before = ledger.find("invoice", type=asked.type, series=series)
-    day = _day(asked, now.astimezone(FISCAL_ZONE).date(), before[0].body["date"] if before else "")
+    number, day = _numbered(vendus, f"{asked.type} {series}", asked, now.astimezone(FISCAL_ZONE).date())
     client, id = vendus.addressee(asked.client), ledger.number()
     body: dict[str, Any] = {
-        "provider": "vendus", "to": client and (client["email"] or client["name"]), "mode": mode, "series": series,
-        "id": id, "type": asked.type, "subtype": asked.type, "number": f"{asked.type} {series}/{len(before) + 1}",
+        "provider": "vendus", "to": client and (client["email"] or client["name"]), "mode": mode,
+        "id": id, "type": asked.type, "subtype": asked.type, "number": f"{asked.type} {series}/{number}",
         "date": day, "system_time": f"{now:%Y-%m-%d %H:%M:%S}", "status": "N", "store_id": register["store_id"],
         "local_time": f"{now.astimezone(FISCAL_ZONE):%Y-%m-%d %H:%M:%S}", "register_id": register["id"],
         "amount_gross": euros(gross), "amount_net": euros(net), "tax_authority_id": "",
-        "hash": f"{id:04X}"[-4:], "atcud": f"SANDBOX{len(series)}-{len(before) + 1}",
+        "hash": f"{id:04X}"[-4:], "atcud": f"SANDBOX{len(series)}-{number}",
         "external_reference": reference, "notes": asked.notes, "client": client,
         "payments": msgspec.to_builtins(asked.payments), "items": rows,
         "related_docs": sorted({row["credits"][0] for row in rows if row["credits"]}),
@@ -116,6 +115,15 @@ def _paid(asked: AskedDocument, gross: int) -> None:
         raise wrong("payments.id", "there is no such way to pay")
     if asked.type == "FR" and sum(cents(payment.amount) for payment in asked.payments) != gross:
         raise wrong("payments", "an FR is paid when it is issued, and in full")
+
+
+def _numbered(vendus: VendusStandIn, series: str, asked: AskedDocument, today: date) -> tuple[int, str]:
+    """The next number of a series, and the day that the document bears."""
+    ledger = vendus.world.ledger
+    last = ledger.get("vendus.series", series) or ledger.add("vendus.series", series, {"number": 0, "date": ""})
+    number, day = last.body["number"] + 1, _day(asked, today, last.body["date"])
+    ledger.change("vendus.series", series, number=number, date=day)
+    return number, day
 
 
 def _day(asked: AskedDocument, today: date, last: str) -> str:
