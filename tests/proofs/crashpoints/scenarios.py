@@ -14,6 +14,7 @@ from mainspring.contrib.notify import Notify, Outgoing, Receipt, Sender, Templat
 from mainspring.contrib.notify.smtp import Smtp
 from mainspring.contrib.notify.twilio import Twilio
 from mainspring.contrib.stripe import Money, Stripe
+from mainspring.contrib.vendus import InvoiceDraft, InvoiceLine, Vendus
 from mainspring.contrib.webhooks import Policy, Transport, Webhooks
 from mainspring.testing import Commit, at_commits
 
@@ -101,6 +102,33 @@ class Payment(Play):
         client.enqueue(self.tasks[about.pop("verb")].job(**about))
 
 
+class Document(Play):
+    """An invoice at a provider without keys: its reference is reserved in a row, and looked up by whoever finds it."""
+
+    def __init__(self, around: Surroundings) -> None:
+        vendus = Vendus("crash", base=f"{around.sandbox}/vendus")
+        tasks = ms.Registry("documents")
+
+        @tasks.task(needs=("vendus",))
+        async def issue(ctx: ms.Context, *, reference: str) -> None:
+            async with ctx.transaction() as conn:
+                reserve = "insert into movement (key) values (%s) on conflict do nothing"
+                fresh = (await conn.execute(reserve, [reference])).rowcount
+            Points.reach("before the call")
+            lines = [InvoiceLine(title="A week", price=AMOUNT.minor)]
+            draft = InvoiceDraft(type="FR", reference=reference, lines=lines, paid_by=4)
+            issued = await vendus.issue(draft, again=not fresh)
+            Points.reach("after the call")
+            async with ctx.complete() as conn:
+                await conn.execute("update movement set id = %s where key = %s", [issued.number, reference])
+
+        self.issue = issue
+        self.app = ms.App(tasks, dsn=around.dsn, blocks=[vendus])
+
+    def ask(self, client: ms.Client, **about: Any) -> None:
+        client.enqueue(self.issue.job(**about))
+
+
 class Dying:
     """A sender in a process that dies beside it."""
 
@@ -163,6 +191,7 @@ SCENARIOS: dict[str, Callable[[Surroundings], Play]] = {
     "charge": Payment,
     "transfer": Payment,
     "refund": Payment,
+    "invoice": Document,
     "email": Message,
     "sms": Message,
     "webhook": Webhook,
