@@ -87,9 +87,12 @@ def _admitted(vendus: VendusStandIn, page: VendusPage) -> VendusPage:
         try:
             if _key(request) in ("", "wrong"):
                 raise VendusRefused(401, "A401", "The API key is missing or wrong.")
+            if not vendus.admits():
+                raise VendusRefused(429, "A429", "Too many requests.")
             answered = await page(request)
         except VendusRefused as no:
-            answered = JSONResponse({"errors": [{"code": no.code, "message": no.message}]}, no.status)
+            headers = {"Rate-Limit-Remaining": "0", "Rate-Limit-Reset": "1"} if no.status == 429 else {}
+            answered = JSONResponse({"errors": [{"code": no.code, "message": no.message}]}, no.status, headers)
         path = str(request.scope["path"]).partition("/vendus")[2]
         seen = {"method": request.method, "path": path, "query": request.url.query, "status": answered.status_code}
         vendus.world.ledger.add("vendus.request", vendus.world.new_id("req"), seen)

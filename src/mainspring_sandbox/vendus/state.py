@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections import deque
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -20,6 +22,7 @@ class VendusSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     unique_references: bool = True  # a reference that was used before is refused; else it makes a second document
     mode: WorkingMode = "normal"  # of the register: documents of `tests` are no documents
+    per_second: Annotated[int, msgspec.Meta(ge=0)] = 0  # calls that it takes in a second; 0: as many as come
     vat_off_by: int = 0  # cents by which its VAT differs from what everybody else computes
 
 
@@ -37,10 +40,22 @@ class VendusStandIn:
     def __init__(self, world: World) -> None:
         self.world = world
         self.settings = VendusSettings()
+        self._calls: deque[datetime] = deque()  # of the last second
+
+    def admits(self) -> bool:
+        """Whether it takes one call more in this second."""
+        now = self.world.now()
+        while self._calls and self._calls[0] <= now - timedelta(seconds=1):
+            self._calls.popleft()
+        if self.settings.per_second and len(self._calls) >= self.settings.per_second:
+            return False
+        self._calls.append(now)
+        return True
 
     def reset(self) -> None:
         """Behave as at the beginning."""
         self.settings = VendusSettings()
+        self._calls.clear()
 
     def register(self, status: RegisterStatus | None = None) -> dict[str, Any]:
         """The register; with a status, somebody opens or closes it."""

@@ -196,6 +196,33 @@ async def _hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     writer.close()
 
 
+async def test_vendus_says_when_it_takes_calls_again(sandbox: Sandbox, vendus: Vendus) -> None:
+    sandbox.vendus.settings.per_second = 2
+
+    for _ in range(2):
+        await vendus.registers()
+    with pytest.raises(RetryAfter) as busy:
+        await vendus.registers()
+
+    assert (busy.value.code, busy.value.after.total_seconds()) == ("RATE_LIMITED", 1)
+    statuses = [entry.body["status"] for entry in sandbox.ledger.find("vendus.request")]
+    assert statuses == [429, 200, 200]
+
+
+@pytest.mark.parametrize(
+    "body", [b"[7]", b"{}", b'[{"id": "x"}]', b'[{"id": 1, "type": "FR", "number": "1", "date": "2026-01-01"}]']
+)
+async def test_list_that_cannot_be_read_is_no_answer(body: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+
+    async with answering(answer) as address:
+        with pytest.raises(Failure) as unreadable:
+            await Vendus("key", base=address).find_document("booking-7")
+
+    assert (unreadable.value.code, unreadable.value.error_class) == ("HttpException", "retryable")
+
+
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"<html>", b'{"id": 1, "type": "FR"}'])
 async def test_answer_to_a_post_that_cannot_be_read_is_no_answer(body: bytes) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

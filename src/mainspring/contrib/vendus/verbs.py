@@ -10,7 +10,7 @@ closed register refuses (so a refusal that names no field is followed by a look 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from mainspring.contrib.http import NoReply, ProviderReply
 from mainspring.contrib.vendus.api import LARGEST_PDF, VendusCalls, VendusRequest
@@ -30,12 +30,13 @@ from mainspring.contrib.vendus.values import CashRegister, FiscalClient, FiscalD
 from mainspring.errors import MainspringError, ValidationError
 from mainspring.outcome import Failure
 
+Read = TypeVar("Read", CashRegister, FiscalClient, FiscalDocument, PaymentWay)
 _DOCUMENTS, _CLIENTS, _REGISTERS = "/v1.1/documents/", "/v1.1/clients/", "/v1.1/registers/"
 
 
 def registers() -> VendusCalls[list[CashRegister]]:
     """The registers of the account, open or closed."""
-    return [CashRegister.read(body) for body in (yield from _listed(_REGISTERS, {}))]
+    return [_read(CashRegister, body) for body in (yield from _listed(_REGISTERS, {}))]
 
 
 def open_register(id: int | None = None) -> VendusCalls[CashRegister]:
@@ -44,7 +45,7 @@ def open_register(id: int | None = None) -> VendusCalls[CashRegister]:
         found = yield from _one(f"{_REGISTERS}{id}/")
         if found is None:
             raise DocumentRejected(f"Vendus: there is no register {id}")
-        known = [CashRegister.read(found)]
+        known = [_read(CashRegister, found)]
     else:
         known = yield from registers()
     for register in known:
@@ -55,7 +56,7 @@ def open_register(id: int | None = None) -> VendusCalls[CashRegister]:
 
 def payment_ways() -> VendusCalls[list[PaymentWay]]:
     """The ways to pay that the account knows; an FR names one."""
-    return [PaymentWay.read(body) for body in (yield from _listed("/v1.0/payments/", {}))]
+    return [_read(PaymentWay, body) for body in (yield from _listed("/v1.0/payments/", {}))]
 
 
 def find_client(*, fiscal_id: str | None = None, email: str | None = None) -> VendusCalls[FiscalClient | None]:
@@ -67,7 +68,7 @@ def find_client(*, fiscal_id: str | None = None, email: str | None = None) -> Ve
         raise ValidationError("fiscal_id: say a tax number or an address, one of them", field="fiscal_id")
     wanted = {"fiscal_id": fiscal_id} if fiscal_id is not None else {"email": str(email)}
     found = yield from _listed(_CLIENTS, {**wanted, "status": "active"})
-    for client in map(FiscalClient.read, found):
+    for client in (_read(FiscalClient, body) for body in found):
         if client.fiscal_id == fiscal_id and (email is None or (client.email or "").casefold() == email.casefold()):
             return client
     return None
@@ -88,20 +89,20 @@ def create_client(
     body = {"name": name, "fiscal_id": fiscal_id, "email": email, "address": address, "postalcode": postcode}
     body |= {"city": city, "country": country, "external_reference": reference}
     reply = yield VendusRequest("POST", _CLIENTS, body={key: value for key, value in body.items() if value is not None})
-    return FiscalClient.read(_fine(reply))
+    return _read(FiscalClient, _fine(reply))
 
 
 def find_document(reference: str) -> VendusCalls[FiscalDocument | None]:
     """The document that was issued under a reference of ours; None: there is none."""
     found = yield from _listed(_DOCUMENTS, {"external_reference": reference})
     fits = [body for body in found if body.get("external_reference", reference) == reference]
-    return FiscalDocument.read(fits[0]) if fits else None
+    return _read(FiscalDocument, fits[0]) if fits else None
 
 
 def document(id: int) -> VendusCalls[FiscalDocument | None]:
     """A document by its id, with its lines; None: there is none."""
     body = yield from _one(f"{_DOCUMENTS}{id}/")
-    return None if body is None else FiscalDocument.read(body)
+    return None if body is None else _read(FiscalDocument, body)
 
 
 def pdf(id: int) -> VendusCalls[bytes | None]:
@@ -164,8 +165,8 @@ def _posted(body: Mapping[str, Any], gross: int) -> VendusCalls[FiscalDocument]:
             raise
         raise DocumentUnknown(f"{none}: whether the document was issued is unknown", why=none.code) from None
     try:
-        return FiscalDocument.read(document_of(reply))
-    except (LookupError, TypeError, ValueError, MainspringError, Failure):
+        return _read(FiscalDocument, document_of(reply))
+    except Failure:
         raise DocumentUnknown("Vendus: the answer to a document that was posted cannot be read") from None
 
 
@@ -195,7 +196,7 @@ def _listed(path: str, params: Mapping[str, str]) -> VendusCalls[list[dict[str, 
     if nothing(reply):
         return []
     found = _fine(reply)
-    if not isinstance(found, list):
+    if not isinstance(found, list) or not all(isinstance(body, dict) for body in found):
         raise Failure("Vendus: what came is no list", code="HttpException")
     return found
 
@@ -203,6 +204,14 @@ def _listed(path: str, params: Mapping[str, str]) -> VendusCalls[list[dict[str, 
 def _one(path: str) -> VendusCalls[dict[str, Any] | None]:
     reply = yield VendusRequest("GET", path)
     return None if nothing(reply) else _fine(reply)
+
+
+def _read(kind: type[Read], body: Any) -> Read:
+    """What Vendus says as a value; what lacks something is no answer."""
+    try:
+        return kind.read(body)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MainspringError):
+        raise Failure(f"Vendus: what came is no {kind.__name__}", code="HttpException") from None
 
 
 def _fine(reply: ProviderReply) -> Any:
