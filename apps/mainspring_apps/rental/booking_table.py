@@ -9,7 +9,7 @@ from mainspring_apps.rental import store
 from mainspring_apps.rental.rules.documents import Facts
 from mainspring_apps.rental.store import Conn
 
-MailKind = Literal["confirmation", "internal", "invoice"]
+MailKind = Literal["confirmation", "internal", "invoice"]  # those that a booking has a stamp of
 
 
 class Bookings(Protocol):
@@ -20,6 +20,15 @@ class Bookings(Protocol):
 
     def confirm(self, conn: Conn, booking_id: int, *, intent: str, paid_at: datetime) -> bool:
         """It is paid: PENDING becomes CONFIRMED; False where it was not PENDING."""
+
+    def expire(self, conn: Conn, booking_id: int) -> bool:
+        """Nobody paid: PENDING becomes EXPIRED; False where it was not PENDING."""
+
+    def page(self, conn: Conn, booking_id: int, session: str) -> None:
+        """Where it is paid from now on."""
+
+    def price(self, conn: Conn, booking_id: int, total_minor: int) -> None:
+        """What it costs from now on, while it is PENDING."""
 
     def invoiced(self, conn: Conn, booking_id: int, *, number: str, pdf_url: str) -> None:
         """Its invoice stands."""
@@ -38,6 +47,18 @@ class BookingTable:
     def confirm(self, conn: Conn, booking_id: int, *, intent: str, paid_at: datetime) -> bool:
         """Guarded by its status."""
         return store.do(conn, "confirm_booking", booking_id=booking_id, intent=intent, paid_at=paid_at) == 1
+
+    def expire(self, conn: Conn, booking_id: int) -> bool:
+        """Guarded by its status."""
+        return store.do(conn, "expire_booking", booking_id=booking_id) == 1
+
+    def page(self, conn: Conn, booking_id: int, session: str) -> None:
+        """The latest alone is kept."""
+        store.do(conn, "page_of_booking", booking_id=booking_id, session=session)
+
+    def price(self, conn: Conn, booking_id: int, total_minor: int) -> None:
+        """Guarded by its status."""
+        store.do(conn, "price_booking", booking_id=booking_id, total_minor=total_minor)
 
     def invoiced(self, conn: Conn, booking_id: int, *, number: str, pdf_url: str) -> None:
         """On the booking, for whoever shows it."""

@@ -11,7 +11,7 @@ import psycopg
 from mainspring.contrib.notify import Undeliverable
 from mainspring.contrib.notify.address import mail_address
 from mainspring_apps.frame.refusal import Refused, missing
-from mainspring_apps.rental import store
+from mainspring_apps.rental import holds, store
 from mainspring_apps.rental.desk import Desk
 from mainspring_apps.rental.events import event
 from mainspring_apps.rental.languages import SPOKEN
@@ -81,6 +81,7 @@ def book(
             booking: int = store.value(conn, "add_booking", **values)
     except psycopg.errors.ExclusionViolation:
         raise MachineTaken("machine_id: MACHINE_TAKEN: it is booked on these days", field="machine_id") from None
+    holds.begin(desk, conn, booking, held_until)
     desk.record(conn, "booked", "booking", booking, booking_id=booking, after={"machine_id": machine_id})
     return booking
 

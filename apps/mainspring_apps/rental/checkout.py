@@ -12,9 +12,12 @@ from mainspring.contrib.stripe import CheckoutSession, StripeEvent
 from mainspring_apps.rental import invoicing, mails, rounds, store
 from mainspring_apps.rental.desk import Desk
 from mainspring_apps.rental.rules import checkout as rules
+from mainspring_apps.rental.rules import documents
 from mainspring_apps.rental.rules.checkout import Priced, Unsettled
 from mainspring_apps.rental.rules.documents import Facts
 from mainspring_apps.rental.store import Conn
+
+booking_of = rules.booking_of
 
 #: What promotes; everything else is a hint (RENT-2.01, 2.09).
 PROMOTING: Final = frozenset({"checkout.session.completed", "checkout.session.async_payment_succeeded"})
@@ -46,23 +49,28 @@ def paid(desk: Desk, conn: Conn, session: CheckoutSession, at: datetime) -> Conf
         case "confirm":
             assert facts is not None
             assert session.intent is not None
-            return _confirm(desk, conn, facts, session.intent, at)
+            return confirm(desk, conn, facts.id, session.intent, at)
         case why:
             _settle_later(desk, conn, why, booking_id, session)
             return None
 
 
-def _confirm(desk: Desk, conn: Conn, facts: Facts, intent: str, at: datetime) -> Confirmed:
-    if not desk.bookings.confirm(conn, facts.id, intent=intent, paid_at=at):
-        raise RuntimeError(f"booking {facts.id} changed while it was locked")
+def confirm(desk: Desk, conn: Conn, booking_id: int, intent: str, at: datetime) -> Confirmed:
+    """Confirm a booking that is locked and waits, and create its three jobs."""
+    if not desk.bookings.confirm(conn, booking_id, intent=intent, paid_at=at):
+        raise RuntimeError(f"booking {booking_id} changed while it was locked")
     jobs: list[ms.NewJob] = [
-        invoicing.issue_invoice.job(booking_id=facts.id, stripe_payment_intent_id=intent, round=1),
-        mails.send_customer_confirmation.job(booking_id=facts.id, round=1),
-        mails.send_internal_confirmation.job(booking_id=facts.id, round=1),
+        invoicing.issue_invoice.job(booking_id=booking_id, stripe_payment_intent_id=intent, round=1),
+        mails.send_customer_confirmation.job(booking_id=booking_id, round=1),
+        mails.send_internal_confirmation.job(booking_id=booking_id, round=1),
     ]
-    rounds.start(desk, conn, facts.id, *jobs)
-    desk.record(conn, "confirmed", "booking", facts.id, booking_id=facts.id, after={"payment_intent": intent})
-    return Confirmed(facts.id, jobs)
+    rounds.start(desk, conn, booking_id, *jobs)
+    desk.record(conn, "confirmed", "booking", booking_id, booking_id=booking_id, after={"payment_intent": intent})
+    facts = desk.bookings.facts(conn, booking_id)
+    if facts is not None and documents.over(facts, desk.now(conn), desk.settings.zone):
+        text = "it was paid for after the rental was over: what becomes of it?"
+        desk.alert(conn, "rental_over", desk.subject(booking_id), text, critical=True, booking_id=booking_id)
+    return Confirmed(booking_id, jobs)
 
 
 def _settle_later(desk: Desk, conn: Conn, why: Unsettled, booking_id: int | None, session: CheckoutSession) -> None:

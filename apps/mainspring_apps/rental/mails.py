@@ -12,8 +12,8 @@ from mainspring.contrib.notify import Outgoing, Undeliverable
 from mainspring_apps.rental import rounds, store
 from mainspring_apps.rental.booking_table import MailKind, sent_at
 from mainspring_apps.rental.desk import Desk, log
-from mainspring_apps.rental.registry import BOOKING_JOBS, tasks
-from mainspring_apps.rental.rules import links
+from mainspring_apps.rental.registry import BOOKING_JOBS, CHECKOUTS, desk_tasks, tasks
+from mainspring_apps.rental.rules import documents, links
 from mainspring_apps.rental.rules.documents import Facts
 from mainspring_apps.rental.rules.letters import flags, letter
 from mainspring_apps.rental.store import Conn
@@ -48,6 +48,28 @@ def send_invoice_ready(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, roun
     return _send(desk, ctx, booking_id, "invoice", round)
 
 
+@desk_tasks.task(queue=CHECKOUTS, dedupe=ms.dedupe.keep("payment-failed:{booking_id}"), subject="booking_id")
+def send_payment_failed(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> Any:
+    """Tell the customer that a payment under way has failed, and that the booking is not held any more."""
+    with ctx.transaction() as conn:
+        facts = desk.bookings.facts(conn, booking_id)
+        about: dict[str, Any] = {"booking_id": booking_id, "kind": "payment_failed", "round": 1, "job_id": ctx.job.id}
+        key = f"rental:{booking_id}:payment_failed:1"
+        if facts is None or facts.customer_email is None:
+            return None
+        if not desk.settings.send_emails:
+            store.do(conn, "skip_mail", **about, key=key)
+            return DRY
+        store.do(conn, "reserve_mail", **about, key=key)
+    message = TEMPLATES["payment_failed"].render(letter(facts), language=facts.locale)
+    sent = _one(desk, ctx, facts.customer_email, message, key)
+    with ctx.complete() as conn:
+        store.do(
+            conn, "end_mail", booking_id=booking_id, kind="payment_failed", round=1, state="sent", provider_id=sent
+        )  # fmt: skip
+    return None
+
+
 def _send(desk: Desk, ctx: ms.SyncContext, booking_id: int, kind: MailKind, round: int) -> Any:
     key = f"rental:{booking_id}:{kind}:{round}"
     about: dict[str, Any] = {"booking_id": booking_id, "kind": kind, "round": round}
@@ -61,6 +83,9 @@ def _send(desk: Desk, ctx: ms.SyncContext, booking_id: int, kind: MailKind, roun
         if sent_at(facts, kind) is not None or not store.do(conn, "reserve_mail", **about, job_id=ctx.job.id, key=key):
             return _skipped(booking_id, kind, {"skipped": "SENT_BEFORE"})
         now = desk.now(conn)
+        if kind == "confirmation" and documents.over(facts, now, desk.settings.zone):
+            store.do(conn, "end_mail", **about, state="skipped", provider_id=None)
+            return _skipped(booking_id, kind, {"skipped": "RENTAL_OVER"})
         data, language = _data(desk, facts, kind, now), _language(desk, facts, kind)
     message = TEMPLATES[kind].render(data, language=language)
     try:

@@ -15,3 +15,4 @@ tasks = Tasks[Desk](
 desk_tasks = Tasks[Desk]("rental.desk", timeout=lambda desk: desk.settings.task_timeout)
 
 BOOKING_JOBS: Final = "booking-jobs"
+CHECKOUTS: Final = "checkouts"  # what asks Stripe

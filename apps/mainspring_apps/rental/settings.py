@@ -41,6 +41,8 @@ class Settings(Choices):
     # -- bookings
     hold_minutes: int = setting(60, "how long a booking waits for its payment (RENT-20.06)", least=30, most=1440)
     name_required_cents: int = setting(100_000, "total from which a customer without NIF gives name and address")
+    payment_methods: tuple[str, ...] = setting((), "ways to pay, such as card,multibanco; empty: the account's own")
+    delayed_payment_days: int = setting(8, "days that a voucher may take to be paid (RENT-20.07)", least=1)
     starts_soon: timedelta = setting(length("1d"), "how near a start is shown in the internal mail (RENT-6.06)")
 
     # -- documents

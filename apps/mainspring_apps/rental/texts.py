@@ -36,6 +36,13 @@ _ENGLISH: Final = (
         "</a></p>",
         style="brackets",
     ),
+    Template(
+        "payment_failed",
+        "Your payment did not come",
+        "Hello [Customer], your payment for [Machine], from [First day] to [Last day], did not come. "
+        "Booking [Booking] is not held any more. You can book again.",
+        style="brackets",
+    ),
 )
 _PHRASES: Final = (letters.INVOICING_OFF, letters.DRY_RUN, letters.NO_NIF, letters.STARTS_SOON)
 

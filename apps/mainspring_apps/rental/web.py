@@ -8,7 +8,7 @@ from typing import Any, Final
 from mainspring.web import Run
 from mainspring_apps.frame.body import number
 from mainspring_apps.frame.web import Endpoint, Look, Site, Visit
-from mainspring_apps.rental import bookings, papers, repair, store, webhook
+from mainspring_apps.rental import bookings, papers, repair, settling, store, webhook
 from mainspring_apps.rental.desk import Desk
 from mainspring_apps.rental.people import known_as
 from mainspring_apps.rental.registry import BOOKING_JOBS
@@ -25,6 +25,8 @@ ENDPOINTS: Final = (
     Endpoint("/bookings/{booking_id:int}/retry", repair.retry_job, role="operator"),
     Endpoint("/send-skipped", repair.send_skipped, role="operator"),
     Endpoint("/issue-skipped", repair.issue_skipped, role="operator"),
+    Endpoint("/to-settle/{to_settle_id:int}/settle", settling.settle, role="admin"),
+    Endpoint("/to-settle/{to_settle_id:int}/accept", settling.accept_payment, role="admin"),
 )
 
 
@@ -32,7 +34,7 @@ def _booking(desk: Desk, visit: Visit) -> Any:
     return bookings.shown(desk, visit.conn, visit.request.path_params["booking_id"])
 
 
-def _jobs(statement: str) -> Callable[[Desk, Visit], Any]:
+def _rows(statement: str) -> Callable[[Desk, Visit], Any]:
     def look(_: Desk, visit: Visit) -> Any:
         limit = number("limit", visit.request.query_params.get("limit", str(JOBS_PAGE)))
         return store.many(visit.conn, dict[str, Any], statement, limit=min(max(limit, 1), JOBS_PAGE))
@@ -42,8 +44,9 @@ def _jobs(statement: str) -> Callable[[Desk, Visit], Any]:
 
 LOOKS: Final = (
     Look[Desk]("/bookings/{booking_id:int}", "A booking with its stamps and the history of its jobs.", _booking),
-    Look[Desk]("/jobs/pending", "Jobs of bookings that wait, the oldest first.", _jobs("pending_jobs")),
-    Look[Desk]("/jobs/failed", "Jobs of bookings that failed, the newest first.", _jobs("failed_jobs")),
+    Look[Desk]("/jobs/pending", "Jobs of bookings that wait, the oldest first.", _rows("pending_jobs")),
+    Look[Desk]("/to-settle", "Money that confirms nothing, the oldest first.", _rows("list_to_settle")),
+    Look[Desk]("/jobs/failed", "Jobs of bookings that failed, the newest first.", _rows("failed_jobs")),
 )
 SITE: Final = Site[Desk](
     base="/rental", endpoints=ENDPOINTS, looks=LOOKS, known_as=known_as, org=PEOPLE, role="viewer"

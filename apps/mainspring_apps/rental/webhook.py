@@ -15,10 +15,12 @@ import mainspring as ms
 from mainspring.declare.block import SignatureRefused
 from mainspring.declare.route import DeclaredRoute, public
 from mainspring_apps.frame.web import answered
-from mainspring_apps.rental import checkout, rounds
+from mainspring_apps.rental import checkout, holds, rounds
 from mainspring_apps.rental.desk import Desk
 
 WEBHOOK_PATH: Final = "/api/stripe/webhook"
+#: What a task looks at anew.
+HINTS: Final = frozenset({"checkout.session.expired", "checkout.session.async_payment_failed"})
 
 
 def route(desk: Desk, kick: Callable[[], None]) -> DeclaredRoute:
@@ -28,6 +30,9 @@ def route(desk: Desk, kick: Callable[[], None]) -> DeclaredRoute:
         with desk.connection() as conn, ms.calling(ms.Caller()):
             event = desk.stripe.verify(headers, body, desk.now(conn))
             confirmed = checkout.take(desk, conn, event)
+            if event.type in HINTS and event.checkout is not None:
+                failed = event.type == "checkout.session.async_payment_failed"
+                desk.enqueue(conn, holds.look_at_session.job(session_id=event.checkout.id, failed=failed))
         if confirmed is not None:
             rounds.created(confirmed.booking_id, *confirmed.jobs)
             kick()

@@ -16,7 +16,7 @@ def mainspring_app(mainspring_sandbox_server: Sandbox) -> Rental:
     with mainspring_sandbox_server.standing_in():
         base = f"{mainspring_sandbox_server.url}/resend"
         env = {name: value for name, value in os.environ.items() if name != "MAINSPRING_SMTP_URL"}
-        return Rental(env | ENV | {"MAINSPRING_RESEND_BASE": base}, maintenance=False)
+        return Rental(env | ENV | {"MAINSPRING_RESEND_BASE": base}, maintenance=False, watches=())
 
 
 @pytest.fixture

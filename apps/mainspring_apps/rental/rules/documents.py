@@ -29,6 +29,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     total_minor: int | None
     currency: str
     held_until: datetime | None
+    stripe_session_id: str | None
     stripe_payment_intent_id: str | None
     paid_at: datetime | None
     invoice_number: str | None
@@ -64,6 +65,11 @@ NEEDED = ("machine", "start_date", "end_date", "customer_name", "customer_email"
 def missing(facts: Facts) -> list[str]:
     """What nobody has said of a booking (RENT-4.02)."""
     return [name for name in NEEDED if getattr(facts, name) in (None, "")]
+
+
+def over(facts: Facts, now: datetime, zone: str) -> bool:
+    """Whether the rental is over: its last day has ended."""
+    return facts.end_date is not None and days.starts(facts.end_date, zone) <= now
 
 
 def document_type(facts: Facts) -> Literal["FR", "FT"]:

@@ -8,6 +8,7 @@ from typing import Final, Literal
 Part = Literal["viewer", "operator", "admin", "SYSTEM"]
 
 _DESK: Final[frozenset[Part]] = frozenset({"operator", "admin"})
+_ADMIN: Final[frozenset[Part]] = frozenset({"admin"})
 _OWN: Final[frozenset[Part]] = frozenset({"SYSTEM"})
 
 MAY: Final[Mapping[str, frozenset[Part]]] = {
@@ -18,4 +19,7 @@ MAY: Final[Mapping[str, frozenset[Part]]] = {
     "retry_job": _DESK,
     "send_skipped": _DESK | _OWN,
     "issue_skipped": _DESK | _OWN,
+    # money: what confirms nothing is an admin's to decide
+    "settle": _ADMIN,
+    "accept_payment": _ADMIN,
 }

@@ -47,3 +47,9 @@ select count(*) from rental.bookings
 
 -- name: correct_address
 update rental.bookings set customer_email = %(customer_email)s where id = %(booking_id)s
+
+-- name: page_of_booking
+update rental.bookings set stripe_session_id = %(session)s where id = %(booking_id)s
+
+-- name: price_booking
+update rental.bookings set total_minor = %(total_minor)s where id = %(booking_id)s and status = 'PENDING'

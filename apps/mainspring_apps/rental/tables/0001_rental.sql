@@ -85,7 +85,7 @@ create table rental.papers (
 -- A mail: reserved before it is sent, by one job of its kind and round (RENT-1.11, 5.03).
 create table rental.emails (
   booking_id   bigint not null,
-  kind         text not null check (kind in ('confirmation', 'internal', 'invoice')),
+  kind         text not null check (kind in ('confirmation', 'internal', 'invoice', 'payment_failed')),
   round        integer not null check (round > 0),
   state        text not null default 'reserved' check (state in ('reserved', 'sent', 'skipped', 'failed')),
   job_id       uuid not null,
@@ -101,6 +101,8 @@ create table rental.stripe_events (
   type        text not null,
   received_at timestamptz not null default {schema}.now()
 );
+
+create index stripe_events_received on rental.stripe_events (received_at);
 
 -- Money that confirms nothing: it goes back, or somebody says what becomes of it (RENT-20.11).
 create table rental.to_settle (
