@@ -12,17 +12,20 @@ from starlette.routing import Route
 
 import mainspring as ms
 from mainspring.declare.route import DeclaredRoute, public
-from mainspring_apps.rental import store
+from mainspring_apps.frame.refusal import Refused
+from mainspring_apps.rental import new_links, store
 from mainspring_apps.rental.desk import Desk, log
 from mainspring_apps.rental.mails import PDF_PATH
+from mainspring_apps.rental.people import CUSTOMER
 from mainspring_apps.rental.rules import links
 from mainspring_apps.rental.rules.documents import Invoice
 from mainspring_apps.rental.store import Conn
 
 #: Neither kept by anybody on the way, nor told to whoever is linked from it.
 PRIVATE: Final = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
-_STATUS: Final[dict[links.Wrong, int]] = {"forged": 401, "expired": 401, "another": 403}
-_PAGE: Final = "<!doctype html><meta charset=utf-8><title>{0}</title><p>{0}</p>"
+_STATUS: Final = {"forged": 401, "another": 403}
+_OFFER: Final = '</p><form method="post"><button>Send me a new one</button></form><p>'
+_PAGE: Final = "<!doctype html><meta charset=utf-8><title>Invoice</title><p>{0}</p>"
 
 
 def route(desk: Desk) -> DeclaredRoute:
@@ -31,8 +34,11 @@ def route(desk: Desk) -> DeclaredRoute:
     def answer(request: Request) -> Response:
         booking_id, token = request.path_params["booking_id"], request.query_params.get("t", "")
         with desk.connection() as conn, ms.calling(ms.Caller()):
-            if (why := links.wrong(desk.links.all, token, booking_id, desk.now(conn))) is not None:
-                return _page("This link does not work any more.", _STATUS[why])
+            why = links.wrong(desk.links.all, token, booking_id, desk.now(conn))
+            if why == "expired":
+                return _again(desk, conn, booking_id, asked=request.method == "POST")
+            if why is not None:
+                return _page("This link does not work.", _STATUS[why])
             invoice = store.one(conn, Invoice, "invoice", booking_id=booking_id)
             pdf = None if invoice is None else _paper(desk, conn, invoice)
         if pdf is None:
@@ -46,7 +52,18 @@ def route(desk: Desk) -> DeclaredRoute:
         except psycopg.OperationalError:
             return _page("Please try again later.", 503)
 
-    return public(Route(f"{PDF_PATH}/{{booking_id:int}}/pdf", page, methods=["GET"]))
+    return public(Route(f"{PDF_PATH}/{{booking_id:int}}/pdf", page, methods=["GET", "POST"]), accepts=())
+
+
+def _again(desk: Desk, conn: Conn, booking_id: int, *, asked: bool) -> Response:
+    """The page of a link that has expired: it offers a new mail, and only its button sends one (RENT-7.09)."""
+    if not asked:
+        return _page(f"This link has expired.{_OFFER}", 401)
+    try:
+        new_links.ask_for_link(desk, conn, booking_id, by=CUSTOMER)
+    except Refused:
+        return _page("A mail was sent a short while ago. Please ask again in an hour.", 429)
+    return _page("A new link is on its way to the address of the booking.", 200)
 
 
 def _paper(desk: Desk, conn: Conn, invoice: Invoice) -> bytes | None:

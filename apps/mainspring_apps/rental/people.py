@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from mainspring.declare.principal import AccessRole, Principal
 from mainspring_apps.frame.parts import SYSTEM as SYSTEM
@@ -22,12 +22,14 @@ class Staff:
         return self.name
 
 
-By = Staff | Literal["SYSTEM"]
+#: A customer acts by a signed link alone, and only on their own document.
+By = Staff | Literal["SYSTEM", "customer"]
+CUSTOMER: Final = "customer"
 
 
 def parts_of(conn: Conn, by: Any, name: str, value: object) -> Sequence[str]:
     """The part of somebody: their role, whatever an event is about."""
-    return [SYSTEM] if by == SYSTEM else [by.role]
+    return [by] if by in (SYSTEM, CUSTOMER) else [by.role]
 
 
 def known_as(conn: Conn, who: Principal) -> Staff:

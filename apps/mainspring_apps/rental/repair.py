@@ -5,7 +5,7 @@ Each is one act with its reason, and audited with it (RENT-8.02, 8.07, 8.08, 4.1
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import mainspring as ms
 from mainspring_apps.frame.refusal import Refused, missing
@@ -37,6 +37,8 @@ def resend_mail(desk: Desk, conn: Conn, booking_id: int, *, mail: MailKind, reas
 @event
 def retry_job(desk: Desk, conn: Conn, booking_id: int, *, kind: JobKind, reason: str, by: By) -> None:
     """Try a failed job of a booking again, and no other (RENT-8.08)."""
+    if kind not in get_args(JobKind):
+        raise Refused(f"Unknown job type: {kind}", field="kind")
     job_id = store.value(conn, "failed_job", booking_id=booking_id, type=kind)
     if job_id is None:
         raise Refused(f"kind: booking {booking_id} has no {kind} that failed", field="kind")

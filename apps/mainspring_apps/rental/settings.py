@@ -10,7 +10,7 @@ from typing import Final, Literal
 import mainspring as ms
 from mainspring.retry import Retry
 from mainspring.text.span import length
-from mainspring_apps.frame.setting import Address, ExactlyTrue, Zone, setting
+from mainspring_apps.frame.setting import Address, ExactlyTrue, TimeOfDay, Zone, setting
 from mainspring_apps.frame.settings import Choices
 
 Language = Literal["pt-PT", "en"]
@@ -54,6 +54,9 @@ class Settings(Choices):
     link_life: timedelta = setting(length("72h"), "how long the link to an invoice works (RENT-7.05)", least=_SECOND)
     invoice_wait: timedelta = setting(length("24h"), "how long the mail with an invoice waits for it (RENT-7.03)")
     invoice_look: timedelta = setting(length("60s"), "how often it looks", least=_SECOND)
+
+    # -- operations
+    check_at: TimeOfDay = setting("07:30", "when bookings are checked every day, by the clocks of the zone")
 
     # -- jobs
     attempts: int = setting(3, "how often a job of a booking is tried", least=1, most=100)

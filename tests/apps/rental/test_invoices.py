@@ -9,8 +9,9 @@ import psycopg
 import pytest
 from tests.apps.rental.yard import OLGA, Yard
 
-from mainspring_apps.rental import invoicing, repair, rounds
-from mainspring_apps.rental.app import Rental
+from mainspring_apps.frame.refusal import Refused
+from mainspring_apps.rental import checking, invoicing, repair, rounds
+from mainspring_apps.rental.app import WATCHES, Rental
 from mainspring_apps.rental.registry import desk_tasks, tasks
 from mainspring_apps.rental.rounds import JobKind
 
@@ -243,3 +244,52 @@ def test_a_booking_with_a_job_that_has_not_ended_is_not_deleted_and_a_document_n
     with yard.conn.transaction():
         yard.conn.execute("delete from rental.bookings where id = %s", [booking])
     assert yard.value("select count(*) from mainspring.trail where subject = %s", f"booking {booking}") == acts > 0
+
+
+@pytest.mark.rule("RENT-9.05", "RENT-4.13")
+def test_a_failure_for_good_is_seen_and_a_replay_after_the_repair_completes_the_chain(yard: Yard) -> None:
+    yard.fault("vendus", "error")
+    booking = yard.paid()
+    yard.drain()
+    yard.go_on(minutes=5)
+
+    assert yard.jobs(booking)["issue_invoice"]["status"] == "failed"
+    assert yard.rows("select task from mainspring.dead_letters") == [("issue_invoice",)]
+    query = str(WATCHES[0].condition).replace("{schema}", "mainspring")
+    assert [row[0] for row in yard.rows(query)] == [f"booking {booking}"]
+
+    yard.sandbox.faults.clear("vendus")
+    with yard.conn.transaction():
+        repair.retry_job(yard.desk, yard.conn, booking, kind="issue_invoice", reason="Vendus is back", by=OLGA)
+    yard.drain()
+
+    assert {job["status"] for job in yard.jobs(booking).values()} == {"completed"}
+    assert (len(yard.jobs(booking)), yard.posts(), yard.rows(query)) == (4, 1, [])
+
+
+@pytest.mark.rule("RENT-3.04")
+def test_an_unknown_type_of_job_is_named(yard: Yard) -> None:
+    booking = yard.paid()
+    with pytest.raises(Refused, match=r"^Unknown job type: foo$"):
+        repair.retry_job(yard.desk, yard.conn, booking, kind="foo", reason="", by=OLGA)  # type: ignore[arg-type]  # by force
+    with pytest.raises(psycopg.errors.CheckViolation), yard.conn.transaction():
+        yard.conn.execute("insert into rental.rounds values (%s, 'foo', 1, gen_random_uuid())", [booking])
+
+
+@pytest.mark.rule("RENT-11.01")
+def test_a_booking_that_lacks_something_without_a_reason_is_told_of(yard: Yard) -> None:
+    well, failing, lacking = yard.paid(), yard.paid(customer_email="x@example.com"), yard.paid()
+    with yard.settings(invoicing_enabled=False):
+        off = yard.paid()
+        yard.mainspring.run_one(yard.jobs(off)["issue_invoice"]["id"])
+    yard.conn.execute("update rental.bookings set customer_email = 'x@' where id = %s", [failing])
+    yard.drain()
+    yard.conn.execute("update rental.bookings set invoice_number = null where id = %s", [lacking])
+    yard.conn.execute("delete from rental.rounds where booking_id = %s and type = 'issue_invoice'", [lacking])
+
+    with yard.conn.transaction():
+        yard.desk.enqueue(yard.conn, checking.check_bookings.job())
+    yard.drain()
+
+    assert yard.alerts() == [("booking_incomplete", f"booking {lacking}")]
+    assert yard.jobs(well)["issue_invoice"]["status"] == "completed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,8 +13,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.apps.rental.yard import Yard
-from tests.web.visit import SHOWN, served
+from tests.apps.rental.yard import ENV, Yard
+from tests.web.visit import SECRET, SHOWN, served
 
 from mainspring.db import access
 from mainspring.db.access import Grant
@@ -22,6 +23,7 @@ from mainspring.db.wire.run import psycopg_door, run
 from mainspring.db.wire.sql import Sql
 from mainspring_apps.rental.app import Rental
 from mainspring_apps.rental.rules import links
+from mainspring_sandbox import Sandbox
 from mainspring_sandbox.environment import WEBHOOK_SECRET
 
 
@@ -153,6 +155,60 @@ def test_a_link_for_another_booking_a_forged_one_and_an_old_one_are_refused(yard
     )  # fmt: skip
     for token, status in cases:
         assert httpx2.get(f"{url}/api/invoices/{booking}/pdf", params={"t": token}).status_code == status
+
+
+@pytest.mark.rule("RENT-7.09", "RENT-20.02", "RENT-20.04")
+def test_an_expired_link_offers_one_new_mail_an_hour_to_the_same_address(yard: Yard, url: str) -> None:
+    booking = yard.paid()
+    yard.drain()
+    yard.go_on(hours=73)
+    old = links.token(
+        yard.desk.links.now.reveal(), booking, yard.mainspring.now() - timedelta(hours=73), timedelta(hours=72)
+    )  # fmt: skip
+    there = f"{url}/api/invoices/{booking}/pdf?t={old}"
+    before = len(yard.mails())
+
+    offer = httpx2.get(there)
+    assert (offer.status_code, "<button>" in offer.text, "jo@example.com" in offer.text) == (401, True, False)
+    same = {"origin": url}
+    assert [httpx2.post(there, headers=same).status_code for _ in range(2)] == [200, 429]
+    yard.drain()
+
+    new = [mail for mail in yard.mails()[: len(yard.mails()) - before] if "invoice" in mail["subject"]]
+    assert [mail["to"] for mail in new] == [["jo@example.com"]]
+    link = next(word for word in new[0]["text"].split() if word.startswith("http"))
+    assert httpx2.get(url + link.removeprefix("https://rental.example.com")).status_code == 200
+    assert yard.rows("select actor_id from mainspring.trail where event = 'rental.link_asked_for'") == [("customer",)]
+    forged = httpx2.post(f"{url}/api/invoices/{booking}/pdf?t=forged", headers=same)
+    assert forged.status_code == 401
+
+
+@pytest.mark.rule("RENT-2.08", "RENT-8.05", "RENT-9.04")
+def test_a_kick_runs_the_jobs_at_once_and_a_dead_one_costs_nobody_anything(
+    yard: Yard, url: str, mainspring_sandbox_server: Sandbox
+) -> None:
+    def kicking(to: str) -> Rental:
+        with mainspring_sandbox_server.standing_in():
+            env = {name: value for name, value in os.environ.items() if name != "MAINSPRING_SMTP_URL"}
+            env |= ENV | {"MAINSPRING_RESEND_BASE": f"{yard.sandbox.url}/resend"}
+            return Rental(env | {"APP_URL": to, "CRON_SECRET": SECRET}, maintenance=False, watches=())
+
+    def delivered(app: Rental, booking: int) -> None:
+        app.at(yard.mainspring.dsn)
+        with served(app) as there:
+            assert deliver(yard, there, webhook(yard, booking)).status_code == 200
+        app.desk.close()
+
+    nowhere, booking = yard.book(), yard.book()
+    delivered(kicking("http://127.0.0.1:9"), nowhere)
+    assert {job["status"] for job in yard.jobs(nowhere).values()} == {"pending"}
+
+    began = time.monotonic()
+    delivered(kicking(url), booking)
+    while {job["status"] for job in yard.jobs(booking).values()} != {"completed"} or len(yard.jobs(booking)) < 4:
+        assert time.monotonic() - began < 60, "nobody ran the jobs"
+        time.sleep(0.05)
+    assert yard.row(booking)["invoice_email_sent_at"] is not None
 
 
 @pytest.mark.rule("RENT-20.03", "RENT-20.04", "RENT-8.06")

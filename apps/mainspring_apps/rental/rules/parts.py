@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal
 
-Part = Literal["viewer", "operator", "admin", "SYSTEM"]
+Part = Literal["customer", "viewer", "operator", "admin", "SYSTEM"]
 
 _DESK: Final[frozenset[Part]] = frozenset({"operator", "admin"})
 _ADMIN: Final[frozenset[Part]] = frozenset({"admin"})
@@ -19,6 +19,7 @@ MAY: Final[Mapping[str, frozenset[Part]]] = {
     "retry_job": _DESK,
     "send_skipped": _DESK | _OWN,
     "issue_skipped": _DESK | _OWN,
+    "ask_for_link": frozenset({"customer"}),  # by a link that has expired, to the booking's own address
     # money: what confirms nothing is an admin's to decide
     "settle": _ADMIN,
     "accept_payment": _ADMIN,

@@ -53,3 +53,16 @@ update rental.bookings set stripe_session_id = %(session)s where id = %(booking_
 
 -- name: price_booking
 update rental.bookings set total_minor = %(total_minor)s where id = %(booking_id)s and status = 'PENDING'
+
+-- name: unexplained
+-- Confirmed bookings for which work is neither done, nor under way, nor failed, nor left out by a switch. Once a day;
+-- index bookings_status, rounds_pkey.
+select b.id, array_agg(w.type order by w.type) as lacking
+from rental.bookings b
+cross join lateral (values
+  ('issue_invoice', b.invoice_number is not null), ('send_customer_confirmation', b.confirmation_email_sent_at is not null),
+  ('send_internal_confirmation', b.internal_email_sent_at is not null)) as w (type, done)
+left join rental.booking_jobs j on j.booking_id = b.id and j.type = w.type
+where b.status = 'CONFIRMED' and not w.done
+  and (j.id is null or (j.status = 'completed' and j.result ->> 'skipped' is null))
+group by b.id order by b.id

@@ -34,3 +34,7 @@ where j.booking_id = %(booking_id)s and j.type = %(type)s and j.status = 'failed
 select j.booking_id from rental.booking_jobs j
 where j.type = 'issue_invoice' and j.status = 'completed' and j.result ->> 'skipped' = 'INVOICING_DISABLED'
 order by j.created_at, j.booking_id limit %(limit)s
+
+-- name: latest_mail_job
+-- When the mail with the invoice was asked for last.
+select j.created_at from rental.booking_jobs j where j.booking_id = %(booking_id)s and j.type = 'send_invoice_ready'
