@@ -23,12 +23,12 @@ from itertools import chain
 import pytest
 
 ENV = "CASES"
-CASES = 3  # of one test, unless its mark says `cases(2)`
+CASES = 2  # of one test, unless its mark says `cases(3)`
 ONCE_MORE = 12  # of a module whose tests run elsewhere already, and here once more in other surroundings
 MARK = "once_more"
 ALWAYS = "always"
 DATABASES = {"database", "secured", "volatile_cluster", "cluster15", "mainspring_server"}
-COSTLY_S = 480.0  # seconds of all processes together, as `costs.txt` counts them; what is cheap takes as much again
+COSTLY_S = 400.0  # seconds of all processes together, as `costs.txt` counts them; what is cheap takes as much again
 
 
 def ask(config: pytest.Config) -> None:

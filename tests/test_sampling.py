@@ -30,9 +30,9 @@ def made(parent: pytest.Module, name: str, number: int, *marks: pytest.MarkDecor
 def items(request: pytest.FixtureRequest) -> list[pytest.Item]:
     parent = request.node.parent
     return [
-        *made(parent, "three_with_a_database", 3),
+        *made(parent, "two_with_a_database", 2),
         *made(parent, "five_with_a_database", 5),
-        *made(parent, "marked", 20, pytest.mark.cases(2)),
+        *made(parent, "marked", 20, pytest.mark.cases(3)),
         *made(parent, "pure", 20),
         *made(parent, "again", 20, pytest.mark.once_more),
         *made(parent, "again_as_well", 20, pytest.mark.once_more),
@@ -65,7 +65,7 @@ def test_some_are_drawn_of_many_cases_with_a_database_and_of_a_module_that_runs_
 ) -> None:
     few = drawn(items, 1)
     assert few.pop("again") + few.pop("again_as_well") == 12
-    assert few == {"three_with_a_database": 3, "five_with_a_database": 3, "marked": 2, "pure": 20}
+    assert few == {"two_with_a_database": 2, "five_with_a_database": 2, "marked": 3, "pure": 20}
 
 
 @pytest.mark.parametrize(("within", "number"), [(0.0, 3), (9.9, 4), (14.0, 7), (20.0, 10), (99.0, 10)])
