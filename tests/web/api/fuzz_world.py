@@ -29,6 +29,14 @@ ASKERS = {
     "operator.acme": Grant(role="operator", org="acme"),
 }
 GREETING = {"name": "Ada"}
+#: Bodies whose fields must fit each other, which hardly any that is made up does.
+BODIES: dict[str, dict[str, Any]] = {
+    "create_limit": {"name": "more", "queue": "q:default", "concurrency": 3},
+    "set_limit": {"queue": "q:default", "concurrency": 3, "by": "org"},
+    "create_schedule": {"name": "nightly", "task": "greet", "cron": "0 3 * * *", "payload": GREETING},
+    "change_schedule": {"task": "greet", "every": "1h", "payload": GREETING},
+    "backfill_schedule": {"since": "2026-03-02T00:00:00Z", "until": "2026-03-04T00:00:00Z", "reason": "it was off"},
+}
 WORKER = (
     "insert into mainspring.worker (id, host, pid, version, queues, concurrency, started_at, seen_at)"
     " values ('w1', 'h', 7, '1', '{q:default}', 100, mainspring.now(), mainspring.now())"
