@@ -28,7 +28,7 @@ def _about(words: str) -> msgspec.Meta:
     return msgspec.Meta(description=words)
 
 
-Id = Annotated[str, _about("your own number or name of it; what was imported is known again by it")]
+Id = Annotated[str, _about("your own id for it, by which it is recognised when you import again")]
 
 
 class CompanyRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,9 +37,9 @@ class CompanyRow(msgspec.Struct, frozen=True, kw_only=True):
     external_id: Id
     kind: Annotated[str, _about("`Borrower` or `Lender`")]
     name: Annotated[str, _about("what it is called")]
-    customer: Annotated[str | None, _about("of a borrower: your customer at Stripe, `cus_…`, and")]
-    payment_method: Annotated[str | None, _about("the card that is charged on Wednesdays, `pm_…`")]
-    account: Annotated[str | None, _about("of a lender: the Connected Account, `acct_…`; money waits for one without")]
+    customer: Annotated[str | None, _about("of a borrower: its customer in your Stripe account, `cus_…`")]
+    payment_method: Annotated[str | None, _about("of a borrower: the card charged on Wednesdays, `pm_…`")]
+    account: Annotated[str | None, _about("of a lender: its Connected Account, `acct_…`; money waits for one")]
 
 
 class UserRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class UserRow(msgspec.Struct, frozen=True, kw_only=True):
     role: Annotated[str, _about("`Admin`, `Manager`, `Supervisor` or `Worker`")]
     name: Annotated[str, _about("what they are called")]
     email: Annotated[str | None, _about("where mail reaches them")]
-    phone: Annotated[str | None, _about("where SMS reach them, such as `+15550000001`")]
+    phone: Annotated[str | None, _about("where text messages reach them, such as `+15550000001`")]
     timezone: Annotated[str, _about("where they live, such as `America/New_York`")]
 
 
@@ -59,7 +59,7 @@ class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
 
     external_id: Id
     company_id: Annotated[str, _about("the company's `external_id`")]
-    policy_type: Annotated[str, _about("such as `Liability`; who has none of a type is not asked for it")]
+    policy_type: Annotated[str, _about("such as `Liability`; a company without one of a type is not asked for it")]
     expiration_date: Annotated[date, _about("the last day that it covers; today or later")]
 
 
@@ -69,7 +69,7 @@ class ProjectRow(msgspec.Struct, frozen=True, kw_only=True):
     external_id: Id
     company_id: Annotated[str, _about("the borrower's `external_id`")]
     name: Annotated[str, _about("what it is called")]
-    timezone: Annotated[str, _about("whose clocks all times of its bookings are, such as `America/New_York`")]
+    timezone: Annotated[str, _about("time zone of all its bookings and shifts, such as `America/New_York`")]
 
 
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,14 +89,14 @@ class BookingRow(msgspec.Struct, frozen=True, kw_only=True):
     project_id: Annotated[str, _about("the project's `external_id`; its company is the borrower, and has a card")]
     worker_id: Annotated[str, _about("the worker's `external_id`; their company is the lender")]
     supervisor_id: Annotated[str | None, _about("`external_id` of a user of the borrower")]
-    start_date: Annotated[date, _about("its first day, also one that has passed")]
+    start_date: Annotated[date, _about("its first day, also a past one")]
     end_date: Annotated[date, _about("its last day, today or later")]
-    start_time: Annotated[time, _about("when its shifts usually begin, by the project's clocks, in whole minutes")]
-    end_time: Annotated[time | None, _about("when they usually end; null: nobody knows")]
-    rate: Annotated[Decimal, _about("an hour's price, as people write it, such as `30.00`")]
-    currency: Annotated[str, _about("of all its money, such as `USD`")]
+    start_time: Annotated[time, _about("when its shifts usually start, in the project's zone, whole minutes")]
+    end_time: Annotated[time | None, _about("when they usually end; null: open")]
+    rate: Annotated[Decimal, _about("price of an hour, such as `30.00`")]
+    currency: Annotated[str, _about("such as `USD`, for all its money")]
     funded_until: Annotated[
-        date | None, _about("the Monday until which, not including it, you have charged; null: nothing is ahead")
+        date | None, _about("the Monday before which everything is charged already; null: nothing is")
     ]
 
 
@@ -105,13 +105,13 @@ class ShiftRow(msgspec.Struct, frozen=True, kw_only=True):
 
     external_id: Id
     booking_id: Annotated[str, _about("the booking's `external_id`")]
-    day: Annotated[date, _about("on which it begins")]
-    start_time: Annotated[time, _about("by the project's clocks, in whole minutes")]
-    end_time: Annotated[time | None, _about("not after the start: on the next day; null: nobody knows")]
-    payment_intent: Annotated[str | None, _about("of a shift whose money you hold: what has charged it, `pi_…`,")]
-    charge: Annotated[str | None, _about("its charge, `ch_…`, from which the lender is paid, and")]
-    paid: Annotated[Decimal | None, _about("what of it is this shift's: planned hours at the booking's rate")]
-    settled: Annotated[bool, _about("whether it was paid, and the lender is paid, without us: no money moves for it")]
+    day: Annotated[date, _about("on which it starts")]
+    start_time: Annotated[time, _about("in the project's zone, whole minutes")]
+    end_time: Annotated[time | None, _about("if not after the start, on the next day; null: open")]
+    payment_intent: Annotated[str | None, _about("if you hold its money: the intent that charged it, `pi_…`,")]
+    charge: Annotated[str | None, _about("its charge, `ch_…`, from which the lender is paid,")]
+    paid: Annotated[Decimal | None, _about("and this shift's share of it: planned hours at the rate")]
+    settled: Annotated[bool, _about("whether it was paid elsewhere, and its lender too: no money moves here")]
 
 
 TYPES: Final[Mapping[Noun, type[msgspec.Struct]]] = {
