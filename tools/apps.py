@@ -53,18 +53,19 @@ APPS: Final = {
         noun="marketplace",
         where="the marketplace",
         who="""\
-A part is played towards what the event is about: a Lending Admin is one of the company that lends the worker of this
-booking, or of the company whose account, policy or worker it is; their like of another company has no part in it.
-Whoever has none of the marked parts is refused with 403 before anything is written or locked. `SYSTEM` is the
-marketplace itself, in a terminal.
+A part is always played in relation to what the event is about: a Lending Admin belongs to the company that lends the
+worker of this booking, or that owns the account, policy or worker. Admins of other companies have no part in it.
+Whoever has none of the marked parts is refused with 403, before anything is written or locked; for whoever has no part
+at all it does not exist (404). `SYSTEM` is the marketplace itself, acting from a terminal.
 """,
         settings=Settings(),
         settings_intro="""\
-Code says `Market(settings=Settings(auto_approval=timedelta(hours=5)))`; what the environment says,
-`STAFFING_AUTO_APPROVAL=5h`, wins. `mainspring staffing settings` shows what holds, and what has set it.
+Set them in code, `Market(settings=Settings(auto_approval=timedelta(hours=5)))`, or in the environment,
+`STAFFING_AUTO_APPROVAL=5h`, which takes precedence. `mainspring staffing settings` shows the current values and where
+each one comes from.
 
-Days and times of day are those of the project's clocks, where nothing else is said. What makes no sense is refused at
-the start, and so is what is almost a setting: `STAFFING_AUTOAPPROVAL` asks whether you meant `auto_approval`.
+Days and times of day are in the project's time zone unless stated otherwise. Values that make no sense are refused at
+startup, and so are misspelt names: `STAFFING_AUTOAPPROVAL` asks whether you meant `auto_approval`.
 """,
         events=EVENTS,
         site=SITE,

@@ -62,7 +62,7 @@ class Worker(msgspec.Struct, frozen=True):
 
 @event
 def add_company(desk: Desk, conn: Conn, *, kind: CompanyKind, name: str, by: By) -> int:
-    """A company joins, as a borrower or a lender."""
+    """Add a company, as a borrower or a lender."""
     _choice("kind", kind, CompanyKind)
     _text("name", name)
     company = int(store.value(conn, "add_company", kind=kind, name=name))
@@ -74,7 +74,7 @@ def add_company(desk: Desk, conn: Conn, *, kind: CompanyKind, name: str, by: By)
 def add_operator(
     desk: Desk, conn: Conn, *, name: str, email: str | None = None, phone: str | None = None, by: By
 ) -> int:  # fmt: skip
-    """Somebody who runs the marketplace itself: lets companies in, and decides where they cannot agree.
+    """Add somebody who runs the marketplace: who lets companies in, and decides where they cannot agree.
 
     The first one is added by the marketplace: `mainspring staffing operator add`.
     """
@@ -89,7 +89,7 @@ def add_operator(
 
 @event
 def let_in(desk: Desk, conn: Conn, user_id: int, *, principal: str | None, by: By) -> None:
-    """Whoever comes in over HTTP by this name, that of a session or of an access token, is this user; null: nobody."""
+    """Let in over HTTP, as this user, whose session or access token has this name; null: nobody."""
     if principal is not None:
         _text("principal", principal)
         if people.known_as(conn, principal) not in (None, user_id):
@@ -100,7 +100,7 @@ def let_in(desk: Desk, conn: Conn, user_id: int, *, principal: str | None, by: B
 
 @event
 def choose_language(desk: Desk, conn: Conn, user_id: int, *, language: str, by: By) -> None:
-    """The language in which somebody reads what is sent to them from now on."""
+    """Choose the language of the messages that a user is sent."""
     languages.check("language", language)
     store.do(conn, "choose_language", user_id=user_id, language=language)
     desk.record(conn, "language_chosen", "user", user_id, after=language)
@@ -108,7 +108,7 @@ def choose_language(desk: Desk, conn: Conn, user_id: int, *, language: str, by: 
 
 @event
 def put_card(desk: Desk, conn: Conn, company_id: int, *, customer: str, payment_method: str, by: By) -> None:
-    """The card that a borrower's weeks are charged to, as Stripe knows it; what is owed for work is charged at once."""
+    """Set the card that a borrower is charged by, as Stripe knows it; arrears are charged at once."""
     names.check("customer", customer)
     names.check("payment_method", payment_method)
     store.do(conn, "put_card", company_id=company_id, customer=customer, payment_method=payment_method)
@@ -133,7 +133,7 @@ def add_user(
     alert_channels: Sequence[AlertChannel] = ("sms", "email"),
     by: By,
 ) -> int:
-    """A person of a company."""
+    """Add a person to a company."""
     if store.needed(conn, Company, "company", company_id=company_id).kind not in get_args(CompanyKind):
         raise Refused("company_id: is the platform's, which has operators", field="company_id")
     _choice("role", role, Role)
@@ -160,7 +160,7 @@ def add_user(
 
 @event
 def add_project(desk: Desk, conn: Conn, *, company_id: int, name: str, timezone: str, by: By) -> int:
-    """A place of a borrower where work is done; its zone is that of every week, shift and deadline there."""
+    """Add a borrower's place of work; its time zone is that of every week, shift and deadline there."""
     _text("name", name)
     zones.check("timezone", timezone)
     project = int(store.value(conn, "add_project", company_id=company_id, name=name, timezone=timezone))
@@ -170,7 +170,7 @@ def add_project(desk: Desk, conn: Conn, *, company_id: int, name: str, timezone:
 
 @event
 def add_worker(desk: Desk, conn: Conn, *, company_id: int, user_id: int, trade: str, zip_code: str, by: By) -> int:
-    """A person of a lender who can be booked; found by others once listed."""
+    """Add a worker, a person of a lender who can be booked; searches find them once they are listed."""
     check_person(conn, "user_id", user_id, company_id)
     _text("trade", trade, 100)
     _text("zip_code", zip_code, 20)
@@ -190,7 +190,7 @@ def add_policy(
     policy_type: str = "Liability",
     by: By,
 ) -> int:
-    """An insurance of a company, which covers it through its last day."""
+    """Add an insurance policy of a company, which covers it through its last day."""
     _text("policy_type", policy_type, 100)
     about = {"company_id": company_id, "policy_type": policy_type, "expiration_date": expiration_date}
     policy = int(store.value(conn, "add_policy", **about))

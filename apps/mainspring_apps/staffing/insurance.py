@@ -110,7 +110,7 @@ def lender_covered(desk: Desk, conn: Conn, booking: LockedBooking) -> bool:
 
 @event
 def renew_insurance(desk: Desk, conn: Conn, policy_id: int, *, expiration_date: date, by: By) -> None:
-    """A policy is valid again: bookings that only waited for it go on."""
+    """Renew a policy; bookings that were suspended only for it go on."""
     store.do(conn, "lock_policies_beside", policy_id=policy_id)
     policy = store.needed(conn, Policy, "lock_policy", policy_id=policy_id)
     check_valid(desk, conn, expiration_date)
@@ -135,7 +135,7 @@ def lift_stops(desk: Desk, conn: Conn, company_id: int) -> None:
 
 @event
 def deactivate_insurance(desk: Desk, conn: Conn, policy_id: int, *, by: By) -> None:
-    """A policy is withdrawn by hand: the same stop as by expiry, at once."""
+    """Withdraw a policy by hand; its bookings are stopped at once, as when it expires."""
     policy = store.needed(conn, Policy, "lock_policy", policy_id=policy_id)
     if policy.is_active:
         _deactivate(desk, conn, policy, desk.now(conn), reason="by hand")

@@ -34,135 +34,131 @@ class Settings(Choices):
     OTHERS = frozenset({"STAFFING_TOKEN", "STAFFING_LINK_SECRET"})  # secrets of the web
 
     # -- weekly payments, by the project's clocks
-    charge_day: Weekday = setting("wed", "day on which the next week is charged")
+    charge_day: Weekday = setting("wed", "day of the week on which the coming week is charged")
     charge_at: TimeOfDay = setting("10:00", "time of that day")
-    warn_day: Weekday = setting("wed", "day of the final warning, after the charge")
+    warn_day: Weekday = setting("wed", "day of the final warning; must come after the charge")
     warn_at: TimeOfDay = setting("14:00", "time of that day")
-    cutoff_day: Weekday = setting("thu", "day on which an unpaid worker is released, after the warning")
+    cutoff_day: Weekday = setting("thu", "day on which an unpaid worker is released; must come after the warning")
     cutoff_at: TimeOfDay = setting("00:00", "time of that day")
-    late_warning: timedelta = setting(length("10h"), "how long before a moved cutoff it is warned of (STAFF-3.26)")
-    late_grace: timedelta = setting(length("5m"), "how long a late charge has to succeed before that warning")
-    unfunded_notice: timedelta = setting(length("1d"), "how long before an unpaid shift operations hear (STAFF-1.42)")
-    platform_fee_bps: int = setting(0, "fee on top of a price, in 1/100 of a percent", most=10_000)
-    transfer_timing: TransferTiming = setting("on_verification", "when lenders are paid (G-13)")
+    late_warning: timedelta = setting(length("10h"), "how long before a postponed cutoff it is announced (STAFF-3.26)")
+    late_grace: timedelta = setting(length("5m"), "time that a late charge has to succeed before that warning")
+    unfunded_notice: timedelta = setting(length("1d"), "how long before an unpaid shift the alert opens (STAFF-1.42)")
+    platform_fee_bps: int = setting(0, "platform fee on top of each price, in basis points", most=10_000)
+    transfer_timing: TransferTiming = setting("on_verification", "when lenders are paid, or `on_webhook` (G-13)")
 
     # -- what the provider has not answered
-    ask_again: timedelta = setting(length("15m"), "how often it is asked at the cutoff (STAFF-3.08)", least=_SECOND)
-    ask_times: int = setting(4, "how many times it is asked there")
-    stale_after: timedelta = setting(length("15m"), "when a sweep asks for what is under way (STAFF-19.08)")
-    reconcile_after: timedelta = setting(length("16m"), "when a timer asks for it, not before a sweep would")
+    ask_again: timedelta = setting(length("15m"), "how often Stripe is asked at the cutoff (STAFF-3.08)", least=_SECOND)
+    ask_times: int = setting(4, "how many times, before the payment is given up")
+    stale_after: timedelta = setting(length("15m"), "age at which the sweep asks about a pending payment (STAFF-19.08)")
+    reconcile_after: timedelta = setting(length("16m"), "age at which the payment's own timer asks")
     reconcile_every: timedelta = setting(length("1h"), "how often that sweep runs", least=_MINUTE)
     longest_pause: timedelta = setting(
-        length("10m"), "longest pause between tries while it is away (STAFF-20.15)", least=_SECOND
+        length("10m"), "longest pause between tries while Stripe is away (STAFF-20.15)", least=_SECOND
     )
-    silence: timedelta = setting(length("30m"), "who is asked and silent for longer is away (STAFF-20.16)")
-    answer_grace: timedelta = setting(length("4h"), "how long nobody is released after it is back (STAFF-20.16)")
-    upfront_wait: timedelta = setting(length("1h"), "how long a booking waits for its money (STAFF-20.27)")
+    silence: timedelta = setting(length("30m"), "silence after which Stripe counts as away (STAFF-20.16)")
+    answer_grace: timedelta = setting(length("4h"), "time after its return without any release (STAFF-20.16)")
+    upfront_wait: timedelta = setting(length("1h"), "how long an upfront booking waits for its money (STAFF-20.27)")
     unknown_payment_after: timedelta = setting(
-        length("1h"), "when an event of no payment is a dead letter", least=_SECOND
+        length("1h"), "how long a webhook may wait for the payment it is about; then it is a dead letter", least=_SECOND
     )
-    account_wait: timedelta = setting(length("1h"), "how often a lender without account is looked at", least=_SECOND)
+    account_wait: timedelta = setting(length("1h"), "how often a lender's account is looked for", least=_SECOND)
 
     # -- cancellation penalties: formula P
-    short_term_notice: timedelta = setting(length("1d"), "notice with which a short-term shift costs nothing")
-    short_term_penalty_bps: int = setting(5000, "penalty with less notice, in 1/100 of a percent", most=10_000)
-    long_term_notice: timedelta = setting(length("1d"), "notice with which a long-term shift costs nothing")
-    long_term_penalty_bps: int = setting(10_000, "penalty with less notice, in 1/100 of a percent", most=10_000)
+    short_term_notice: timedelta = setting(length("1d"), "notice from which cancelling an upfront shift is free")
+    short_term_penalty_bps: int = setting(5000, "penalty with less notice, in basis points of its price", most=10_000)
+    long_term_notice: timedelta = setting(length("1d"), "notice from which cancelling a weekly-paid shift is free")
+    long_term_penalty_bps: int = setting(10_000, "penalty with less notice, in basis points of its price", most=10_000)
 
     # -- bookings
-    highest_rate: int = setting(1_000_000, "highest rate an hour, in minor units", least=1)
-    open_shift: timedelta = setting(length("8h"), "how long a shift is planned whose end nobody knows", least=_MINUTE)
-    longest_booking: timedelta = setting(length("366d"), "how long a booking may last", least=_DAY)
-    earliest_booking: timedelta = setting(length("366d"), "how long ahead a booking may begin", least=_DAY)
+    highest_rate: int = setting(1_000_000, "highest hourly rate, in minor units such as cents", least=1)
+    open_shift: timedelta = setting(length("8h"), "planned length of a shift without an end time", least=_MINUTE)
+    longest_booking: timedelta = setting(length("366d"), "longest booking", least=_DAY)
+    earliest_booking: timedelta = setting(length("366d"), "how far ahead a booking may start", least=_DAY)
 
     # -- the clock-in gate
-    clock_in_early: timedelta = setting(length("1h"), "how long before its start a shift can be begun (STAFF-20.05)")
-    clock_in_open: timedelta = setting(length("1d"), "how long after it, where nobody knows the end (STAFF-20.05)")
-    no_show_after: timedelta = setting(length("1d"), "when a shift that nobody began is refunded (STAFF-20.07)")
+    clock_in_early: timedelta = setting(length("1h"), "how long before its start a worker can clock in (STAFF-20.05)")
+    clock_in_open: timedelta = setting(length("1d"), "how long after the start, if there is no end (STAFF-20.05)")
+    no_show_after: timedelta = setting(length("1d"), "time until an unstarted shift is refunded (STAFF-20.07)")
 
     # -- timesheets
-    reminder_a: timedelta = setting(length("5m"), "when somebody is asked to clock out, after the planned end")
-    reminder_b: timedelta = setting(length("30m"), "when they are told urgently, after the planned end")
-    auto_approval: timedelta = setting(length("4h"), "when a submitted timesheet approves itself", least=_MINUTE)
-    ladder: tuple[timedelta, ...] = setting(_LADDER, "when its three messages go out, after it was submitted")
-    late_edit: timedelta = setting(length("1h"), "with less left than this, a supervisor's edit adds as much")
-    max_edit_extensions: int = setting(4, "how often a supervisor's edit adds that")
-    release_delay: timedelta = setting(_SECOND, "when money is released, after an approval (G-36)")
+    reminder_a: timedelta = setting(length("5m"), "time after the planned end of the first reminder to clock out")
+    reminder_b: timedelta = setting(length("30m"), "time after the planned end of the urgent reminder")
+    auto_approval: timedelta = setting(length("4h"), "time from submission to automatic approval", least=_MINUTE)
+    ladder: tuple[timedelta, ...] = setting(_LADDER, "when, after submission, the three messages go out")
+    late_edit: timedelta = setting(length("1h"), "a supervisor's edit with less than this left adds as much")
+    max_edit_extensions: int = setting(4, "how many times such an edit adds time")
+    release_delay: timedelta = setting(_SECOND, "delay between an approval and the release of its money (G-36)")
 
     # -- disputes
-    dispute_timeout: timedelta = setting(length("3h"), "when an open dispute cancels what is to come", least=_MINUTE)
+    dispute_timeout: timedelta = setting(length("3h"), "when an open dispute cancels future shifts", least=_MINUTE)
 
     # -- insurance, by the clocks of UTC
-    insurance_at: TimeOfDay = setting("00:00", "when policies are looked at every day")
-    insurance_thresholds: tuple[int, ...] = setting((14, 7), "days before a policy's end at which is warned", least=1)
+    insurance_at: TimeOfDay = setting("00:00", "when policies are checked, every day")
+    insurance_thresholds: tuple[int, ...] = setting((14, 7), "days before a policy expires to warn of it", least=1)
     unconfirmed_stop_every: timedelta = setting(length("5m"), "how often a stop looks for its booking", least=_SECOND)
     clock_in_needs_no_dispute_after_renewal: bool = setting(
-        True, "whether nobody clocks in, after a renewal with an open dispute, until that is resolved (G-23)"
+        True, "whether a dispute that is open at a renewal keeps workers from clocking in until it is resolved (G-23)"
     )
 
     # -- saved searches
-    digest_at: TimeOfDay = setting("05:00", "when the digest comes, by its user's clocks")
-    search_batch: int = setting(50, "searches that are asked together", least=1)
-    instant_alerts_per_user_per_hour: int = setting(10, "instant alerts of a user in an hour; the digest has the rest")
-    zero_result_limit: int = setting(30, "days after which an empty search may be switched off (STAFF-7.14)", least=1)
-    deactivate_empty_searches: bool = setting(False, "whether it is switched off")
-    query_retries: int = setting(3, "how often a search whose query fails is tried again")
-    failover_window: timedelta = setting(length("30m"), "how long it is, while the database is away")
-    extension_window: timedelta = setting(length("1h"), "how long a digest is, while an extension is missing")
-    query_first_pause: timedelta = setting(length("30s"), "first pause within these windows; it doubles", least=_SECOND)
-    query_longest_pause: timedelta = setting(length("5m"), "longest pause within these windows", least=_SECOND)
+    digest_at: TimeOfDay = setting("05:00", "when the digest is sent, by its user's clock")
+    search_batch: int = setting(50, "saved searches in one batch", least=1)
+    instant_alerts_per_user_per_hour: int = setting(10, "instant alerts per user and hour; the digest has the rest")
+    zero_result_limit: int = setting(30, "days without a match, before a search is switched off (STAFF-7.14)", least=1)
+    deactivate_empty_searches: bool = setting(False, "whether such searches are switched off")
+    query_retries: int = setting(3, "how many times a search is retried after its query failed")
+    failover_window: timedelta = setting(length("30m"), "how long a search is retried while the database is away")
+    extension_window: timedelta = setting(length("1h"), "how long a digest is retried while an extension is missing")
+    query_first_pause: timedelta = setting(length("30s"), "first pause between a search's tries", least=_SECOND)
+    query_longest_pause: timedelta = setting(length("5m"), "longest pause between a search's tries", least=_SECOND)
 
     # -- people
-    quiet_hours_start: time = setting(time(22), "from when new users are not woken")
-    quiet_hours_end: time = setting(time(7), "until when new users are not woken")
-    app_url: Address = setting("https://app.example.com", "where links in messages lead")
+    quiet_hours_start: time = setting(time(22), "start of quiet hours for new users")
+    quiet_hours_end: time = setting(time(7), "end of quiet hours for new users")
+    app_url: Address = setting("https://app.example.com", "base address of the links in messages")
 
     # -- magic links, by the clocks of UTC
-    cleanup_at: TimeOfDay = setting("02:00", "when magic links are removed every day")
-    magic_link_unused: timedelta = setting(length("1d"), "age at which an unused one is removed, as expired ones are")
+    cleanup_at: TimeOfDay = setting("02:00", "when magic links are cleaned up, every day")
+    magic_link_unused: timedelta = setting(length("1d"), "age at which an unused one is removed, expired or not")
     magic_link_delete_batch: int = setting(1000, "how many are removed in one transaction", least=1)
 
     # -- jobs
-    retries: int = setting(5, "how often a failed job is tried again (STAFF-16.01)", most=999)
-    few_retries: int = setting(3, "how often payments after a resolution and searches are", most=999)
-    retry_base: timedelta = setting(length("30s"), "first pause between tries; it doubles")
-    retry_cap: timedelta = setting(length("1h"), "longest pause between tries")
-    task_timeout: timedelta = setting(length("5m"), "how long one try may take (STAFF-17.11)", least=_SECOND)
-    sweep_every: timedelta = setting(length("1h"), "how often is looked for what has no timer", least=_MINUTE)
-    enqueueing_page: int = setting(100, "bookings of one page of enqueueing (STAFF-17.08)", least=1, most=1000)
-    scan_rows: int = setting(1000, "rows of one page of nightly runs and sweeps (STAFF-17.10)", least=1, most=1000)
+    retries: int = setting(5, "how many times a failed job is retried (STAFF-16.01)", most=999)
+    few_retries: int = setting(3, "retries of payments after a resolution, and of searches", most=999)
+    retry_base: timedelta = setting(length("30s"), "first pause between retries; it doubles")
+    retry_cap: timedelta = setting(length("1h"), "longest pause between retries")
+    task_timeout: timedelta = setting(length("5m"), "time limit of one try (STAFF-17.11)", least=_SECOND)
+    sweep_every: timedelta = setting(length("1h"), "how often sweeps look for missing timers", least=_MINUTE)
+    enqueueing_page: int = setting(100, "bookings enqueued in one page (STAFF-17.08)", least=1, most=1000)
+    scan_rows: int = setting(1000, "rows in one page of nightly runs and sweeps (STAFF-17.10)", least=1, most=1000)
 
     # -- how fast queues run whose jobs call somebody outside (STAFF-0.03)
-    charges_per_second: int = setting(50, "charges in a second; warnings, and cutoffs, as well", least=1)
-    charges_at_once: int = setting(20, "charges at once; warnings, and cutoffs, as well", least=1)
-    retries_per_second: int = setting(10, "payments after a resolution in a second (STAFF-11.06)", least=1)
-    retries_at_once: int = setting(10, "payments after a resolution at once", least=1)
-    movements_per_second: int = setting(50, "transfers in a second; refunds as well", least=1)
-    movements_at_once: int = setting(20, "transfers at once; refunds as well", least=1)
-    questions_per_second: int = setting(10, "questions to the provider in a second", least=1)
-    questions_at_once: int = setting(5, "questions to the provider at once", least=1)
-    messages_per_second: int = setting(50, "messages in a second", least=1)
-    messages_at_once: int = setting(20, "messages at once", least=1)
+    charges_per_second: int = setting(50, "charges per second; also final warnings, and cutoffs", least=1)
+    charges_at_once: int = setting(20, "charges at the same time; also final warnings, and cutoffs", least=1)
+    retries_per_second: int = setting(10, "payments after a resolution, per second (STAFF-11.06)", least=1)
+    retries_at_once: int = setting(10, "payments after a resolution, at the same time", least=1)
+    movements_per_second: int = setting(50, "transfers per second; also refunds", least=1)
+    movements_at_once: int = setting(20, "transfers at the same time; also refunds", least=1)
+    questions_per_second: int = setting(10, "questions to Stripe per second", least=1)
+    questions_at_once: int = setting(5, "questions to Stripe at the same time", least=1)
+    messages_per_second: int = setting(50, "messages per second", least=1)
+    messages_at_once: int = setting(20, "messages at the same time", least=1)
 
     # -- what operations are told
-    watch_every: timedelta = setting(length("5m"), "how often conditions are looked at", least=_SECOND, most=_DAY)
-    slow_watch_every: timedelta = setting(length("1h"), "how often slow ones are", least=_SECOND, most=_DAY)
-    alert_min_sample: int = setting(20, "sample that is large enough for a share (G-55)", least=1)
-    failed_payments_percent: int = setting(5, "share of a run's payments that may fail (STAFF-15.06)", most=100)
-    failed_payments_within: timedelta = setting(length("1d"), "of how long its payments count", least=_SECOND)
-    failed_payments_least: int = setting(5, "payments that are enough for that share (STAFF-20.19)", least=1)
-    retried_jobs_percent: int = setting(20, "share of an hour's jobs that may be tried again (STAFF-15.11)", most=100)
-    dead_letters: int = setting(100, "dead letters that may wait for somebody (STAFF-15.09)")
+    watch_every: timedelta = setting(length("5m"), "how often alert conditions are checked", least=_SECOND, most=_DAY)
+    slow_watch_every: timedelta = setting(length("1h"), "how often slow ones are checked", least=_SECOND, most=_DAY)
+    alert_min_sample: int = setting(20, "smallest number of jobs for which a share counts (G-55)", least=1)
+    failed_payments_percent: int = setting(5, "percentage of a run's payments that may fail (STAFF-15.06)", most=100)
+    failed_payments_within: timedelta = setting(length("1d"), "how far back payments count for it", least=_SECOND)
+    failed_payments_least: int = setting(5, "smallest number of payments for that percentage (STAFF-20.19)", least=1)
+    retried_jobs_percent: int = setting(20, "percentage of an hour's jobs that may be retried (STAFF-15.11)", most=100)
+    dead_letters: int = setting(100, "dead letters that may be open (STAFF-15.09)")
     late_start: timedelta = setting(length("5m"), "how late a due job may start (STAFF-15.10)")
-    standstill_after: timedelta = setting(length("1d"), "how long money may wait for what should have happened")
-    looked_back: timedelta = setting(length("7d"), "how far back watches and measures look", least=_SECOND)
-    retries_within: timedelta = setting(
-        length("1d"), "how far back the rate of retries that succeed looks", least=_SECOND
-    )
-    skipped_within: timedelta = setting(
-        length("1h"), "how far back searches that were left out are told", least=_SECOND
-    )
-    night_is_over: timedelta = setting(length("1h"), "when a nightly run has done all it was to do (STAFF-15.07)")
+    standstill_after: timedelta = setting(length("1d"), "how long money may stand still before the alert opens")
+    looked_back: timedelta = setting(length("7d"), "how far back alerts and metrics look", least=_SECOND)
+    retries_within: timedelta = setting(length("1d"), "how far back the success rate of retries looks", least=_SECOND)
+    skipped_within: timedelta = setting(length("1h"), "how far back skipped searches are counted", least=_SECOND)
+    night_is_over: timedelta = setting(length("1h"), "how long a nightly run may take (STAFF-15.07)")
 
     def together(self) -> Iterator[tuple[str, str]]:
         """What does not fit to something else."""

@@ -26,7 +26,7 @@ from mainspring_apps.staffing.timesheets import approval, ladder, reminders
 
 @event
 def clock_in(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> None:
-    """The worker begins: checked by the gate, with reminders for the planned end."""
+    """Clock in, if the gate is open; reminders to clock out are set for the planned end."""
     booking, shift = lock_shift(conn, time_log_id)
     now = desk.now(conn)
     _check_gate(desk, conn, booking, shift, now)
@@ -38,7 +38,7 @@ def clock_in(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> None:
 
 @event
 def save_draft(desk: Desk, conn: Conn, time_log_id: int, *, end: datetime, by: By) -> None:
-    """A draft of the timesheet: nothing else changes."""
+    """Save a draft of the timesheet; nothing else changes."""
     _, shift = lock_shift(conn, time_log_id)
     _check_status(shift, "Working")
     store.do(conn, "draft_shift", time_log_id=shift.id, end=end)
@@ -46,13 +46,13 @@ def save_draft(desk: Desk, conn: Conn, time_log_id: int, *, end: datetime, by: B
 
 @event
 def submit_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, end: datetime | None = None, by: By) -> None:
-    """The worker submits: clocked out now, four hours to verify."""
+    """Clock out and submit the timesheet, which approves itself after four hours."""
     _clock_out(desk, conn, "submit_timesheet", time_log_id, end)
 
 
 @event
 def force_clock_out(desk: Desk, conn: Conn, time_log_id: int, *, end: datetime | None = None, by: By) -> None:
-    """The supervisor clocks the worker out: as a submit; an end that they give binds the worker as an edit does."""
+    """Clock a worker out and submit for them; an end that is given binds the worker as an edit does."""
     _clock_out(desk, conn, "force_clock_out", time_log_id, end, capped=end)
 
 
@@ -73,7 +73,7 @@ def _clock_out(
 
 @event
 def edit_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, end: datetime, by: By) -> None:
-    """Somebody corrects the end of work; a supervisor who does so late gives the worker an hour to review.
+    """Correct the end of work; a supervisor who does so late gives the worker an hour to review.
 
     What the borrower's side has set is the worker's limit: who disagrees disputes the timesheet.
     """
@@ -101,7 +101,7 @@ def edit_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, end: datetime, b
 
 @event
 def verify_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> None:
-    """A person verifies: what remains of the ladder ends, and the money goes to the lender."""
+    """Verify a timesheet: its messages stop, and its pay goes to the lender."""
     _, shift = lock_shift(conn, time_log_id)
     _check_status(shift, "Pending_Verification")
     rules.check_verifier(shift.cut_at, shift.auto_approval_time, desk.settings, now=desk.now(conn))
@@ -111,7 +111,7 @@ def verify_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> Non
 
 @event
 def confirm_extra_time(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> None:
-    """The borrower agrees to pay what was worked after the planned end: it is charged with the next week."""
+    """Agree to pay for time after the planned end; it is charged with the next week."""
     _, shift = lock_shift(conn, time_log_id)
     _check_status(shift, "Verified")
     if not store.do(conn, "confirm_extra_time", time_log_id=shift.id, at=desk.now(conn)):
@@ -122,7 +122,7 @@ def confirm_extra_time(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> N
 
 @event
 def was_worked(desk: Desk, conn: Conn, time_log_id: int, *, start: datetime, end: datetime, by: By) -> None:
-    """The borrower's side says that a shift was worked though nobody clocked in: submitted and verified in one act."""
+    """Say that a shift was worked though nobody clocked in: it is submitted and verified in one act."""
     booking, shift = lock_shift(conn, time_log_id)
     now = desk.now(conn)
     why = unbegun.refusal(
@@ -143,7 +143,7 @@ def was_worked(desk: Desk, conn: Conn, time_log_id: int, *, start: datetime, end
 
 @event
 def change_scheduled_end(desk: Desk, conn: Conn, booking_id: int, end: time | None, *, by: By) -> None:
-    """Shifts of a booking end at another local time of day; the reminders of who works follow (STAFF-8.22)."""
+    """Change when the shifts of a booking end, by its project's clock; an earlier end cancels what it drops."""
     booking = lock_booking(conn, booking_id)
     store.do(conn, "change_booking_end", booking_id=booking.id, end=end)
     was, will = ({"scheduled_end_time": str(at) if at else None} for at in (booking.scheduled_end_time, end))
@@ -163,7 +163,7 @@ def change_scheduled_end(desk: Desk, conn: Conn, booking_id: int, end: time | No
 
 @event
 def change_shift_end(desk: Desk, conn: Conn, time_log_id: int, end: datetime | None, *, by: By) -> None:
-    """One shift ends at another instant than its booking says; its reminders follow."""
+    """Change when one shift ends; an earlier end cancels what it drops, with the same penalty."""
     booking, shift = lock_shift(conn, time_log_id)
     _check_status(shift, "Scheduled", "Working")
     if end is not None and end <= shift.scheduled_start_time:

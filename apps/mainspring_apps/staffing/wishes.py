@@ -24,13 +24,13 @@ SHORTEST_SECRET: Final = 16  # characters
 
 @event
 def opt_out(desk: Desk, conn: Conn, user_id: int, *, kind: Wish, by: By) -> bool:
-    """From now on such messages do not come. False: they did not before."""
+    """Stop sending a user messages of this kind. False: they had stopped already."""
     return _say(desk, conn, "opt_out", user_id, kind)
 
 
 @event
 def opt_in(desk: Desk, conn: Conn, user_id: int, *, kind: Wish, by: By) -> bool:
-    """From now on such messages come. False: they did before."""
+    """Send a user messages of this kind again. False: they were being sent already."""
     return _say(desk, conn, "opt_in", user_id, kind)
 
 

@@ -23,7 +23,7 @@ from mainspring_apps.staffing.store import Conn
 
 @event
 def cancel_shift(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> None:
-    """One shift that has not begun does not take place."""
+    """Cancel a shift that has not begun; short notice costs the borrower a penalty."""
     booking, shift = lock_shift(conn, time_log_id)
     now = desk.now(conn)
     why = rules.refusal(status=shift.status, planned_end=shift.planned_end, now=now)
@@ -37,7 +37,7 @@ def cancel_shift(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> None:
 
 @event
 def cancel_booking(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
-    """A booking ends at once: its shifts that have not begun do not take place."""
+    """Cancel a booking at once, with its shifts that have not begun; short notice costs a penalty."""
     booking = lock_booking(conn, booking_id)
     now = desk.now(conn)
     if not store.do(conn, "end_booking", booking_id=booking.id):

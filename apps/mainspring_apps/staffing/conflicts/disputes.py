@@ -50,7 +50,7 @@ class _Disputable(msgspec.Struct, frozen=True, kw_only=True):
 
 @event
 def file_dispute(desk: Desk, conn: Conn, time_log_id: int, *, option: Option, by: By) -> int:
-    """Somebody disputes a timesheet; option B ends the booking at once. Answers the dispute's id."""
+    """Dispute a timesheet; option B ends the booking at once. Answers the dispute's id."""
     now = desk.now(conn)  # when it came, however long the row was held by others (G-36)
     booking, shift = lock_shift(conn, time_log_id)
     known = store.needed(conn, _Disputable, "disputable", time_log_id=time_log_id)
@@ -81,7 +81,7 @@ def resolve_dispute(
     desk: Desk, conn: Conn, dispute_id: int, *, status: Ending, lender_minor: int | None = None,
     borrower_minor: int | None = None, by: By,
 ) -> None:  # fmt: skip
-    """A platform operator decides: the timer is cancelled, frozen money goes where they say, payment may go on.
+    """Decide a dispute, as an operator: its timer is cancelled, frozen money is divided, and payment may go on.
 
     `Settled` and `Resolved` say how much of what is frozen goes to the lender and how much back; together all of it.
     `Legal_Hold` says neither: the money stays frozen until one of the others.
@@ -96,7 +96,7 @@ def resolve_dispute(
 def propose_settlement(
     desk: Desk, conn: Conn, dispute_id: int, *, lender_minor: int, borrower_minor: int, by: By
 ) -> bool:  # fmt: skip
-    """A side says how what is frozen should be divided; once the other says the same, it is. Answers whether it was.
+    """Propose how to divide what is frozen; once both sides say the same, it is. Answers whether it was.
 
     Whatever a side has proposed before is replaced, so that nobody is held to a number that they have taken back.
     """

@@ -28,7 +28,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
 
 @event
 def file_incident(desk: Desk, conn: Conn, booking_id: int, *, option: Option, by: By) -> int:
-    """Somebody reports an incident: payment pauses at the next Wednesday, option B ends the booking. Answers its id."""
+    """Report an incident: payment pauses from the next Wednesday; option B ends the booking. Answers its id."""
     booking = lock_booking(conn, booking_id)
     now = desk.now(conn)
     incident_id = int(store.value(conn, "file_incident", booking_id=booking_id, option=option, at=now))
@@ -43,7 +43,7 @@ def resolve_incident(
     desk: Desk, conn: Conn, incident_id: int, *, lender_minor: int | None = None, borrower_minor: int | None = None,
     by: By,
 ) -> None:  # fmt: skip
-    """A platform operator closes an incident: penalties that it froze are divided, and payment may go on."""
+    """Close an incident, as an operator: penalties that it froze are divided, and payment may go on."""
     booking_id = store.needed(conn, Incident, "incident", incident_id=incident_id).booking_id
     lock_booking(conn, booking_id)
     incident = store.needed(conn, Incident, "incident", incident_id=incident_id)

@@ -64,7 +64,7 @@ def pay_out(desk: Desk, conn: Conn, booking_id: int, payment_id: int) -> None:
 
 @event
 def connect_account(desk: Desk, conn: Conn, company_id: int, *, account: str, by: By) -> None:
-    """A lender has opened an account: what waited for it is paid now (STAFF-1.41)."""
+    """Connect a lender's account at Stripe; what waited for it is paid now (STAFF-1.41)."""
     names.check("account", account)
     store.do(conn, "lock_bookings_of_lender", company_id=company_id)
     if not store.do(conn, "connect_account", company_id=company_id, account=account):

@@ -52,7 +52,7 @@ def taken_back(desk: Desk, conn: Conn, booking_id: int, time_log_id: int) -> boo
 
 @event
 def pay_arrears(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
-    """The borrower pays now for verified work of a booking that has ended unpaid, and what was taken back of shifts."""
+    """Pay now for verified work of a booking that has ended unpaid, and again for what was taken back of shifts."""
     booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
     taken, due = reserve.taken_back(desk, conn, booking), charge.pays_arrears(booking.status, booking.payment_type)
     if not (due or taken):

@@ -54,7 +54,7 @@ class _Reversal(msgspec.Struct, frozen=True, kw_only=True):
 
 @event
 def reverse_transfer(desk: Desk, conn: Conn, transfer_id: int, *, to: Destination, reason: str, by: By) -> int:
-    """An operator takes a transfer back, for the borrower or to be divided anew. Answers the reversal's id."""
+    """Take a transfer back from the lender, for the borrower or to be divided anew. Answers the reversal's id."""
     _check(reason)
     lock_booking(conn, _transfer(conn, transfer_id).booking_id)
     transfer = _transfer(conn, transfer_id)
@@ -77,7 +77,7 @@ def reverse_transfer(desk: Desk, conn: Conn, transfer_id: int, *, to: Destinatio
 def divide_set_aside(
     desk: Desk, conn: Conn, booking_id: int, *, lender_minor: int, borrower_minor: int, reason: str, by: By
 ) -> None:
-    """An operator divides what is set aside of a booking: so much to the lender, so much back, together all of it."""
+    """Divide what is set aside of a booking: so much to the lender, so much back, together all of it."""
     _check(reason)
     lock_booking(conn, booking_id)
     holds = store.many(conn, escrow.Hold, "freeze_set_aside", booking_id=booking_id)

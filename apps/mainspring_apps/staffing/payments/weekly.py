@@ -100,7 +100,7 @@ def begin(desk: Desk, conn: Conn, booking_id: int, first: datetime) -> bool:
 
 @event
 def pay_by_hand(desk: Desk, conn: Conn, booking_id: int, *, by: By) -> None:
-    """The borrower pays the due week now: after a failure until the cutoff (STAFF-1.36), or before its Wednesday."""
+    """Pay the due week now: after a failure, until the cutoff (STAFF-1.36), or before its Wednesday."""
     booking = store.needed(conn, reserve.ChargedBooking, "lock_booking", booking_id=booking_id)
     if booking.status != charge.STATUS or booking.payment_type != charge.PAYMENT_TYPE:
         words = f"booking: is {booking.status} and {booking.payment_type}, and no week of it can be paid"

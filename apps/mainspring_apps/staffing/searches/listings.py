@@ -12,7 +12,7 @@ from mainspring_apps.staffing.store import Conn
 
 @event
 def list_worker(desk: Desk, conn: Conn, worker_id: int, *, by: By) -> bool:
-    """The worker can be found from now on; who has a saved search learns it by a job. False: was listed already."""
+    """List a worker, so that searches find them; users with matching saved searches are told. False: listed already."""
     listed_at = store.value(conn, "list_worker", worker_id=worker_id)
     if listed_at is None:
         store.needed(conn, dict, "worker_profile", worker_id=worker_id)
@@ -24,7 +24,7 @@ def list_worker(desk: Desk, conn: Conn, worker_id: int, *, by: By) -> bool:
 
 @event
 def unlist_worker(desk: Desk, conn: Conn, worker_id: int, *, by: By) -> bool:
-    """The worker is found no more, and alerts that still wait find nobody. False: was not listed."""
+    """Unlist a worker: searches and alerts that still wait do not find them. False: was not listed."""
     if store.value(conn, "unlist_worker", worker_id=worker_id) is None:
         store.needed(conn, dict, "worker_profile", worker_id=worker_id)
         return False

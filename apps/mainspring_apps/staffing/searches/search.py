@@ -86,7 +86,7 @@ def save_search(
     digest: bool = True,
     by: By,
 ) -> int:
-    """Keep a search: whom it finds later, its user is told.
+    """Save a search; its user is told of workers that it finds later.
 
     The desk has nothing to do here; every event takes one.
     """
