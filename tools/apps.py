@@ -93,7 +93,7 @@ links to invoices, `RENTAL_LINK_SECRET_PREVIOUS` did until it was replaced, and 
         events=rental_events.EVENTS,
         site=rental_web.SITE,
         parts=get_args(RentalPart),
-        subjects={"booking_id": "booking", "machine_id": "machine"},
+        subjects={"booking_id": "booking", "machine_id": "machine", "to_settle_id": "money to settle"},
         app=lambda: Rental(
             {"STRIPE_API_KEY": "sk_test_none", "VENDUS_API_KEY": "none", "RENTAL_LINK_SECRET": "x" * 32},
             maintenance=False,

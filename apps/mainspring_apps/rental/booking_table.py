@@ -24,6 +24,9 @@ class Bookings(Protocol):
     def expire(self, conn: Conn, booking_id: int) -> bool:
         """Nobody paid: PENDING becomes EXPIRED; False where it was not PENDING."""
 
+    def cancel(self, conn: Conn, booking_id: int) -> bool:
+        """CONFIRMED becomes CANCELLED, and the machine is free; False where it was not CONFIRMED."""
+
     def page(self, conn: Conn, booking_id: int, session: str) -> None:
         """Where it is paid from now on."""
 
@@ -51,6 +54,10 @@ class BookingTable:
     def expire(self, conn: Conn, booking_id: int) -> bool:
         """Guarded by its status."""
         return store.do(conn, "expire_booking", booking_id=booking_id) == 1
+
+    def cancel(self, conn: Conn, booking_id: int) -> bool:
+        """Guarded by its status."""
+        return store.do(conn, "cancel_booking", booking_id=booking_id) == 1
 
     def page(self, conn: Conn, booking_id: int, session: str) -> None:
         """The latest alone is kept."""

@@ -96,4 +96,4 @@ def _expire(desk: Desk, conn: Conn, facts: Facts, *, told: bool) -> None:
     timers.cancel(desk, conn, facts.id, HOLD_TIMER, reason="expired")
     desk.record(conn, "expired", "booking", facts.id, booking_id=facts.id)
     if told:
-        desk.enqueue(conn, mails.send_payment_failed.job(booking_id=facts.id))
+        desk.enqueue(conn, mails.send_notice.job(booking_id=facts.id, notice="payment_failed", about=facts.id))

@@ -9,7 +9,7 @@ import msgspec
 import mainspring as ms
 from mainspring.codes import register
 from mainspring.contrib.vendus import DocumentUnknown, FiscalClient, FiscalDocument
-from mainspring_apps.rental import mails, rounds, store
+from mainspring_apps.rental import credit_notes, mails, rounds, store
 from mainspring_apps.rental.desk import Desk, log
 from mainspring_apps.rental.registry import BOOKING_JOBS, tasks
 from mainspring_apps.rental.rules import documents
@@ -45,7 +45,7 @@ def issue_invoice(
 
 
 def _checked(desk: Desk, conn: Conn, booking_id: int, intent: str | None) -> Facts:
-    facts = desk.bookings.facts(conn, booking_id)
+    facts = desk.bookings.facts(conn, booking_id, lock=True)  # nobody cancels it while the invoice is reserved
     if facts is None:
         raise ms.Permanent(f"booking_id: there is no booking {booking_id}", code="VALIDATION_ERROR")
     if facts.status != "CONFIRMED":
@@ -93,8 +93,6 @@ def _client(desk: Desk, facts: Facts) -> FiscalClient:
     found = vendus.find_client(fiscal_id=facts.tax_number) if facts.tax_number else None
     if found is None and not facts.tax_number:
         found = vendus.find_client(email=facts.customer_email)
-        if found is not None and found.fiscal_id:  # it would print a number that nobody has asked for
-            found = None
     return found or vendus.create_client(
         name=facts.customer_name or "",
         fiscal_id=facts.tax_number,
@@ -106,7 +104,7 @@ def _client(desk: Desk, facts: Facts) -> FiscalClient:
 
 def _store(desk: Desk, conn: Conn, invoice: Invoice, document: FiscalDocument) -> None:
     booking_id, pdf_url = invoice.booking_id, desk.vendus.pdf_address(document.id)
-    differ = documents.differences(invoice, document)
+    differ = documents.differs((invoice.gross_minor, invoice.net_minor, invoice.vat_minor), document)
     store.do(
         conn, "invoice_issued", booking_id=booking_id, provider_id=document.id, number=document.number,
         pdf_url=pdf_url, net=document.net, vat=document.vat, gross=document.gross,
@@ -123,4 +121,5 @@ def _follow_up(desk: Desk, conn: Conn, booking_id: int) -> list[ms.NewJob]:
     """The mail that brings the invoice, once (RENT-4.10, 4.11)."""
     jobs: list[ms.NewJob] = [mails.send_invoice_ready.job(booking_id=booking_id, round=1)]
     rounds.start(desk, conn, booking_id, *jobs)
+    credit_notes.wanted(desk, conn, booking_id)  # for what went back before the invoice stood
     return jobs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import mainspring as ms
 from mainspring.codes import register
@@ -23,6 +23,9 @@ register("INVOICE_NOT_READY", "retryable", "The invoice that a mail brings has n
 
 DRY: Final = {"skipped": "SEND_EMAILS"}
 PDF_PATH: Final = "/api/invoices"
+CREDIT_PATH: Final = "/api/credits"
+#: Mails that are told once, beside those of a paid booking.
+Notice = Literal["payment_failed", "cancelled", "credit"]
 
 
 @tasks.task(queue=BOOKING_JOBS, dedupe=rounds.same("send_customer_confirmation"), subject="booking_id")
@@ -48,26 +51,33 @@ def send_invoice_ready(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, roun
     return _send(desk, ctx, booking_id, "invoice", round)
 
 
-@desk_tasks.task(queue=CHECKOUTS, dedupe=ms.dedupe.keep("payment-failed:{booking_id}"), subject="booking_id")
-def send_payment_failed(desk: Desk, ctx: ms.SyncContext, *, booking_id: int) -> Any:
-    """Tell the customer that a payment under way has failed, and that the booking is not held any more."""
+@desk_tasks.task(queue=CHECKOUTS, dedupe=ms.dedupe.keep("{notice}:{about}"), subject="booking_id")
+def send_notice(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, notice: Notice, about: int) -> Any:
+    """Tell the customer once of a payment that failed, of a booking that was cancelled, of a credit note."""
+    row: dict[str, Any] = {"booking_id": booking_id, "kind": notice, "round": about}
+    key = f"rental:{booking_id}:{notice}:{about}"
     with ctx.transaction() as conn:
         facts = desk.bookings.facts(conn, booking_id)
-        about: dict[str, Any] = {"booking_id": booking_id, "kind": "payment_failed", "round": 1, "job_id": ctx.job.id}
-        key = f"rental:{booking_id}:payment_failed:1"
         if facts is None or facts.customer_email is None:
             return None
         if not desk.settings.send_emails:
-            store.do(conn, "skip_mail", **about, key=key)
+            store.do(conn, "skip_mail", **row, job_id=ctx.job.id, key=key)
             return DRY
-        store.do(conn, "reserve_mail", **about, key=key)
-    message = TEMPLATES["payment_failed"].render(letter(facts), language=facts.locale)
+        store.do(conn, "reserve_mail", **row, job_id=ctx.job.id, key=key)
+        data = {**letter(facts), **(_credit(desk, conn, about) if notice == "credit" else {})}
+    message = TEMPLATES[notice].render(data, language=facts.locale)
     sent = _one(desk, ctx, facts.customer_email, message, key)
     with ctx.complete() as conn:
-        store.do(
-            conn, "end_mail", booking_id=booking_id, kind="payment_failed", round=1, state="sent", provider_id=sent
-        )  # fmt: skip
+        store.do(conn, "end_mail", **row, state="sent", provider_id=sent)
     return None
+
+
+def _credit(desk: Desk, conn: Conn, credit_id: int) -> Mapping[str, Any]:
+    number = store.needed(conn, dict[str, Any], "credit_by_id", credit_id=credit_id)["number"]
+    token = links.token(
+        desk.links.now.reveal(), credit_id, desk.now(conn), desk.settings.link_life, purpose=links.CREDIT
+    )  # fmt: skip
+    return {"Number": number, "Link": f"{desk.settings.app_url}{CREDIT_PATH}/{credit_id}/pdf?t={token}"}
 
 
 def _send(desk: Desk, ctx: ms.SyncContext, booking_id: int, kind: MailKind, round: int) -> Any:

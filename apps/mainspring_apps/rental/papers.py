@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 import psycopg
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -15,36 +16,46 @@ from mainspring.declare.route import DeclaredRoute, public
 from mainspring_apps.frame.refusal import Refused
 from mainspring_apps.rental import new_links, store
 from mainspring_apps.rental.desk import Desk, log
-from mainspring_apps.rental.mails import PDF_PATH
+from mainspring_apps.rental.mails import CREDIT_PATH, PDF_PATH
 from mainspring_apps.rental.people import CUSTOMER
 from mainspring_apps.rental.rules import links
-from mainspring_apps.rental.rules.documents import Invoice
 from mainspring_apps.rental.store import Conn
 
 #: Neither kept by anybody on the way, nor told to whoever is linked from it.
 PRIVATE: Final = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
-_STATUS: Final = {"forged": 401, "another": 403}
+_STATUS: Final = {"forged": 401, "expired": 401, "another": 403}
 _OFFER: Final = '</p><form method="post"><button>Send me a new one</button></form><p>'
 _PAGE: Final = "<!doctype html><meta charset=utf-8><title>Invoice</title><p>{0}</p>"
 
 
-def route(desk: Desk) -> DeclaredRoute:
-    """Where links in mails lead."""
+class Issued(msgspec.Struct, frozen=True, kw_only=True):
+    """A document, as far as its paper goes."""
+
+    provider_id: int | None
+
+
+def routes(desk: Desk) -> list[DeclaredRoute]:
+    """Where links in mails lead: to the invoice of a booking, and to a credit note."""
+    return [_route(desk, PDF_PATH, links.PURPOSE), _route(desk, CREDIT_PATH, links.CREDIT)]
+
+
+def _route(desk: Desk, path: str, purpose: str) -> DeclaredRoute:
 
     def answer(request: Request) -> Response:
-        booking_id, token = request.path_params["booking_id"], request.query_params.get("t", "")
+        id_, token = request.path_params["id"], request.query_params.get("t", "")
         with desk.connection() as conn, ms.calling(ms.Caller()):
-            why = links.wrong(desk.links.all, token, booking_id, desk.now(conn))
-            if why == "expired":
-                return _again(desk, conn, booking_id, asked=request.method == "POST")
+            why = links.wrong(desk.links.all, token, id_, desk.now(conn), purpose=purpose)
+            if why == "expired" and purpose == links.PURPOSE:
+                return _again(desk, conn, id_, asked=request.method == "POST")
             if why is not None:
                 return _page("This link does not work.", _STATUS[why])
-            invoice = store.one(conn, Invoice, "invoice", booking_id=booking_id)
-            pdf = None if invoice is None else _paper(desk, conn, invoice)
+            said = {"booking_id": id_} if purpose == links.PURPOSE else {"credit_id": id_}
+            name = "invoice" if purpose == links.PURPOSE else "credit_by_id"
+            document = store.one(conn, Issued, name, **said)
+            pdf = None if document is None else _paper(desk, conn, document)
         if pdf is None:
-            return _page("The invoice cannot be shown right now. Please try again later.", 503)
-        name = f'inline; filename="invoice-{booking_id}.pdf"'
-        return Response(pdf, 200, {**PRIVATE, "content-disposition": name}, "application/pdf")
+            return _page("The document cannot be shown right now. Please try again later.", 503)
+        return Response(pdf, 200, {**PRIVATE, "content-disposition": "inline"}, "application/pdf")
 
     async def page(request: Request) -> Response:
         try:
@@ -52,7 +63,7 @@ def route(desk: Desk) -> DeclaredRoute:
         except psycopg.OperationalError:
             return _page("Please try again later.", 503)
 
-    return public(Route(f"{PDF_PATH}/{{booking_id:int}}/pdf", page, methods=["GET", "POST"]), accepts=())
+    return public(Route(f"{path}/{{id:int}}/pdf", page, methods=["GET", "POST"]), accepts=())
 
 
 def _again(desk: Desk, conn: Conn, booking_id: int, *, asked: bool) -> Response:
@@ -66,18 +77,20 @@ def _again(desk: Desk, conn: Conn, booking_id: int, *, asked: bool) -> Response:
     return _page("A new link is on its way to the address of the booking.", 200)
 
 
-def _paper(desk: Desk, conn: Conn, invoice: Invoice) -> bytes | None:
+def _paper(desk: Desk, conn: Conn, document: Issued) -> bytes | None:
     """Kept, or fetched once and kept; None while Vendus has not given it."""
-    kept: bytes | None = store.value(conn, "paper", booking_id=invoice.booking_id)
-    if kept is not None or invoice.provider_id is None:
+    if document.provider_id is None:
+        return None
+    kept: bytes | None = store.value(conn, "paper", provider_id=document.provider_id)
+    if kept is not None:
         return kept
     try:
-        pdf = desk.vendus.sync.pdf(invoice.provider_id)
+        pdf = desk.vendus.sync.pdf(document.provider_id)
     except (ms.Failure, ms.Permanent) as error:
-        log.warning("the PDF of booking %s cannot be fetched: %s", invoice.booking_id, error)
+        log.warning("the PDF of document %s cannot be fetched: %s", document.provider_id, error)
         return None
     if pdf is not None:
-        store.do(conn, "keep_paper", booking_id=invoice.booking_id, pdf=pdf)
+        store.do(conn, "keep_paper", provider_id=document.provider_id, pdf=pdf)
     return pdf
 
 

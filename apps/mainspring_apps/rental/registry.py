@@ -16,3 +16,4 @@ desk_tasks = Tasks[Desk]("rental.desk", timeout=lambda desk: desk.settings.task_
 
 BOOKING_JOBS: Final = "booking-jobs"
 CHECKOUTS: Final = "checkouts"  # what asks Stripe
+DOCUMENTS: Final = "documents"  # credit notes

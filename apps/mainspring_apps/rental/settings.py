@@ -45,6 +45,9 @@ class Settings(Choices):
     delayed_payment_days: int = setting(8, "days that a voucher may take to be paid (RENT-20.07)", least=1)
     starts_soon: timedelta = setting(length("1d"), "how near a start is shown in the internal mail (RENT-6.06)")
 
+    free_cancel_hours: int = setting(48, "notice with which everything is proposed to go back (RENT-20.13)")
+    refund_limit_cents: int = setting(50_000, "what operators give back of a booking; admins more (RENT-20.03)")
+
     # -- documents
     vat_bps: Literal[2300, 1300, 600] = setting(2300, "rate of VAT, in 1/100 of a percent (RENT-20.18)")
     vendus_payment_way: int = setting(4, "the id of Vendus' way of payment for cards", least=1)

@@ -43,6 +43,18 @@ _ENGLISH: Final = (
         "Booking [Booking] is not held any more. You can book again.",
         style="brackets",
     ),
+    Template(
+        "cancelled",
+        "Your booking is cancelled",
+        "Hello [Customer], booking [Booking] of [Machine], from [First day] to [Last day], is cancelled.",
+        style="brackets",
+    ),
+    Template(
+        "credit",
+        "Your credit note [Number]",
+        "Hello [Customer], your credit note [Number] of booking [Booking] is ready: [Link]",
+        style="brackets",
+    ),
 )
 _PHRASES: Final = (letters.INVOICING_OFF, letters.DRY_RUN, letters.NO_NIF, letters.STARTS_SOON)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from mainspring.web import Run
 from mainspring_apps.frame.body import number
 from mainspring_apps.frame.web import Endpoint, Look, Site, Visit
-from mainspring_apps.rental import bookings, papers, repair, settling, store, webhook
+from mainspring_apps.rental import bookings, papers, refunds, repair, settling, store, webhook
 from mainspring_apps.rental.desk import Desk
 from mainspring_apps.rental.people import known_as
 from mainspring_apps.rental.registry import BOOKING_JOBS
@@ -23,6 +23,8 @@ ENDPOINTS: Final = (
     Endpoint("/bookings/{booking_id:int}/address", bookings.correct_address, role="operator"),
     Endpoint("/bookings/{booking_id:int}/resend", repair.resend_mail, role="operator"),
     Endpoint("/bookings/{booking_id:int}/retry", repair.retry_job, role="operator"),
+    Endpoint("/bookings/{booking_id:int}/refund", refunds.refund, role="operator"),
+    Endpoint("/bookings/{booking_id:int}/cancel", refunds.cancel_booking, role="operator"),
     Endpoint("/send-skipped", repair.send_skipped, role="operator"),
     Endpoint("/issue-skipped", repair.issue_skipped, role="operator"),
     Endpoint("/to-settle/{to_settle_id:int}/settle", settling.settle, role="admin"),
@@ -56,4 +58,4 @@ SITE: Final = Site[Desk](
 def routes(desk: Desk, kick: Callable[[], None]) -> list[Any]:
     """All addresses of a rental company."""
     run = Run(RUN_PATH, queues=[BOOKING_JOBS], limit=10)
-    return [*SITE.routes(desk), webhook.route(desk, kick), papers.route(desk), run]
+    return [*SITE.routes(desk), webhook.route(desk, kick), *papers.routes(desk), run]

@@ -15,12 +15,13 @@ import mainspring as ms
 from mainspring.declare.block import SignatureRefused
 from mainspring.declare.route import DeclaredRoute, public
 from mainspring_apps.frame.web import answered
-from mainspring_apps.rental import checkout, holds, rounds
+from mainspring_apps.rental import checkout, holds, refunds, rounds
 from mainspring_apps.rental.desk import Desk
 
 WEBHOOK_PATH: Final = "/api/stripe/webhook"
 #: What a task looks at anew.
 HINTS: Final = frozenset({"checkout.session.expired", "checkout.session.async_payment_failed"})
+REFUNDED: Final = frozenset({"refund.created", "refund.updated", "refund.failed"})
 
 
 def route(desk: Desk, kick: Callable[[], None]) -> DeclaredRoute:
@@ -33,6 +34,8 @@ def route(desk: Desk, kick: Callable[[], None]) -> DeclaredRoute:
             if event.type in HINTS and event.checkout is not None:
                 failed = event.type == "checkout.session.async_payment_failed"
                 desk.enqueue(conn, holds.look_at_session.job(session_id=event.checkout.id, failed=failed))
+            if event.type in REFUNDED and (refund := event.object.get("id")):
+                desk.enqueue(conn, refunds.look_at_refund.job(refund=str(refund)))
         if confirmed is not None:
             rounds.created(confirmed.booking_id, *confirmed.jobs)
             kick()

@@ -14,7 +14,7 @@ import psycopg
 
 from mainspring.contrib.stripe import StripeEvent
 from mainspring.testing import Harness
-from mainspring_apps.rental import bookings, checkout, store
+from mainspring_apps.rental import bookings, checkout, pages, store
 from mainspring_apps.rental.app import Rental
 from mainspring_apps.rental.desk import Desk
 from mainspring_apps.rental.people import SYSTEM, Staff
@@ -75,6 +75,18 @@ class Yard:
         """A booking that is paid for."""
         booking = self.book(**changes)
         self.pay(booking, amount_total=changes.get("total_minor", 12_300))
+        return booking
+
+    def paid_at_stripe(self, **changes: Any) -> int:
+        """A booking that is paid for on a page of the sandbox, so that Stripe knows its payment."""
+        booking = self.book(**changes)
+        pages.open_page(self.desk, booking)
+        page = str(self.row(booking)["stripe_session_id"])
+        self.sandbox.stripe.settle(page, "succeeded")
+        session = self.desk.stripe.sync.session(page)
+        assert session is not None
+        with self.conn.transaction():
+            assert checkout.paid(self.desk, self.conn, session, self.mainspring.now()) is not None
         return booking
 
     # -- what became of it

@@ -114,11 +114,11 @@ def _notes(facts: Facts, now: datetime, zone: str) -> Iterator[str]:
         yield f"Pago em / paid on {paid}"
 
 
-def differences(invoice: Invoice, document: FiscalDocument) -> dict[str, Any]:
-    """Where an issued document says other amounts than ours (RENT-20.24)."""
-    ours = {"gross": invoice.gross_minor, "net": invoice.net_minor, "vat": invoice.vat_minor}
+def differs(amounts: tuple[int, int, int], document: FiscalDocument) -> dict[str, Any]:
+    """Where an issued document says another gross, net or VAT than ours (RENT-20.24)."""
+    ours = dict(zip(("gross", "net", "vat"), amounts, strict=True))
     theirs = {"gross": document.gross, "net": document.net, "vat": document.vat}
     return {name: [ours[name], theirs[name]] for name in ours if ours[name] != theirs[name]}
 
 
-__all__ = ["Facts", "Invoice", "differences", "document_type", "draft", "missing", "reference", "vat_of"]
+__all__ = ["Facts", "Invoice", "differs", "document_type", "draft", "missing", "over", "reference", "vat_of"]

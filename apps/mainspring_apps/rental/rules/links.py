@@ -15,6 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 PURPOSE: Final = "invoice-pdf"
+CREDIT: Final = "credit-pdf"
 Wrong = Literal["forged", "expired", "another"]
 
 

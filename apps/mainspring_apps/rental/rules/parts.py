@@ -20,6 +20,8 @@ MAY: Final[Mapping[str, frozenset[Part]]] = {
     "send_skipped": _DESK | _OWN,
     "issue_skipped": _DESK | _OWN,
     "ask_for_link": frozenset({"customer"}),  # by a link that has expired, to the booking's own address
+    "refund": _DESK,  # an operator up to RENTAL_REFUND_LIMIT_CENTS a booking
+    "cancel_booking": _DESK,
     # money: what confirms nothing is an admin's to decide
     "settle": _ADMIN,
     "accept_payment": _ADMIN,

@@ -20,6 +20,6 @@ where booking_id = %(booking_id)s and kind = %(kind)s and round = %(round)s and 
 -- name: skipped_mails
 -- Of each booking and kind the latest round, where it was left out in a dry run.
 select e.booking_id, e.kind from rental.emails e
-where e.state = 'skipped' and e.kind <> 'payment_failed' and not exists (select from rental.emails later
+where e.state = 'skipped' and e.kind in ('confirmation', 'internal', 'invoice') and not exists (select from rental.emails later
   where later.booking_id = e.booking_id and later.kind = e.kind and later.round > e.round)
 order by e.reserved_at, e.booking_id, e.kind limit %(limit)s

@@ -18,8 +18,7 @@ update rental.invoices set state = 'issued', provider_id = %(provider_id)s, numb
 where booking_id = %(booking_id)s and state <> 'issued'
 
 -- name: paper
-select p.pdf from rental.papers p join rental.invoices i on i.id = p.invoice_id where i.booking_id = %(booking_id)s
+select pdf from rental.papers where provider_id = %(provider_id)s
 
 -- name: keep_paper
-insert into rental.papers (invoice_id, pdf) select id, %(pdf)s from rental.invoices where booking_id = %(booking_id)s
-on conflict do nothing
+insert into rental.papers (provider_id, pdf) values (%(provider_id)s, %(pdf)s) on conflict do nothing
