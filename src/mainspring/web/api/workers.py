@@ -23,7 +23,7 @@ WorkerId = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME, descri
 
 @workers.get("/workers", role="viewer", connects="operator")
 async def list_workers(asking: Asking, page: Paging[tuple[Instant, str]]) -> PageOf[WorkerRow]:
-    """Every worker process, the oldest first."""
+    """Every worker process, the oldest first; who belongs to an organisation sees what it runs of that one's."""
     found = sorted(await processes(asking), key=_place)
     return page.of([one for one in found if page.after is None or _place(one) > page.after], _place)
 
