@@ -24,9 +24,10 @@ msgstr ""
 
 def updated(name: str, file: Path, english: list[str]) -> int:
     """Write a catalogue with each English text, in their order; answers how many are not translated."""
+    locale = file.stem.replace("-", "_")  # as Babel writes `pt-pt`
     with file.open("rb") as source:
-        known = read_po(source, file.stem)
-    fresh = Catalog(file.stem)
+        known = read_po(source, locale)
+    fresh = Catalog(locale)
     for text in english:
         old = known.get(text)
         fresh.add(text, old.string if old else "").flags.difference_update(("python-format", "python-brace-format"))
