@@ -67,8 +67,25 @@ def _clock_out(
     ends = {"end": end, "deadline": sheet.auto_approval_time, "capped": capped}
     store.do(conn, "clock_out_shift", time_log_id=shift.id, at=now, **ends)
     _record(desk, conn, act, shift, after="Pending_Verification")
+    _tell_cut(desk, conn, shift.id, now)
     reminders.drop(desk, conn, shift.id, now=now, reason="clocked out")
     ladder.begin(desk, conn, sheet)
+
+
+def _tell_cut(desk: Desk, conn: Conn, time_log_id: int, now: datetime) -> None:
+    """Tell the worker of hours that were cut just now: they have an hour to object (STAFF-20.03)."""
+    booking, shift = lock_shift(conn, time_log_id)
+    if shift.cut_at != now or shift.work_end_time is None:
+        return
+    about = {
+        "ID": booking.id,
+        "Date": weeks.local_date(shift.scheduled_start_time, booking.zone).isoformat(),
+        "End": moment(shift.work_end_time, booking.zone),
+        "Link": f"{desk.settings.app_url}/timesheets/{shift.id}",
+        "time_log_id": shift.id,
+        "booking_id": booking.id,
+    }
+    desk.tell(conn, "hours_cut", people(conn, booking.id, *rules.CUT_TOLD), about, occurrence=now)
 
 
 @event
@@ -86,7 +103,7 @@ def edit_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, end: datetime, b
     played = parts_of(conn, by, "booking_id", booking.id)
     pays = not parts.MAY["verify_timesheet"].isdisjoint(played)
     if not pays:
-        rules.check_worker(end, shift.capped_end_time)
+        rules.check_worker(end, shift.capped_end_time, booking.zone)
     deadline = rules.after_edit(
         shift.auto_approval_time, desk.settings, now=now, by_supervisor="Supervisor" in played,
         extensions=shift.edit_extensions,
@@ -94,6 +111,7 @@ def edit_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, end: datetime, b
     about = {"end": end, "deadline": deadline, "capped": end if pays else None, "at": now}
     store.do(conn, "edit_shift", time_log_id=shift.id, **about)
     _record_end(desk, conn, "edit_timesheet", shift, "work_end_time", shift.work_end_time, end)
+    _tell_cut(desk, conn, shift.id, now)
     if deadline != shift.auto_approval_time:
         moved = rules.sheet(shift.id, booking.id, shift.clock_out_time, desk.settings, deadline=deadline)
         ladder.extend(desk, conn, moved)
@@ -102,9 +120,10 @@ def edit_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, end: datetime, b
 @event
 def verify_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> None:
     """Verify a timesheet: its messages stop, and its pay goes to the lender."""
-    _, shift = lock_shift(conn, time_log_id)
+    booking, shift = lock_shift(conn, time_log_id)
     _check_status(shift, "Pending_Verification")
-    rules.check_verifier(shift.cut_at, shift.auto_approval_time, desk.settings, now=desk.now(conn))
+    now, zone = desk.now(conn), booking.zone
+    rules.check_verifier(shift.cut_at, shift.auto_approval_time, desk.settings, now=now, zone=zone)
     approval.verify(desk, conn, shift, by=str(by), action="verify_timesheet")
     ladder.end(desk, conn, shift.id, reason="verified")
 

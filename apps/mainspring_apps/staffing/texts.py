@@ -168,6 +168,15 @@ _ENGLISH: Final = (
         style="brackets",
     ),
     Template(
+        "hours_cut",
+        "Working time changed",
+        "Your working time on [Date] (booking [ID]) was cut: it now ends at [End]. If you do not agree, dispute the "
+        "timesheet: [Link]",
+        class_="time_bound",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
         "dispute_filed",
         "Dispute filed",
         "A dispute has been filed about the shift on [Date] (booking [ID]). The money for it is frozen until the "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta
 from typing import Final
-from zoneinfo import ZoneInfo
 
+from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.states import WORKABLE
 
 #: Where the money of a shift is that was paid for: `Released` before it is worked, with `on_webhook` (G-13),
@@ -74,11 +74,7 @@ def outside(
     """
     first, last = start - early, end if end is not None else start + open_for
     if now < first:
-        return f"now: the shift can be begun from {_local(first, zone)} on"
+        return f"now: the shift can be begun from {weeks.written(first, zone)} on"
     if now > last:
-        return f"now: the shift could be begun until {_local(last, zone)}"
+        return f"now: the shift could be begun until {weeks.written(last, zone)}"
     return None
-
-
-def _local(at: datetime, zone: str) -> str:
-    return f"{at.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M} ({zone})"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from mainspring_apps.staffing.rules import weeks
 from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.states import Refused
 
@@ -29,6 +30,8 @@ T3H: Final = LadderStep("ladder_3h", ("Supervisor", "Borrowing Admin"))
 
 #: Who hears of time beyond the plan: those who would pay for it, and who was there. Each of them may confirm it.
 MAY_CONFIRM: Final[tuple[Part, ...]] = ("Supervisor", "Borrowing Admin", "Borrowing Manager")
+#: Who hears of hours that the borrower's side has cut.
+CUT_TOLD: Final[tuple[Part, ...]] = ("Worker",)
 #: Who hears of an auto-approval.
 APPROVED: Final[tuple[Part, ...]] = ("Worker",)
 
@@ -82,28 +85,30 @@ def approves(*, status: str, disputed: bool, now: datetime, deadline: datetime) 
     return pending(status=status, disputed=disputed) and now >= deadline
 
 
-def check_worker(end: datetime, capped: datetime | None) -> None:
+def check_worker(end: datetime, capped: datetime | None, zone: str) -> None:
     """Refuse a worker's edit beyond the end that the borrower's side has set: who pays has said it (STAFF-20.03).
 
     >>> five = datetime(2026, 6, 6, 17, tzinfo=UTC)
-    >>> check_worker(five, None), check_worker(five, five)
+    >>> check_worker(five, None, "UTC"), check_worker(five, five, "UTC")
     (None, None)
     """
     if capped is not None and end > capped:
-        text = f"end: was set to {capped.isoformat()} by the borrower; who has worked longer disputes the timesheet"
+        until = weeks.written(capped, zone)
+        text = f"end: the borrower has set it to {until}; if you worked longer, dispute the timesheet"
         raise Refused(text, field="end")
 
 
-def check_verifier(cut_at: datetime | None, deadline: datetime | None, settings: Settings, *, now: datetime) -> None:
+def check_verifier(
+    cut_at: datetime | None, deadline: datetime | None, settings: Settings, *, now: datetime, zone: str
+) -> None:
     """Refuse to verify before a worker has had an hour to object to a cut, or the timesheet approves itself (G-35)."""
     if cut_at is None:
         return
     first = cut_at.astimezone(UTC) + settings.late_edit
     first = first if deadline is None else min(first, deadline)
     if now < first:
-        text = (
-            f"time_log_id: was cut, and can be verified from {first.isoformat()} on: the worker may object until then"
-        )
+        since = weeks.written(first, zone)
+        text = f"time_log_id: its hours were cut, and the worker may object: it can be verified from {since} on"
         raise Refused(text, field="time_log_id")
 
 

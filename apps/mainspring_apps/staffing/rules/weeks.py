@@ -47,6 +47,15 @@ def local_date(at: datetime, zone: str) -> date:
     return at.astimezone(ZoneInfo(zone)).date()
 
 
+def written(at: datetime, zone: str) -> str:
+    """An instant as people in a zone write it, with the zone.
+
+    >>> written(datetime(2026, 6, 6, 12, tzinfo=UTC), "America/New_York")
+    '2026-06-06 08:00 (America/New_York)'
+    """
+    return f"{at.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M} ({zone})"
+
+
 def midnight(day: date, zone: str) -> datetime:
     """The first instant of a local date; of a date that does not exist, that of the next one."""
     return moment(day, "00:00", zone)
