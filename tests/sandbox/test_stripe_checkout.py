@@ -90,6 +90,7 @@ def test_declined_card_leaves_the_page_open(sandbox: Sandbox, shop: Till) -> Non
         {"expires_at": timedelta(minutes=29)},
         {"expires_at": timedelta(hours=24, seconds=1)},
         {"payment_method_types": ["cowries"]},
+        {"locale": "pt-PT"},
     ],
 )
 def test_session_that_stripe_would_not_take_is_refused(shop: Till, clock: Clock, wrong: dict[str, Any]) -> None:

@@ -11,6 +11,11 @@ from mainspring_sandbox.stripe.pages import page
 from mainspring_sandbox.stripe.paying import DELAYED, voucher_lost
 
 _SHORTEST_S, _LONGEST_S = 30 * 60, 24 * 3600
+LOCALES = frozenset({
+    *("auto", "bg", "cs", "da", "de", "el", "en", "en-GB", "es", "es-419", "et", "fi", "fil", "fr", "fr-CA", "hr"),
+    *("hu", "id", "it", "ja", "ko", "lt", "lv", "ms", "mt", "nb", "nl", "pl", "pt", "pt-BR", "ro", "ru", "sk"),
+    *("sl", "sv", "th", "tr", "vi", "zh", "zh-HK", "zh-TW"),
+})  # fmt: skip
 WAYS_TO_PAY = ("card", "mb_way", *DELAYED)
 TAKES = (
     "mode line_items success_url cancel_url customer customer_email client_reference_id metadata payment_intent_data "
@@ -34,6 +39,8 @@ def create(call: Call) -> Thing:
     fields |= {"payment_method_types": params.words("payment_method_types") or ["card"]}
     if unknown := set(fields["payment_method_types"]) - set(WAYS_TO_PAY):
         raise invalid(f"The payment method type {unknown.pop()} is invalid.", param="payment_method_types")
+    if fields["locale"] is not None and fields["locale"] not in LOCALES:
+        raise invalid(f"Invalid locale: must be one of {', '.join(sorted(LOCALES))}", param="locale")
     email = fields["customer_email"]
     fields |= {"customer_details": {"email": email, "name": None, "address": None, "phone": None, "tax_ids": []}}
     fields |= {"status": "open", "payment_status": "unpaid", "_voucher_until": None, "_data": data, "_key": call.key}

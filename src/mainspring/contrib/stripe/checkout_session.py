@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from math import ceil
 from typing import Any, Final, Literal
 
 import msgspec
@@ -105,7 +106,7 @@ def checkout(
         **given(customer=customer, locale=locale),
     }
     if expires_at is not None:
-        params["expires_at"] = int(expires_at.timestamp())
+        params["expires_at"] = ceil(expires_at.timestamp())
     if methods is not None:
         params["payment_method_types"] = list(methods)
     if metadata:
