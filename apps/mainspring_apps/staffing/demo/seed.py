@@ -82,7 +82,8 @@ def _settle(desk: Desk, conn: Conn, bank: Any, now: datetime, number: int, zone:
             currency="USD" if number % 3 else "JPY" if number % 2 else "EUR",
             by=payer,
         )
-        weekly.pay_by_hand(desk, conn, booking, by=payer)  # the week has begun, and Wednesday may be over
+        if not weeks.begins_unpaid(weeks.shift(first, start, end, zone)[0], now, zone, desk.settings):
+            weekly.pay_by_hand(desk, conn, booking, by=payer)  # else it is charged as it is made
     free = _worker(desk, conn, lender, zone, TRADES[number % 4], owner)
     if number == 0:
         people = {"platform": operator, "borrower": payer, "supervisor": supervisor, "lender": owner}
