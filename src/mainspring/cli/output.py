@@ -40,10 +40,10 @@ def as_json(value: Any, *, compact: bool = False, secrets: bool = True) -> None:
     print(_UNFIT_JSON.sub(lambda found: json.dumps(found[0])[1:-1], document), flush=True)
 
 
-def say(*lines: str) -> None:
-    """Print lines for people, each fit for a terminal."""
+def say(*lines: str, secrets: bool = True) -> None:
+    """Print lines for people, each fit for a terminal; `secrets` is false where nobody's are in them."""
     for one in lines:
-        print(line(mask(one)))
+        print(line(mask(one) if secrets else one))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], empty: str, *, now: datetime | None = None) -> None:

@@ -75,7 +75,7 @@ def env(*, data: Path = DATA) -> None:
         ) from None
     for name, value in found.items():
         if value:
-            output.say(f"export {name}={shlex.quote(value)}")
+            output.say(f"export {name}={shlex.quote(value)}", secrets=False)  # they open nothing but this sandbox
 
 
 @contextmanager
