@@ -36,6 +36,7 @@ from mainspring.simulate.timeline import document
 from mainspring_apps.staffing.demo import demo
 from mainspring_apps.staffing.demo.seed import ODD_ZONES
 from mainspring_apps.staffing.market import Market
+from mainspring_apps.staffing.settings import Settings
 from mainspring_sandbox import Sandbox
 
 STARTS: Final = (
@@ -61,9 +62,8 @@ SHOWN: Final = """
     cancel_shift file_incident resolve_incident edit_timesheet force_clock_out auto_approve verify_timesheet
     confirm_extra_time change_scheduled_end transfer_succeeded refund_succeeded booking_confirmed"""
 TOLD: Final = """
-    action_required final_warning late_warning worker_released insurance_14 insurance_7 insurance_expired
-    insurance_stop ladder_0 ladder_60m ladder_3h auto_approved reminder_5m reminder_30m dispute_timeout digest
-    instant_alert"""
+    action_required final_warning worker_released insurance_14 insurance_7 insurance_expired insurance_stop ladder_0
+    ladder_60m ladder_3h auto_approved reminder_5m reminder_30m dispute_timeout digest instant_alert"""
 
 
 @cache
@@ -249,7 +249,10 @@ def _runs(made: Recorded) -> Iterator[str]:
         if not isinstance(entry, SimulatedAttempt):
             continue
         first = entry.task in CAUSED and entry.attempt == 1 and entry.schedule in LOCAL
-        there = (entry.task, (entry.subject or {}).get("booking_id"), entry.at) in moved
+        whose = (entry.subject or {}).get("booking_id", 0)
+        there = (entry.task, whose, entry.at) in moved
+        if entry.task == "warn_unpaid" and entry.state == "deferred":  # who was booked after 10:00 is asked at midnight
+            moved.add((entry.task, whose, entry.at + Settings().ask_again))
         if (
             first
             and not there
