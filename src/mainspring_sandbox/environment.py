@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 #: Real providers, which an application that is tried out must not reach.
-REAL: Final = ("RESEND_API_KEY", "MAINSPRING_RESEND_BASE")
+REAL: Final = ("RESEND_API_KEY",)
 #: What Stripe's stand-in signs with where nobody says otherwise; no secret: it is on this machine alone.
 WEBHOOK_SECRET: Final = "whsec_sandbox"  # noqa: S105
 #: The same for Resend's, which takes secrets of this form only.
@@ -35,6 +35,7 @@ def environment(url: str, smtp_port: int, webhook_secret: str = WEBHOOK_SECRET) 
         "STRIPE_API_KEY": "sk_test_sandbox",
         "MAINSPRING_STRIPE_BASE": f"{url}/stripe",
         "STRIPE_WEBHOOK_SECRET": webhook_secret,
+        "MAINSPRING_RESEND_BASE": f"{url}/resend",  # whoever has a key sends it here
         "RESEND_WEBHOOK_SECRET": RESEND_SECRET,
         "VENDUS_API_KEY": "sandbox",
         "MAINSPRING_VENDUS_BASE": f"{url}/vendus",

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from tests.sandbox.till import Clock, Receiver, Till, until
 
+from mainspring.contrib.notify import senders
 from mainspring_sandbox import Fault, Sandbox
 from mainspring_sandbox.server import _listening
 from mainspring_sandbox.stripe import Manner, StripeSettings
@@ -64,6 +65,9 @@ def test_it_stands_in_for_what_the_environment_names(sandbox: Sandbox, monkeypat
     with sandbox.standing_in():
         assert os.environ["MAINSPRING_STRIPE_BASE"] == f"{sandbox.url}/stripe"
         assert (os.environ["STRIPE_API_KEY"], os.environ.get("RESEND_API_KEY")) == ("sk_test_sandbox", None)
+        monkeypatch.setenv("RESEND_API_KEY", "re_real")  # behind `eval "$(mainspring sandbox env)"`
+        assert repr(senders()[0]) == f"<Resend {sandbox.url}/resend>"
+        monkeypatch.delenv("RESEND_API_KEY")
         assert sandbox.environment("whsec_1")["STRIPE_WEBHOOK_SECRET"] == "whsec_1"
 
     assert dict(os.environ) == before
