@@ -65,7 +65,7 @@ class Filter:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Many(Filter):
+class ManyMeant(Filter):
     """Which dead letters are meant, and how many of them."""
 
     everything: Annotated[bool, Parameter(name="--all", negative="", show_default=False)] = False
@@ -84,7 +84,7 @@ class Many(Filter):
     """Only those of this organisation."""
 
 
-ANY, NO_FILTER = Filter(), Many()
+ANY, NO_FILTER = Filter(), ManyMeant()
 JobIds = Annotated[TypedId, Parameter(help="Ids of jobs, or their first digits, in place of a filter.")]
 
 
@@ -167,7 +167,7 @@ def replay(
     *jobs: JobIds,
     reason: str | None = None,
     rate: float | None = None,
-    meant: Many = NO_FILTER,
+    meant: ManyMeant = NO_FILTER,
     connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> int:
     """Make dead letters ready again, with all their attempts: by id, or many by filter.
@@ -190,7 +190,10 @@ def replay(
 
 @app.command
 def discard(
-    *jobs: JobIds, reason: str | None = None, meant: Many = NO_FILTER, connection: ConnectionOptions = UNSAID_CONNECTION
+    *jobs: JobIds,
+    reason: str | None = None,
+    meant: ManyMeant = NO_FILTER,
+    connection: ConnectionOptions = UNSAID_CONNECTION,
 ) -> int:
     """Take dead letters off the list, and leave the jobs as they are: by id, or many by filter.
 
@@ -263,7 +266,7 @@ def _decide(
     one: Callable[..., None],
     many: Callable[..., Any],
     jobs: Sequence[UUID],
-    meant: Many,
+    meant: ManyMeant,
     connection: ConnectionOptions,
     reason: str | None,
     **how: Any,
@@ -297,7 +300,9 @@ def _each(verb: str, act: Callable[[UUID], None], jobs: Sequence[UUID], connecti
     return code
 
 
-def _many(verb: str, act: Callable[..., Any], how: dict[str, Any], meant: Many, connection: ConnectionOptions) -> int:
+def _many(
+    verb: str, act: Callable[..., Any], how: dict[str, Any], meant: ManyMeant, connection: ConnectionOptions
+) -> int:
     """Decide about many: count them first, and ask."""
     count = act(**how, dry_run=True)
     size = min(count.matched, meant.limit or count.matched)
