@@ -167,6 +167,9 @@ class Walk:
             for note in self.people.conclude():
                 self._note(note)
         self._work(44 * HOUR)  # what nobody began is given up, and who sleeps gets messages in the morning
+        while self.people.bank_refunds("succeeded"):
+            pass
+        self._work(HOUR)
         self._replay()
         self._check(settled=True)
         for rule, query in OVER.items():

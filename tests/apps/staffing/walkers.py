@@ -321,12 +321,12 @@ class People:
         self.town.sandbox.stripe.settle(intent, outcome)
         return f"bank: {intent} {outcome}"
 
-    def bank_refunds(self) -> str | None:
+    def bank_refunds(self, outcome: Literal["succeeded", "failed"] | None = None) -> str | None:
         """What is refunded arrives, or comes back."""
         refunds = [entry.id for entry in self.town.sandbox.ledger.find("stripe.refund", status="pending")]
         if not refunds:
             return None
-        refund, outcome = self.chance.choice(sorted(refunds)), self.chance.choice((*OUTCOMES, "succeeded"))
+        refund, outcome = self.chance.choice(sorted(refunds)), outcome or self.chance.choice((*OUTCOMES, "succeeded"))
         self.town.sandbox.stripe.settle(refund, outcome)
         return f"bank: {refund} {outcome}"
 
