@@ -12,7 +12,7 @@ from mainspring.contrib.stripe import Stripe
 from mainspring.contrib.vendus import Vendus
 from mainspring.web import Kick
 from mainspring_apps.frame.settings import from_env
-from mainspring_apps.rental import checking, credit_notes, holds, invoicing, mails, polling, refunds
+from mainspring_apps.rental import checking, credit_notes, healing, holds, invoicing, mails, polling, refunds
 from mainspring_apps.rental.booking_table import Bookings, BookingTable
 from mainspring_apps.rental.desk import Desk, LinkSecrets
 from mainspring_apps.rental.logs import told
@@ -21,7 +21,7 @@ from mainspring_apps.rental.settings import Settings
 from mainspring_apps.rental.web import PEOPLE, RUN_PATH, routes
 
 #: Where tasks are declared: they are known once these are imported.
-DECLARING: Final = (checking, credit_notes, holds, invoicing, mails, polling, refunds)
+DECLARING: Final = (checking, credit_notes, healing, holds, invoicing, mails, polling, refunds)
 MIGRATIONS = ms.Line.of("rental", __package__)
 #: A job of a booking that failed for good is an alert until somebody has decided (RENT-4.13, 9.05).
 WATCHES: Final = (

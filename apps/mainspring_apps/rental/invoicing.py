@@ -110,6 +110,7 @@ def _store(desk: Desk, conn: Conn, invoice: Invoice, document: FiscalDocument) -
         pdf_url=pdf_url, net=document.net, vat=document.vat, gross=document.gross,
     )  # fmt: skip
     desk.bookings.invoiced(conn, booking_id, number=document.number, pdf_url=pdf_url)
+    desk.calm(conn, "invoice_overdue", desk.subject(booking_id))
     desk.record(conn, "invoice_issued", "invoice", invoice.id, booking_id=booking_id, after={"number": document.number})
     if differ:
         text = f"{document.number} says other amounts than ours: {msgspec.json.encode(differ).decode()}"

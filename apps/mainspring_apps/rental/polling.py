@@ -1,4 +1,4 @@
-"""Payments that no event told of: found by asking Stripe every hour, and confirmed as the webhook does (RENT-20.09)."""
+"""Payments and refunds that no event told of: found by asking Stripe, and taken as the webhook takes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 import mainspring as ms
-from mainspring_apps.rental import checkout, rounds, store
+from mainspring_apps.rental import checkout, refunds, rounds, store
 from mainspring_apps.rental.desk import Desk
 from mainspring_apps.rental.registry import CHECKOUTS, desk_tasks
 
@@ -17,7 +17,7 @@ _REACH: Final = timedelta(days=7)
 
 @desk_tasks.task(queue=CHECKOUTS, needs=("stripe",))
 def find_payments(desk: Desk, ctx: ms.SyncContext) -> None:
-    """Look at every page that was completed since the last event, and for a week at least."""
+    """Look at every page that was completed since the last event, and for a week at least (RENT-20.09)."""
     with ctx.transaction() as conn:
         now, last = desk.now(conn), store.value(conn, "last_event")
     sessions = desk.stripe.sync.sessions(min(last or now, now - _REACH), status="complete")
@@ -36,4 +36,16 @@ def find_payments(desk: Desk, ctx: ms.SyncContext) -> None:
             desk.calm(conn, SILENT, "stripe")
 
 
+@desk_tasks.task(queue=CHECKOUTS, needs=("stripe",))
+def find_refunds(desk: Desk, ctx: ms.SyncContext) -> None:
+    """Look at refunds of the last week that no event told of (RENT-20.16)."""
+    with ctx.transaction() as conn:
+        since = desk.now(conn) - _REACH
+    found = [one.id for one in desk.stripe.sync.refunds(since)]
+    with ctx.complete() as conn:
+        known = set(store.column(conn, "known_refunds", ids=found))
+        desk.enqueue(conn, *[refunds.look_at_refund.job(refund=one) for one in reversed(found) if one not in known])
+
+
+desk_tasks.schedule("find-refunds", ms.every(hours=24), find_refunds, catch_up="latest")
 desk_tasks.schedule("find-payments", ms.every(hours=1), find_payments, catch_up="latest")

@@ -60,6 +60,7 @@ class Settings(Choices):
 
     # -- operations
     check_at: TimeOfDay = setting("07:30", "when bookings are checked every day, by the clocks of the zone")
+    invoice_alert_at: TimeOfDay = setting("20:00", "when payments of the day without an invoice are told of")
 
     # -- jobs
     attempts: int = setting(3, "how often a job of a booking is tried", least=1, most=100)

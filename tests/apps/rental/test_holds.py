@@ -65,7 +65,7 @@ def test_a_page_is_open_as_long_as_the_hold_and_a_new_one_closes_the_older(yard:
     second = page(yard, booking)
     states = [yard.desk.stripe.sync.session(one) for one in (first, second)]
     assert [one.status for one in states if one is not None] == ["expired", "open"]
-    yard.go_on(hours=2)
+    yard.jump(hours=2)
     with pytest.raises(Refused, match="is not held any more"):
         pages.open_page(yard.desk, booking)
 
@@ -103,11 +103,11 @@ def test_while_stripe_cannot_be_asked_nothing_expires(yard: Yard) -> None:
     yard.sandbox.stripe.settle(page(yard, booking), "succeeded")
     yard.fault("stripe", "error")
 
-    yard.go_on(hours=3)
+    yard.jump(hours=3)
     assert yard.row(booking)["status"] == "PENDING"
 
     yard.sandbox.faults.clear("stripe")
-    yard.go_on(hours=1)
+    yard.jump(hours=1)
     assert yard.row(booking)["status"] == "CONFIRMED"
 
 
@@ -118,7 +118,7 @@ def test_a_voucher_keeps_the_hold_until_it_fails_and_that_is_told_once(yard: Yar
         session = page(yard, booking)
     yard.sandbox.stripe.settle(session, "succeeded", method="multibanco")
     hint(yard, session)
-    yard.go_on(hours=2)
+    yard.jump(hours=2)
     assert yard.row(booking)["status"] == "PENDING"
 
     yard.sandbox.stripe.settle(session, "failed")
@@ -147,12 +147,13 @@ def test_payments_that_no_event_told_of_are_found_within_an_hour_and_told_of_onc
     for booking in lost:
         yard.sandbox.stripe.settle(page(yard, booking), "succeeded")
 
-    yard.go_on(hours=1, minutes=1)
+    yard.drain()
+    yard.jump(hours=1, minutes=1)
 
     assert {yard.row(booking)["status"] for booking in lost} == {"CONFIRMED"}
     assert yard.alerts() == [("webhook_silent", "stripe")]
     assert yard.posts() == 2
-    yard.go_on(hours=2)
+    yard.jump(hours=2)
     assert (yard.alerts(), yard.posts()) == ([("webhook_silent", "stripe")], 2)
 
 
@@ -179,7 +180,7 @@ def test_another_amount_is_accepted_by_an_admin_or_settled_elsewhere(yard: Yard)
     yard.pay(booking, amount_total=9000)
     yard.pay(other, amount_total=9000, currency="usd")
     rows = dict(yard.rows("select booking_id, id from rental.to_settle"))
-    yard.go_on(hours=3)
+    yard.jump(hours=3)
     assert yard.row(booking)["status"] == "PENDING"  # it does not expire while nobody has said
 
     with pytest.raises(NotAllowed, match="a operator may not accept_payment"):

@@ -166,7 +166,8 @@ def test_the_mail_with_an_invoice_waits_for_it_without_an_attempt_for_a_day(yard
         repair.resend_mail(desk, yard.conn, booking, mail="invoice", reason="lost", by=OLGA)
     with yard.settings(invoice_look=yard.desk.settings.invoice_wait / 4):
         yard.drain()
-        yard.go_on(hours=25)
+        yard.jump(hours=25)
+        yard.go_on(minutes=3)
     assert error(yard, booking, "send_invoice_ready") == "INVOICE_NOT_READY"
     assert (
         yard.value(

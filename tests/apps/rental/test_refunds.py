@@ -255,6 +255,6 @@ def test_a_cancel_that_keeps_money_waits_for_the_invoice(yard: Yard) -> None:
     with pytest.raises(Refused, match="is CANCELLED, not CONFIRMED"):
         cancel(1)
     over = yard.paid_at_stripe()
-    yard.go_on(days=8)
+    yard.jump(days=8)
     with pytest.raises(Refused, match="its rental is over"):
         refunds.cancel_booking(yard.desk, yard.conn, over, give_back_minor=0, reason="late", by=OLGA)

@@ -161,7 +161,7 @@ def test_a_link_for_another_booking_a_forged_one_and_an_old_one_are_refused(yard
 def test_an_expired_link_offers_one_new_mail_an_hour_to_the_same_address(yard: Yard, url: str) -> None:
     booking = yard.paid()
     yard.drain()
-    yard.go_on(hours=73)
+    yard.jump(hours=73)
     old = links.token(
         yard.desk.links.now.reveal(), booking, yard.mainspring.now() - timedelta(hours=73), timedelta(hours=72)
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from itertools import count
 from typing import Any
 
@@ -129,7 +129,12 @@ class Yard:
 
     def go_on(self, **units: Any) -> None:
         """Let time pass, and run what becomes due."""
-        self.mainspring.advance(raise_errors=False, **units)
+        self.mainspring.advance(raise_errors=False, limit=100_000, **units)
+
+    def jump(self, **units: float) -> None:
+        """Come back after a while in which nobody worked, and run what has become due by then."""
+        self.mainspring.clock.set(self.mainspring.now() + timedelta(**units))
+        self.drain()
 
     @contextmanager
     def settings(self, **changes: Any) -> Iterator[Desk]:

@@ -66,3 +66,8 @@ left join rental.booking_jobs j on j.booking_id = b.id and j.type = w.type
 where b.status = 'CONFIRMED' and not w.done
   and (j.id is null or (j.status = 'completed' and j.result ->> 'skipped' is null))
 group by b.id order by b.id
+
+-- name: paid_without_invoice
+-- Confirmed bookings that were paid between two instants, and have no invoice. Once a day; index bookings_status.
+select id from rental.bookings
+where status = 'CONFIRMED' and invoice_number is null and paid_at >= %(since)s and paid_at < %(until)s order by id

@@ -1,9 +1,9 @@
 -- The jobs of bookings.
 
 -- name: note_round
--- The same job may be asked for again: it is of one round.
+-- The same job may be asked for again: it is of one round, and what failed may be another row then.
 insert into rental.rounds (booking_id, type, round, job_id) values (%(booking_id)s, %(type)s, %(round)s, %(job_id)s)
-on conflict (booking_id, type, round) do nothing
+on conflict (booking_id, type, round) do update set job_id = excluded.job_id
 
 -- name: latest_round
 -- By primary key.
@@ -38,3 +38,17 @@ order by j.created_at, j.booking_id limit %(limit)s
 -- name: latest_mail_job
 -- When the mail with the invoice was asked for last.
 select j.created_at from rental.booking_jobs j where j.booking_id = %(booking_id)s and j.type = 'send_invoice_ready'
+
+-- name: passing_failures
+-- Of each type the latest round, where it failed for one of these reasons; the oldest first. Every minute; walks the
+-- open dead letters of bookings.
+select j.booking_id, j.type, j.round, j.id, r.healed, j.processed_at
+from {schema}.dead_letters d
+join rental.rounds r on r.job_id = d.id
+join rental.booking_jobs j on j.id = d.id
+where d.code = any(%(codes)s) and j.status = 'failed'
+order by j.created_at, j.booking_id, j.type
+
+-- name: note_healing
+update rental.rounds set healed = healed + 1
+where booking_id = %(booking_id)s and type = %(type)s and round = %(round)s

@@ -76,3 +76,7 @@ select id from rental.booking_jobs where booking_id = %(booking_id)s and status 
 
 -- name: cancel_booking
 update rental.bookings set status = 'CANCELLED' where id = %(booking_id)s and status = 'CONFIRMED'
+
+-- name: known_refunds
+-- Of these, those that we have, and whose state is as Stripe says.
+select stripe_refund_id from rental.refunds where stripe_refund_id = any(%(ids)s) and state = 'done'

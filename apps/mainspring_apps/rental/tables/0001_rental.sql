@@ -52,6 +52,7 @@ create table rental.rounds (
     'issue_invoice', 'send_customer_confirmation', 'send_internal_confirmation', 'send_invoice_ready')),
   round      integer not null check (round > 0),
   job_id     uuid not null unique,
+  healed     integer not null default 0,  -- how often it was created again after a failure that passes (RENT-20.22)
   primary key (booking_id, type, round)
 );
 
