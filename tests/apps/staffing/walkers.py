@@ -326,9 +326,10 @@ class People:
         refunds = [entry.id for entry in self.town.sandbox.ledger.find("stripe.refund", status="pending")]
         if not refunds:
             return None
-        refund, outcome = self.chance.choice(sorted(refunds)), outcome or self.chance.choice((*OUTCOMES, "succeeded"))
-        self.town.sandbox.stripe.settle(refund, outcome)
-        return f"bank: {refund} {outcome}"
+        refund = self.chance.choice(sorted(refunds))
+        ended = self.chance.choice((*OUTCOMES, OUTCOMES[0])) if outcome is None else outcome
+        self.town.sandbox.stripe.settle(refund, ended)
+        return f"bank: {refund} {ended}"
 
     def repeat(self) -> str | None:
         """An operator has a refund made again."""
