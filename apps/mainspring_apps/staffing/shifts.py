@@ -64,7 +64,7 @@ def _clock_out(
     now = desk.now(conn)
     _check_end(shift, end, now)
     sheet = rules.sheet(shift.id, booking.id, now, desk.settings)
-    ends = {"end": end, "deadline": sheet.auto_approval_time, "capped": capped}
+    ends = {"end": end, "deadline": sheet.auto_approval_time, "capped": capped, "less": False}
     store.do(conn, "clock_out_shift", time_log_id=shift.id, at=now, **ends)
     _record(desk, conn, act, shift, after="Pending_Verification")
     _tell_cut(desk, conn, shift.id, now)
@@ -90,7 +90,7 @@ def _tell_cut(desk: Desk, conn: Conn, time_log_id: int, now: datetime) -> None:
 
 @event
 def edit_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, end: datetime, by: By) -> None:
-    """Correct the end of work; a supervisor who does so late gives the worker an hour to review.
+    """Correct the end of work; a supervisor who does so late, or who cuts, gives the worker an hour.
 
     What the borrower's side has set is the worker's limit: who disagrees disputes the timesheet.
     """
@@ -105,8 +105,8 @@ def edit_timesheet(desk: Desk, conn: Conn, time_log_id: int, *, end: datetime, b
     if not pays:
         rules.check_worker(end, shift.capped_end_time, booking.zone)
     deadline = rules.after_edit(
-        shift.auto_approval_time, desk.settings, now=now, by_supervisor="Supervisor" in played,
-        extensions=shift.edit_extensions,
+        shift.auto_approval_time, desk.settings, now=now, extensions=shift.edit_extensions,
+        extends="Supervisor" in played or (pays and end < (shift.work_end_time or shift.clock_out_time)),
     )  # fmt: skip
     about = {"end": end, "deadline": deadline, "capped": end if pays else None, "at": now}
     store.do(conn, "edit_shift", time_log_id=shift.id, **about)
@@ -141,7 +141,7 @@ def confirm_extra_time(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> N
 
 @event
 def was_worked(desk: Desk, conn: Conn, time_log_id: int, *, start: datetime, end: datetime, by: By) -> None:
-    """Say that a shift was worked though nobody clocked in: it is submitted and verified in one act."""
+    """Say that a shift was worked though nobody clocked in: whole, it is verified at once; less is a cut."""
     booking, shift = lock_shift(conn, time_log_id)
     now = desk.now(conn)
     why = unbegun.refusal(
@@ -152,10 +152,15 @@ def was_worked(desk: Desk, conn: Conn, time_log_id: int, *, start: datetime, end
         raise Refused(why, field=why.partition(":")[0])
     sheet = rules.sheet(shift.id, booking.id, now, desk.settings)
     store.do(conn, "clock_in_shift", time_log_id=shift.id, at=start)
-    ends = {"end": end, "deadline": sheet.auto_approval_time, "capped": None}
+    less = unbegun.less(shift.scheduled_start_time, shift.planned_end, start, end)
+    ends = {"end": end, "deadline": sheet.auto_approval_time, "capped": end if less else None, "less": less}
     store.do(conn, "clock_out_shift", time_log_id=shift.id, at=now, **ends)
     _record(desk, conn, "was_worked", shift, after="Pending_Verification")
     timers.cancel(desk, conn, shift.id, timers.NO_SHOW_TIMER, reason="worked")
+    if less:  # the worker is told, and can object for an hour, as to every cut
+        _tell_cut(desk, conn, shift.id, now)
+        ladder.begin(desk, conn, sheet)
+        return
     _, submitted = lock_shift(conn, time_log_id)
     approval.verify(desk, conn, submitted, by=str(by), action="verify_timesheet")
 

@@ -45,7 +45,7 @@ def test_four_hours_are_four_hours(clock_out: str, deadline: str) -> None:
 
 @pytest.mark.rule("STAFF-9.08", "STAFF-9.09", "STAFF-9.10", "STAFF-9.11", "STAFF-9.12")
 @pytest.mark.parametrize(
-    ("left", "by_supervisor", "extensions", "added"),
+    ("left", "extends", "extensions", "added"),
     [
         (timedelta(hours=3), True, 0, 0),
         (HOUR, True, 0, 0),  # exactly an hour is not less than one
@@ -61,12 +61,10 @@ def test_four_hours_are_four_hours(clock_out: str, deadline: str) -> None:
     ],
 )
 def test_a_supervisor_who_edits_late_gives_an_hour(
-    left: timedelta, by_supervisor: bool, extensions: int, added: int | None
+    left: timedelta, extends: bool, extensions: int, added: int | None
 ) -> None:
     def edited() -> datetime:
-        return rules.after_edit(
-            DEADLINE, Settings(), now=DEADLINE - left, by_supervisor=by_supervisor, extensions=extensions
-        )
+        return rules.after_edit(DEADLINE, Settings(), now=DEADLINE - left, extends=extends, extensions=extensions)
 
     if added is None:
         with pytest.raises(Refused):

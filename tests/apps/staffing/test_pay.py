@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from tests.apps.staffing.quarrels import filed, moved, resolved
-from tests.apps.staffing.sheets import at, begun, leap, submitted
+from tests.apps.staffing.sheets import at, begun, booked, leap, submitted, timers
 from tests.apps.staffing.test_escrow import charged, received
 from tests.apps.staffing.test_settling import on_webhook, told
 from tests.apps.staffing.test_weekly_payments import near
@@ -365,6 +365,45 @@ def test_the_end_of_a_forced_clock_out_binds_the_worker_and_cuts_what_they_had_d
         edit(town, shift, at("15:50"), by=booking.worker_user)
     with pytest.raises(Refused, match="hours were cut"):
         verify(town, booking, shift)
+
+
+@pytest.mark.rule("STAFF-20.03", "STAFF-20.07")
+@pytest.mark.parametrize("act", ["forced out", "started late", "ended early"])
+def test_less_than_the_clock_or_the_plan_is_a_cut_without_a_word_of_the_worker(town: Town, act: str) -> None:
+    booking, shift = begun(town) if act == "forced out" else booked(town)
+    town.funded(booking, shift)
+    leap(town, at("16:50") if act == "forced out" else at("17:00"))
+    with town.conn.transaction():
+        by = booking.supervisor or 0
+        if act == "forced out":
+            shifts.force_clock_out(town.desk, town.conn, shift, end=at("09:01"), by=by)
+        else:
+            start, end = (at("16:59"), at("17:00")) if act == "started late" else (at("09:00"), at("09:01"))
+            shifts.was_worked(town.desk, town.conn, shift, start=start, end=end, by=by)
+    assert {who for _, who, *_ in town.messages("hours_cut")} == {booking.worker_user}
+    assert {"ladder-0", "auto-approve"} <= timers(town, shift).keys()
+    leap(town, town.now + HOUR - SECOND)
+    with pytest.raises(Refused, match="its hours were cut"):
+        verify(town, booking, shift)
+    with town.conn.transaction(force_rollback=True):
+        filed(town, shift, by=booking.worker_user)
+    leap(town, town.now + SECOND)
+    verify(town, booking, shift)
+    assert town.ledger(booking) == (24000, 50, 0, 0, 23950)
+
+
+@pytest.mark.rule("STAFF-20.03", "STAFF-9.11")
+def test_a_cut_by_whoever_pays_gives_the_worker_an_hour_however_late_it_comes(town: Town) -> None:
+    booking, shift = submitted(town)
+    leap(town, at("20:58"))
+    edit(town, shift, at("17:00"), by=booking.borrowing_manager)  # takes nothing away
+    assert timers(town, shift)["auto-approve"] == at("21:00")
+    leap(town, at("20:59"))
+    edit(town, shift, at("09:01"), by=booking.borrowing_admin)
+    assert timers(town, shift)["auto-approve"] == town.row("time_log", shift)["auto_approval_time"] == at("22:00")
+    leap(town, at("21:59"))
+    edit(town, shift, at("09:00"), by=booking.borrowing_manager)
+    assert timers(town, shift)["auto-approve"] == at("23:00")
 
 
 # -- what the tests do and look at

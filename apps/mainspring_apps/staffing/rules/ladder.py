@@ -112,23 +112,23 @@ def check_verifier(
         raise Refused(text, field="time_log_id")
 
 
-def after_edit(
-    deadline: datetime, settings: Settings, *, now: datetime, by_supervisor: bool, extensions: int
-) -> datetime:
-    """The deadline after an edit: a supervisor who edits late gives the worker an hour more to review it.
+def after_edit(deadline: datetime, settings: Settings, *, now: datetime, extends: bool, extensions: int) -> datetime:
+    """The deadline after an edit: a late one that `extends` gives the worker an hour more to review it.
+
+    Such are a supervisor's edits (STAFF-9.11), and each cut by the borrower's side (STAFF-20.03).
 
     >>> from datetime import timedelta
     >>> nine = datetime(2026, 6, 6, 21, tzinfo=UTC)
     >>> late = nine - timedelta(minutes=30)
-    >>> f"{after_edit(nine, Settings(), now=late, by_supervisor=True, extensions=0):%H:%M}"
+    >>> f"{after_edit(nine, Settings(), now=late, extends=True, extensions=0):%H:%M}"
     '22:00'
-    >>> f"{after_edit(nine, Settings(), now=late, by_supervisor=False, extensions=0):%H:%M}"
+    >>> f"{after_edit(nine, Settings(), now=late, extends=False, extensions=0):%H:%M}"
     '21:00'
     """
     now, deadline = now.astimezone(UTC), deadline.astimezone(UTC)
     if now > deadline:
         raise Refused("time_log_id: the time to edit this timesheet is over", field="time_log_id")
-    if not by_supervisor or deadline - now >= settings.late_edit:
+    if not extends or deadline - now >= settings.late_edit:
         return deadline
     if extensions >= settings.max_edit_extensions:
         raise Refused(f"time_log_id: was edited late {extensions} times, and no more often", field="time_log_id")

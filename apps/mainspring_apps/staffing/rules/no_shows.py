@@ -19,6 +19,11 @@ def given_up_at(planned_end: datetime, after: timedelta) -> datetime:
     return planned_end + after
 
 
+def less(planned_start: datetime, planned_end: datetime, start: datetime, end: datetime) -> bool:
+    """Whether hours leave out some of the planned ones, which is a cut (STAFF-20.03)."""
+    return start > planned_start or end < planned_end
+
+
 def refusal(
     *, status: str, planned_start: datetime, planned_end: datetime, until: datetime, start: datetime, end: datetime,
     now: datetime,

@@ -65,17 +65,18 @@ where id = %(time_log_id)s and status = 'Working'
 
 -- name: clock_out_shift
 -- The deadline stands on the row, whatever becomes of its timer (STAFF-9.32). `capped`: the end is the borrower's word.
+-- A cut is less than the worker would have by their draft or by the clock; `less`: than was planned.
 update staffing.time_log
 set status = 'Pending_Verification', clock_out_time = %(at)s, work_end_time = coalesce(%(end)s, least(draft_end_time, %(at)s)),
     auto_approval_time = %(deadline)s, capped_end_time = %(capped)s,
-    cut_at = case when %(capped)s::timestamptz < draft_end_time then %(at)s::timestamptz end
+    cut_at = case when %(less)s or %(capped)s::timestamptz < least(draft_end_time, %(at)s) then %(at)s::timestamptz end
 where id = %(time_log_id)s and status = 'Working'
 
 -- name: edit_shift
 -- `capped`: the end is the borrower's word. A worker who edits it as well has seen what was cut.
 update staffing.time_log
 set work_end_time = %(end)s, auto_approval_time = %(deadline)s, capped_end_time = coalesce(%(capped)s::timestamptz, capped_end_time),
-    cut_at = case when %(capped)s::timestamptz < work_end_time then %(at)s::timestamptz
+    cut_at = case when %(capped)s::timestamptz < coalesce(work_end_time, clock_out_time) then %(at)s::timestamptz
                   when %(capped)s::timestamptz is not null then cut_at end,
     edit_extensions = edit_extensions + (auto_approval_time <> %(deadline)s)::int
 where id = %(time_log_id)s and status = 'Pending_Verification'
