@@ -64,7 +64,7 @@ def send_notice(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, notice: Not
             store.do(conn, "skip_mail", **row, job_id=ctx.job.id, key=key)
             return DRY
         store.do(conn, "reserve_mail", **row, job_id=ctx.job.id, key=key)
-        data = {**letter(facts), **(_credit(desk, conn, about) if notice == "credit" else {})}
+        data = {**letter(facts), **(_credit(desk, conn, about, facts.customer_email) if notice == "credit" else {})}
     message = TEMPLATES[notice].render(data, language=facts.locale)
     sent = _one(desk, ctx, facts.customer_email, message, key)
     with ctx.complete() as conn:
@@ -72,10 +72,10 @@ def send_notice(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, notice: Not
     return None
 
 
-def _credit(desk: Desk, conn: Conn, credit_id: int) -> Mapping[str, Any]:
+def _credit(desk: Desk, conn: Conn, credit_id: int, to: str) -> Mapping[str, Any]:
     number = store.needed(conn, dict[str, Any], "credit_by_id", credit_id=credit_id)["number"]
     token = links.token(
-        desk.links.now.reveal(), credit_id, desk.now(conn), desk.settings.link_life, purpose=links.CREDIT
+        desk.links.now.reveal(), credit_id, desk.now(conn), desk.settings.link_life, purpose=links.CREDIT, to=to
     )  # fmt: skip
     return {"Number": number, "Link": f"{desk.settings.app_url}{CREDIT_PATH}/{credit_id}/pdf?t={token}"}
 
@@ -163,7 +163,9 @@ def _data(desk: Desk, facts: Facts, kind: MailKind, now: Any) -> Mapping[str, An
         shown = [said(flag, settings.ops_locale) for flag in flags(facts, settings, now)]
         return {**values, "Link": f"{settings.app_url}/rental/bookings/{facts.id}", "Flags": "; ".join(shown) or "-"}
     if kind == "invoice":
-        token = links.token(desk.links.now.reveal(), facts.id, now, settings.link_life)
+        token = links.token(
+            desk.links.now.reveal(), facts.id, now, settings.link_life, to=facts.customer_email or ""
+        )  # fmt: skip
         link = f"{settings.app_url}{PDF_PATH}/{facts.id}/pdf?t={token}"
         return {**values, "Link": link, "Number": facts.invoice_number}
     return values

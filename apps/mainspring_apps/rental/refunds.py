@@ -162,6 +162,12 @@ def _taken_over(desk: Desk, conn: Conn, found: Refund) -> RefundRow | None:
     """A refund that somebody made in Stripe's dashboard: a row of ours, once, and a question (RENT-20.16)."""
     assert found.intent is not None
     booking = store.value(conn, "booking_of_payment", payment_intent=found.intent)
+    reason = store.value(
+        conn, "settled_by_refund", payment_intent=found.intent, amount_minor=found.amount.minor
+    )  # fmt: skip
+    if reason is not None:  # it confirmed nothing: nothing was invoiced, and nothing is credited
+        desk.calm(conn, reason.lower(), found.intent)
+        return None
     if booking is None:
         return None
     _locked(desk, conn, booking)

@@ -58,10 +58,19 @@ _ENGLISH: Final = (
 )
 _PHRASES: Final = (letters.INVOICING_OFF, letters.DRY_RUN, letters.NO_NIF, letters.STARTS_SOON)
 
+#: Of the pages behind links.
+LINK_ENDED: Final = "This link does not work any more."
+LINK_EXPIRED: Final = "This link has expired."
+SEND_NEW: Final = "Send me a new one"
+ASK_LATER: Final = "A mail was sent a short while ago. Please ask again in an hour."
+ON_ITS_WAY: Final = "A new link is on its way to the address of the booking."
+NOT_NOW: Final = "The document cannot be shown right now. Please try again later."
+_PAGES: Final = (LINK_ENDED, LINK_EXPIRED, SEND_NEW, ASK_LATER, ON_ITS_WAY, NOT_NOW)
+
 TEMPLATES: Final = {one.name: one for one in SPOKEN.translated(_ENGLISH, {})}
 said = SPOKEN.said
 
 
 def texts() -> list[str]:
     """All that is said in English, as translators find it."""
-    return catalogue.texts(_ENGLISH, _PHRASES)
+    return catalogue.texts(_ENGLISH, (*_PHRASES, *_PAGES))

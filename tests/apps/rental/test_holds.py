@@ -111,7 +111,7 @@ def test_while_stripe_cannot_be_asked_nothing_expires(yard: Yard) -> None:
     assert yard.row(booking)["status"] == "CONFIRMED"
 
 
-@pytest.mark.rule("RENT-20.07", "RENT-20.08", "RENT-2.09")
+@pytest.mark.rule("RENT-20.07", "RENT-2.09")
 def test_a_voucher_keeps_the_hold_until_it_fails_and_that_is_told_once(yard: Yard) -> None:
     booking = yard.book()
     with yard.settings(payment_methods=("card", "multibanco")):
@@ -129,7 +129,7 @@ def test_a_voucher_keeps_the_hold_until_it_fails_and_that_is_told_once(yard: Yar
     assert [mail["subject"] for mail in yard.mails()] == ["Your payment did not come"]
 
 
-@pytest.mark.rule("RENT-20.08", "RENT-20.11")
+@pytest.mark.rule("RENT-20.11")
 def test_an_older_page_that_expires_takes_nothing_from_the_newer_one(yard: Yard) -> None:
     booking = yard.book()
     first, second = page(yard, booking), page(yard, booking)

@@ -128,7 +128,7 @@ def test_an_invoice_that_is_stored_is_not_posted_again_but_its_mail_is_made_sure
     assert len([mail for mail in yard.mails() if "invoice" in mail["subject"]]) == 1
 
 
-@pytest.mark.rule("RENT-4.12", "RENT-1.10", "RENT-9.02")
+@pytest.mark.rule("RENT-4.12", "RENT-1.10")
 def test_after_a_lost_answer_the_document_is_looked_up_and_adopted(yard: Yard) -> None:
     yard.fault("vendus", "drop", times=1, **DOCUMENTS)
     booking = yard.paid()

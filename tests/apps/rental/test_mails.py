@@ -29,7 +29,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[tuple[str, Any]]:
     return [(one.event, one.bookingId) for one in caplog.records if hasattr(one, "event") and hasattr(one, "bookingId")]
 
 
-@pytest.mark.rule("RENT-5.01", "RENT-5.02", "RENT-6.01", "RENT-6.02", "RENT-9.03")
+@pytest.mark.rule("RENT-5.01", "RENT-5.02", "RENT-6.01", "RENT-6.02")
 def test_customer_and_company_get_one_mail_each_and_the_stamps_are_set(yard: Yard) -> None:
     booking = yard.paid()
 
@@ -46,7 +46,7 @@ def test_customer_and_company_get_one_mail_each_and_the_stamps_are_set(yard: Yar
     assert states == [("confirmation", "sent"), ("internal", "sent"), ("invoice", "sent")]
 
 
-@pytest.mark.rule("RENT-5.08", "RENT-20.31", "RENT-11.04")
+@pytest.mark.rule("RENT-5.08", "RENT-11.04")
 def test_what_a_customer_is_called_is_text_and_no_markup_and_no_line(yard: Yard) -> None:
     booking = yard.paid(customer_name='<a href="x">Jo</a>', locale="pt-PT", total_minor=123_450, tax_number="123456789")
     yard.drain()
@@ -60,7 +60,7 @@ def test_what_a_customer_is_called_is_text_and_no_markup_and_no_line(yard: Yard)
         yard.book(customer_name="Jo\r\nBcc: all@example.com")
 
 
-@pytest.mark.rule("RENT-5.03", "RENT-6.03", "RENT-11.01")
+@pytest.mark.rule("RENT-5.03", "RENT-6.03", "RENT-1.11")
 @pytest.mark.parametrize("kind", ["send_customer_confirmation", "send_internal_confirmation", "send_invoice_ready"])
 def test_of_two_jobs_for_one_mail_one_sends_it(yard: Yard, kind: str) -> None:
     booking = yard.paid()

@@ -13,7 +13,7 @@ from tests.apps.rental.yard import ADA, OLGA, Yard
 
 from mainspring.contrib.vendus import vat_of
 from mainspring_apps.frame.refusal import NotAllowed, Refused
-from mainspring_apps.rental import refunds, repair
+from mainspring_apps.rental import checkout, pages, refunds, repair
 from mainspring_apps.rental.rules import refunds as rules
 
 START = date(2026, 6, 6)
@@ -258,3 +258,26 @@ def test_a_cancel_that_keeps_money_waits_for_the_invoice(yard: Yard) -> None:
     yard.jump(days=8)
     with pytest.raises(Refused, match="its rental is over"):
         refunds.cancel_booking(yard.desk, yard.conn, over, give_back_minor=0, reason="late", by=OLGA)
+
+
+@pytest.mark.rule("RENT-20.11")
+def test_money_that_confirmed_nothing_is_off_the_list_once_it_went_back_and_is_never_credited(yard: Yard) -> None:
+    late = yard.book()
+    pages.open_page(yard.desk, late)
+    page = str(yard.row(late)["stripe_session_id"])
+    yard.conn.execute("update rental.bookings set status = 'EXPIRED' where id = %s", [late])
+    yard.sandbox.stripe.settle(page, "succeeded")
+    session = yard.desk.stripe.sync.session(page)
+    assert session is not None
+    with yard.conn.transaction():
+        checkout.paid(yard.desk, yard.conn, session, yard.mainspring.now())
+    assert yard.alerts() == [("late_payment", session.intent)]
+
+    yard.sandbox.stripe.refund(str(session.intent))
+    (made,) = [entry.id for entry in yard.sandbox.ledger.find("stripe.refund")]
+    with yard.conn.transaction():
+        yard.desk.enqueue(yard.conn, refunds.look_at_refund.job(refund=made))
+    yard.drain()
+
+    assert yard.value("select count(*) from rental.to_settle where settled_at is null") == 0
+    assert (yard.alerts(), yard.invoices(), yard.value("select count(*) from rental.refunds")) == ([], [], 0)

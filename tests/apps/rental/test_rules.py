@@ -95,7 +95,7 @@ def test_no_changed_letter_of_a_token_is_taken() -> None:
     assert links.wrong(["s"], token[:place] + letter + token[place + 1 :], 42, AT) is not None
 
 
-@pytest.mark.rule("RENT-8.01", "RENT-20.30")
+@pytest.mark.rule("RENT-8.01")
 @pytest.mark.parametrize(
     ("text", "sent"), [("true", True), ("TRUE", False), (" true", False), ("1", False), ("on", False), ("", False)]
 )
@@ -103,7 +103,7 @@ def test_mails_are_sent_only_where_the_setting_is_exactly_true(text: str, sent: 
     assert from_env(Settings(), {"SEND_EMAILS": text}).send_emails is sent
 
 
-@pytest.mark.rule("RENT-6.01", "RENT-20.30", "RENT-20.06")
+@pytest.mark.rule("RENT-6.01", "RENT-20.06")
 def test_settings_are_read_by_their_names_and_what_makes_no_sense_is_refused() -> None:
     env = {"EMAIL_ADMIN_TO": "a@x.pt, b@x.pt,", "INVOICING_ENABLED": "off", "RENTAL_VAT_BPS": "600"}
     found = from_env(Settings(), env)
@@ -120,7 +120,6 @@ def test_settings_are_read_by_their_names_and_what_makes_no_sense_is_refused() -
         LinkSecrets.from_env({"RENTAL_LINK_SECRET": "x" * 32, "RENTAL_LINK_SECRET_PREVIOUS": "x"})
 
 
-@pytest.mark.rule("RENT-20.31")
 def test_every_text_is_in_every_language_and_an_unknown_one_is_portuguese() -> None:
     assert SPOKEN.known == ("en", "pt-PT")
     assert SPOKEN.missing("pt-PT", texts()) == [], "run `make texts`, and translate what is empty"
@@ -150,7 +149,7 @@ def test_a_confirmed_booking_can_only_be_cancelled_and_an_ended_one_stays() -> N
     }  # fmt: skip
 
 
-@pytest.mark.rule("RENT-20.30", "RENT-20.03")
+@pytest.mark.rule("RENT-20.03")
 def test_the_pages_are_those_of_the_code() -> None:
     for kind, page in (("events", app_events.page), ("settings", app_settings.page)):
         wanted = (ROOT / "docs" / "apps" / f"rental-{kind}.md").read_text()

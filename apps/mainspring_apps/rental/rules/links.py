@@ -28,16 +28,21 @@ class _Claims(msgspec.Struct, kw_only=True):
     sub: str
     aud: str
     exp: int
+    to: str  # a digest of the address that the link was sent to: one that was corrected ends older links
 
 
-def token(secret: str, booking_id: int, now: datetime, life: timedelta, *, purpose: str = PURPOSE) -> str:
+def token(
+    secret: str, booking_id: int, now: datetime, life: timedelta, *, purpose: str = PURPOSE, to: str = ""
+) -> str:  # fmt: skip
     """A token for the document of a booking."""
-    claims = _Claims(sub=str(booking_id), aud=purpose, exp=int((now + life).timestamp()))
+    claims = _Claims(sub=str(booking_id), aud=purpose, exp=int((now + life).timestamp()), to=_digest(to))
     said = ".".join(_packed(msgspec.json.encode(part)) for part in (_Head(alg="HS256"), claims))
     return f"{said}.{_signature(secret, said)}"
 
 
-def wrong(secrets: Sequence[str], text: str, booking_id: int, now: datetime, *, purpose: str = PURPOSE) -> Wrong | None:
+def wrong(
+    secrets: Sequence[str], text: str, booking_id: int, now: datetime, *, purpose: str = PURPOSE, to: str = ""
+) -> Wrong | None:  # fmt: skip
     """What is wrong with a token; None: it opens this document. Several secrets: one is being replaced.
 
     >>> from datetime import UTC
@@ -58,7 +63,13 @@ def wrong(secrets: Sequence[str], text: str, booking_id: int, now: datetime, *, 
         return "forged"
     if (claims.sub, claims.aud) != (str(booking_id), purpose):
         return "another"
+    if claims.to != _digest(to):
+        return "forged"
     return "expired" if now.timestamp() >= claims.exp else None
+
+
+def _digest(address: str) -> str:
+    return _packed(sha256(address.encode()).digest()[:12])
 
 
 def _signature(secret: str, said: str) -> str:

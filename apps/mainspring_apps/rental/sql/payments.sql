@@ -28,3 +28,9 @@ update rental.to_settle set settled_at = {schema}.now() where id = %(to_settle_i
 -- name: list_to_settle
 -- The oldest first. Index: to_settle_open.
 select * from rental.to_settle where settled_at is null order by created_at, id limit %(limit)s
+
+-- name: settled_by_refund
+-- Money that confirmed nothing and has gone back in full; answers its row, once.
+update rental.to_settle set settled_at = {schema}.now()
+where payment_intent = %(payment_intent)s and amount_minor <= %(amount_minor)s and settled_at is null
+returning reason
