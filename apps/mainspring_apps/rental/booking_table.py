@@ -30,6 +30,9 @@ class Bookings(Protocol):
     def page(self, conn: Conn, booking_id: int, session: str) -> None:
         """Where it is paid from now on."""
 
+    def hold(self, conn: Conn, booking_id: int, until: datetime) -> None:
+        """Until when it holds its machine, while it is PENDING."""
+
     def price(self, conn: Conn, booking_id: int, total_minor: int) -> None:
         """What it costs from now on, while it is PENDING."""
 
@@ -62,6 +65,10 @@ class BookingTable:
     def page(self, conn: Conn, booking_id: int, session: str) -> None:
         """The latest alone is kept."""
         store.do(conn, "page_of_booking", booking_id=booking_id, session=session)
+
+    def hold(self, conn: Conn, booking_id: int, until: datetime) -> None:
+        """Guarded by its status."""
+        store.do(conn, "hold_booking", booking_id=booking_id, until=until)
 
     def price(self, conn: Conn, booking_id: int, total_minor: int) -> None:
         """Guarded by its status."""

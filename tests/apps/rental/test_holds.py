@@ -70,6 +70,19 @@ def test_a_page_is_open_as_long_as_the_hold_and_a_new_one_closes_the_older(yard:
         pages.open_page(yard.desk, booking)
 
 
+@pytest.mark.rule("RENT-20.06")
+def test_a_page_that_is_opened_late_keeps_the_hold_for_as_long_as_stripe_needs(yard: Yard) -> None:
+    booking = yard.book()
+    yard.go_on(minutes=45)
+    session = yard.desk.stripe.sync.session(page(yard, booking))
+    assert session is not None
+    assert session.expires_at == yard.row(booking)["held_until"] == yard.mainspring.now() + timedelta(minutes=31)
+    yard.go_on(minutes=20)
+    assert yard.row(booking)["status"] == "PENDING"
+    yard.go_on(minutes=12)
+    assert yard.row(booking)["status"] == "EXPIRED"
+
+
 @pytest.mark.rule("RENT-20.07", "RENT-1.03")
 def test_a_hold_that_nobody_paid_expires_silently_and_frees_its_machine(yard: Yard) -> None:
     booking = yard.book(machine=yard.machine)

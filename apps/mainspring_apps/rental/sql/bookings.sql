@@ -71,3 +71,6 @@ group by b.id order by b.id
 -- Confirmed bookings that were paid between two instants, and have no invoice. Once a day; index bookings_status.
 select id from rental.bookings
 where status = 'CONFIRMED' and invoice_number is null and paid_at >= %(since)s and paid_at < %(until)s order by id
+
+-- name: hold_booking
+update rental.bookings set held_until = %(until)s where id = %(booking_id)s and status = 'PENDING'
