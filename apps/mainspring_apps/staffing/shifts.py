@@ -5,8 +5,8 @@ Events of a web application, each in its caller's transaction.
 
 from __future__ import annotations
 
-from datetime import datetime, time
-from typing import Any
+from datetime import date, datetime, time
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from mainspring_apps.staffing import insurance, store, timers
@@ -22,6 +22,8 @@ from mainspring_apps.staffing.rules import no_shows as unbegun
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.timesheets import approval, ladder, reminders
+
+_Moved = Literal["shortened", "changed"]
 
 
 @event
@@ -172,17 +174,18 @@ def change_scheduled_end(desk: Desk, conn: Conn, booking_id: int, end: time | No
     store.do(conn, "change_booking_end", booking_id=booking.id, end=end)
     was, will = ({"scheduled_end_time": str(at) if at else None} for at in (booking.scheduled_end_time, end))
     desk.record(conn, "change_scheduled_end", "booking", booking.id, before=was, after=will)
-    shortened = []
+    moved: list[tuple[date, _Moved]] = []
     for shift in store.many(conn, LockedShift, "open_shifts", booking_id=booking.id):
         begins = shift.scheduled_start_time.astimezone(ZoneInfo(booking.zone))
         _, ends = weeks.shift(begins.date(), begins.time(), end, booking.zone)
-        if _move_end(desk, conn, booking, shift, ends):
-            shortened.append(begins.date())
+        if how := _move_end(desk, conn, booking, shift, ends):
+            moved.append((begins.date(), how))
     no_shows.watch_over(desk, conn, booking.id)
-    if shortened:
-        about = {"ID": booking.id, "Date": min(shortened).isoformat(), "booking_id": booking.id}
+    if moved and end is not None:
+        first, shorter = min(day for day, _ in moved), any(how == "shortened" for _, how in moved)
+        about = {"ID": booking.id, "Date": first.isoformat(), "booking_id": booking.id}
         about["Time"] = f"{end:%H:%M} ({booking.zone})"
-        _tell_everybody(desk, conn, "shifts_shortened", about)
+        _tell_everybody(desk, conn, "shifts_shortened" if shorter else "shifts_end_changed", about)
 
 
 @event
@@ -193,34 +196,38 @@ def change_shift_end(desk: Desk, conn: Conn, time_log_id: int, end: datetime | N
     if end is not None and end <= shift.scheduled_start_time:
         raise Refused("end: is not after the start of the shift", field="end")
     _record_end(desk, conn, "change_shift_end", shift, "scheduled_end_time", shift.scheduled_end_time, end)
-    shortened = _move_end(desk, conn, booking, shift, end)
+    moved = _move_end(desk, conn, booking, shift, end)
     no_shows.watch_over(desk, conn, booking.id)
-    if shortened and end is not None:
+    if moved and end is not None:
         day = weeks.local_date(shift.scheduled_start_time, booking.zone)
         about = {"ID": booking.id, "Date": day.isoformat(), "booking_id": booking.id, "time_log_id": shift.id}
-        _tell_everybody(desk, conn, "shift_shortened", about | {"End": moment(end, booking.zone)})
+        kind = "shift_shortened" if moved == "shortened" else "shift_end_changed"
+        _tell_everybody(desk, conn, kind, about | {"End": moment(end, booking.zone)})
 
 
-def _move_end(desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShift, end: datetime | None) -> bool:
-    """Move the end of a shift; whether one that has not begun is shorter now, as what is dropped of it is called off.
+def _move_end(
+    desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShift, end: datetime | None
+) -> _Moved | None:
+    """Move the end of a shift, and say how; what is dropped of one that has not begun is called off.
 
     Of one that has begun only the reminders follow (STAFF-8.20): what was planned of it is not taken back.
     """
     now = desk.now(conn)
+    changed: _Moved | None = "changed" if end != shift.scheduled_end_time else None
     store.do(conn, "change_shift_end", time_log_id=shift.id, end=end)
     if shift.status == "Working":
         reminders.follow(desk, conn, booking, shift, end, now=now)
-        return False
+        return changed
     minutes = pay.shortened(shift.planned_minutes, shift.scheduled_start_time, end)
     owed = insurance.lender_covered(desk, conn, booking)
     if not store.do(conn, "shorten_shift", time_log_id=shift.id, minutes=minutes, at=now if owed else None):
-        return False
+        return changed
     escrow.shorten(desk, conn, shift.id, now, penalised=owed)
     desk.record(
         conn, "shorten_shift", "time_log", shift.id, booking_id=booking.id,
         before={"planned_minutes": shift.planned_minutes}, after={"planned_minutes": minutes},
     )  # fmt: skip
-    return True
+    return "shortened"
 
 
 def _tell_everybody(desk: Desk, conn: Conn, kind: str, about: dict[str, Any]) -> None:

@@ -250,6 +250,22 @@ _ENGLISH: Final = (
         style="brackets",
     ),
     Template(
+        "shift_end_changed",
+        "End of a shift changed",
+        "The shift on [Date] (booking [ID]) now ends at [End].",
+        class_="time_bound",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
+        "shifts_end_changed",
+        "End of shifts changed",
+        "From [Date] on, the shifts of booking [ID] now end at [Time].",
+        class_="time_bound",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
         "shift_cancelled",
         "Shift cancelled",
         "The shift on [Date] (booking [ID]) has been cancelled. It will not take place.",

@@ -205,11 +205,12 @@ MESSAGES: Final = {
               then 'shift ' || (n.data ->> 'time_log_id')
             when n.template in ('refund_made', 'transfer_reversed')
               then concat_ws(' ', 'refund', n.data ->> 'refund_id', 'reversal', n.data ->> 'reversal_id')
-            when n.template in ('extra_time', 'shift_shortened', 'hours_cut')
+            when n.template in ('extra_time', 'shift_shortened', 'shift_end_changed', 'hours_cut')
               then concat_ws(' ', 'shift', n.data ->> 'time_log_id', n.bucket, n.data ->> 'End')
             when n.template in ('dispute_filed', 'dispute_settled', 'dispute_over', 'dispute_on_hold')
               then 'dispute ' || (n.data ->> 'dispute_id')
-            when n.template in ('settlement_proposed', 'shifts_shortened') then n.data::text || n.bucket
+            when n.template in ('settlement_proposed', 'shifts_shortened', 'shifts_end_changed')
+              then n.data::text || n.bucket
             when n.template in ('action_required', 'arrears_failed') then 'payment ' || (n.data ->> 'payment_id')
             when n.template = 'dispute_timeout' then 'dispute ' || (n.data ->> 'dispute_id')
             when n.template in ('worker_released', 'not_confirmed') then 'booking ' || (n.data ->> 'booking_id')

@@ -25,7 +25,7 @@ CLASSES = {
     "time_bound": {
         "reminder_5m", "reminder_30m", "ladder_60m", "ladder_3h", "final_warning", "late_warning", "dispute_timeout",
         "shift_cancelled", "booking_cancelled", "shift_shortened", "shifts_shortened", "dispute_filed",
-        "settlement_proposed", "hours_cut",
+        "settlement_proposed", "hours_cut", "shift_end_changed", "shifts_end_changed",
     },
     "normal": {
         "action_required", "worker_released", "insurance_14", "insurance_7", "auto_approved", "instant_alert", "digest",
@@ -37,7 +37,8 @@ BOTH = {
     "action_required", "final_warning", "worker_released", "insurance_7", "insurance_expired", "insurance_stop",
     "dispute_timeout", "instant_alert", "arrears_failed", "not_confirmed", "no_show", "shift_cancelled",
     "booking_cancelled", "late_warning", "shift_shortened", "shifts_shortened", "dispute_filed", "settlement_proposed",
-    "extra_time", "dispute_settled", "dispute_over", "dispute_on_hold", "hours_cut",
+    "extra_time", "dispute_settled", "dispute_over", "dispute_on_hold", "hours_cut", "shift_end_changed",
+    "shifts_end_changed",
 }  # fmt: skip
 MAIL = {"insurance_14", "digest", "search_deactivated", "refund_made", "transfer_reversed"}
 

@@ -158,3 +158,23 @@ def test_an_end_that_moves_while_somebody_works_takes_nothing_of_the_plan_from_t
     row = town.row("time_log", shift)
     assert (row["paid_minutes"], row["extra_minutes"]) == (480, 30)
     assert town.ledger(booking) == (24000, 0, 0, 24000, 0)
+
+
+@pytest.mark.rule("STAFF-20.08")
+def test_everybody_hears_of_each_end_that_changes_and_of_none_that_does_not(town: Town) -> None:
+    booking = town.booking(shifts=[MONDAY])
+    leap(town, at("08:00"))
+    ends(town, booking, at("09:01"))
+    ends(town, booking, at("17:00"))
+    ends(town, booking, at("17:00"))
+    later = f"The shift on 2026-06-01 (booking {booking.id}) now ends at 2026-06-01 17:00 (America/New_York)."
+    assert (town.texts("shift_end_changed"), len(town.texts("shift_shortened"))) == ({later}, 1)
+    assert {who for who, *_ in told(town, "shift_end_changed")} == everybody(booking)
+    assert len(told(town, "shift_end_changed")) == 2 * len(everybody(booking))
+
+    with town.conn.transaction():
+        shifts.change_scheduled_end(town.desk, town.conn, booking.id, time(22), by=booking.borrowing_admin)
+    town.mainspring.drain()
+    assert town.texts("shifts_end_changed") == {
+        f"From 2026-06-01 on, the shifts of booking {booking.id} now end at 22:00 (America/New_York)."
+    }
