@@ -39,6 +39,7 @@ class LockedShift(msgspec.Struct, frozen=True, kw_only=True):
     scheduled_end_time: datetime | None
     planned_minutes: int
     paid_minutes: int | None
+    settled_minor: int | None
     work_end_time: datetime | None
     capped_end_time: datetime | None
     cut_at: datetime | None

@@ -200,7 +200,7 @@ def test_arrears_are_charged_once_whatever_is_lost_and_as_often_as_there_is_more
     assert len([one for one in town.sandbox.ledger.find("charge") if one.body["amount"] == 24000]) == 1
 
     town.sandbox.stripe.post.manners.clear()
-    resolved(town, dispute, lender_minor=0, borrower_minor=0)  # of money that is not there yet
+    resolved(town, dispute)  # of money that is not there yet
     pay(town, booking)
     town.mainspring.advance(seconds=5)
     assert payments(town, booking)[2:] == [("arrears", 2, "Succeeded", 24000, [disputed])]  # of the same week

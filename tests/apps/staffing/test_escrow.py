@@ -93,25 +93,30 @@ def test_money_of_a_shift_that_was_disputed_since_the_charge_is_frozen(town: Tow
 
 
 @pytest.mark.rule("STAFF-10.15", "STAFF-10.16")
-@pytest.mark.parametrize("status", ["Open", "Legal_Hold", "Settled"])
-def test_money_of_a_shift_that_a_dispute_cancelled_since_the_charge_is_split_as_then(town: Town, status: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "said", "lender"),
+    [("Open", None, 0), ("Legal_Hold", None, 0), ("Settled", None, 12000), ("Settled", (6000, 18000), 3000)],
+)
+def test_money_of_a_shift_that_a_dispute_cancelled_since_the_charge_is_split_as_then(
+    town: Town, status: str, said: tuple[int, int] | None, lender: int
+) -> None:
     booking = town.booking(payment_type="Upfront")
     town.shift(booking, MONDAY, status="Verified", auto_approval_time=town.now)
     ended: dict[str, Any] = {"status": "Cancelled", "cancelled_at": town.now, "cancel_reason": "Dispute_Timeout"}
     soon = town.shift(booking, MONDAY, **ended)  # at nine: nine hours later
     late = town.shift(booking, NEXT_MONDAY, **ended)
-    dispute = disputed(town, booking, timed_out_at=town.now, status=status)
+    ends = dict(zip(("settlement_lender_minor", "settlement_borrower_minor"), said or (), strict=False))
+    dispute = disputed(town, booking, timed_out_at=town.now, status=status, **ends)
     payment = charged(town, booking, soon, late)
     town.mainspring.clock.set(town.now + timedelta(days=1))
 
     with received(town, payment):
         escrow.fund(town.desk, town.conn, payment)
 
-    over = status == "Settled"  # then the lender is owed the penalty, which nobody could settle any more
-    frozen, released = (0, 12000) if over else (12000, 0)
-    assert town.ledger(booking) == (48000, 0, frozen, released, 36000)
-    assert ("Penalty", 12000, "Released" if over else "Frozen", dispute) in holds(town, booking)
-    assert len(town.waiting("refund_borrower")) == 2
+    over = status == "Settled"  # then nobody can settle the penalty any more, and it follows what was said
+    assert town.ledger(booking) == (48000, 0, 0 if over else 12000, lender, 36000 + over * (12000 - lender))
+    assert ("Penalty", lender or 12000, "Released" if over else "Frozen", dispute) in holds(town, booking)
+    assert len(town.waiting("refund_borrower")) == 2 + (said is not None)
     assert len(town.waiting("pay_lender")) == over
 
 

@@ -103,7 +103,7 @@ def events(town: Town, booking: Booking) -> list[Act]:
         if found is None:
             raise Refused("dispute: none is open", field="dispute")
         lock_booking(conn, booking.id)
-        total = sum(hold.amount_minor for hold in escrow.frozen(conn, dispute_id=found[0]))
+        total = disputes.at_stake(town.desk, conn, found[0])
         half = total // 2
         disputes.resolve_dispute(
             town.desk, conn, found[0], status="Settled", lender_minor=half, borrower_minor=total - half, by=operator

@@ -171,7 +171,7 @@ def test_a_dispute_in_the_instant_of_the_approval_freezes_what_is_left_and_divid
 def test_a_settlement_that_had_nothing_to_divide_leaves_the_money_to_the_hours(town: Town) -> None:
     booking, shift = submitted(town, at("12:00"), funded=False)
     payment = charged(town, booking, shift)
-    resolved(town, filed(town, shift, by=booking.borrowing_admin), lender_minor=0, borrower_minor=0)
+    resolved(town, filed(town, shift, by=booking.borrowing_admin))
     assert worked(town, shift) == (180, 0)
     with received(town, payment):
         escrow.fund(town.desk, town.conn, payment)

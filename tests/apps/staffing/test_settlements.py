@@ -15,7 +15,7 @@ from tests.apps.staffing.town import Booking, Town
 
 from mainspring_apps.staffing import bookings, insurance
 from mainspring_apps.staffing.conflicts import disputes
-from mainspring_apps.staffing.payments import accounts
+from mainspring_apps.staffing.payments import accounts, escrow
 from mainspring_apps.staffing.states import NotAllowed, Refused
 from mainspring_apps.staffing.store import Conn
 
@@ -142,6 +142,33 @@ def test_nobody_settles_a_dispute_alone_and_both_sides_do_by_saying_the_same(tow
     assert town.waiting("dispute_timeout") == []
     town.mainspring.drain()
     assert (moved(town, "transfer"), moved(town, "refund")) == ([20000], [4000])
+
+
+@pytest.mark.rule("STAFF-20.11", "STAFF-20.14")
+@pytest.mark.parametrize("lender", [0, 6000])
+def test_what_both_agree_on_for_an_unpaid_shift_is_all_that_is_charged_and_paid_for_it(town: Town, lender: int) -> None:
+    booking, shift = submitted(town, funded=False)
+    dispute = filed(town, shift, "B", by=booking.borrowing_admin)
+    with pytest.raises(Refused, match="are not the 24000 that are frozen or unpaid"):
+        resolved(town, dispute, lender_minor=0, borrower_minor=0)
+    assert not propose(town, dispute, lender, booking.borrowing_admin)
+    assert propose(town, dispute, lender, booking.lending_admin)
+    town.mainspring.advance(seconds=5)
+    assert town.ledger(booking) == (lender, 0, 0, lender, 0)
+    assert moved(town, "transfer") == [lender] * bool(lender)
+    assert (moved(town, "refund"), town.alerts()) == ([], [])
+
+
+@pytest.mark.rule("STAFF-20.11", "STAFF-20.02")
+def test_what_was_on_its_way_for_a_settled_shift_goes_back_beyond_what_was_agreed(town: Town) -> None:
+    booking, shift = submitted(town, funded=False)
+    dispute = filed(town, shift, by=booking.borrowing_admin)
+    resolved(town, dispute, lender_minor=6000, borrower_minor=18000)
+    town.funded(booking)  # it had been charged before
+    with town.conn.transaction():
+        escrow.give_back_rest(town.desk, town.conn, shift)
+    town.mainspring.drain()
+    assert (moved(town, "transfer"), moved(town, "refund")) == ([6000], [18000])
 
 
 @pytest.mark.rule("STAFF-20.11")

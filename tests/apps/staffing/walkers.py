@@ -216,7 +216,9 @@ class People:
             return None
         endings = ("Settled", "Resolved") if found[1] == "Legal_Hold" else ("Settled", "Resolved", "Legal_Hold")
         status = self.chance.choice(endings)
-        split = self._split(escrow.frozen(self.town.conn, dispute_id=found[0])) if status != "Legal_Hold" else {}
+        with self.town.conn.transaction():
+            total = disputes.at_stake(self.town.desk, self.town.conn, found[0])
+        split = self._split(total) if status != "Legal_Hold" else {}
         if status == "Settled" and self.chance.random() < 0.5:
             return self._agree(found[0], split)
         about = {"status": status, **split, "by": self.town.operator}
@@ -243,7 +245,7 @@ class People:
         found = self._maybe("select id from staffing.incident_reports where status = 'Pending'")
         if not found:
             return None
-        split = self._split(escrow.frozen(self.town.conn, incident_id=found[0]))
+        split = self._split(escrow.total_of(escrow.frozen(self.town.conn, incident_id=found[0])))
         return self._try("close incident", incidents.resolve_incident, found[0], **split, by=self.town.operator)
 
     # -- insurance, money, listings
@@ -457,8 +459,7 @@ class People:
             return f"{words}: refused, {refused}"
         return words
 
-    def _split(self, frozen: Sequence[escrow.Hold]) -> dict[str, int]:
-        total = sum(hold.amount_minor for hold in frozen)
+    def _split(self, total: int) -> dict[str, int]:
         lender = self.chance.choice((0, total, total // 3))
         return {"lender_minor": lender, "borrower_minor": total - lender}
 

@@ -20,14 +20,14 @@ from mainspring_apps.staffing.locking import LockedBooking, LockedShift, lock_bo
 from mainspring_apps.staffing.payments import escrow, retries
 from mainspring_apps.staffing.people import By, parts_of, people
 from mainspring_apps.staffing.rules import dispute as rules
-from mainspring_apps.staffing.rules import weeks
+from mainspring_apps.staffing.rules import release, weeks
 from mainspring_apps.staffing.rules.dispute import Ending, Option
 from mainspring_apps.staffing.rules.parts import Part
 from mainspring_apps.staffing.states import Refused, check
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.timesheets import approval
 
-__all__ = ["Dispute", "Ending", "Option", "file_dispute", "propose_settlement", "resolve_dispute"]
+__all__ = ["Dispute", "Ending", "Option", "at_stake", "file_dispute", "propose_settlement", "resolve_dispute"]
 
 
 class Dispute(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,9 @@ def resolve_dispute(
 ) -> None:  # fmt: skip
     """Decide a dispute, as an operator: its timer is cancelled, frozen money is divided, and payment may go on.
 
-    `Settled` and `Resolved` say how much of what is frozen goes to the lender and how much back; together all of it.
+    `Settled` and `Resolved` say how much of what is frozen goes to the lender and how much back; together all of it. Of
+    a shift that nobody has paid for they may say how much of its price is owed and how much is not, or leave it to the
+    hours.
     `Legal_Hold` says neither: the money stays frozen until one of the others.
     """
     if status not in get_args(Ending):
@@ -96,13 +98,15 @@ def resolve_dispute(
 def propose_settlement(
     desk: Desk, conn: Conn, dispute_id: int, *, lender_minor: int, borrower_minor: int, by: By
 ) -> bool:  # fmt: skip
-    """Propose how to divide what is frozen; once both sides say the same, it is. Answers whether it was.
+    """Propose how to divide what is frozen or unpaid; once both sides say the same, it is. Answers whether it was.
 
     Whatever a side has proposed before is replaced, so that nobody is held to a number that they have taken back.
     """
     dispute, shift = _hold(conn, dispute_id)
     check("disputes", dispute.status, "Settled")
-    escrow.check_division(escrow.frozen(conn, dispute_id=dispute_id), lender_minor, borrower_minor)
+    holds = escrow.frozen(conn, dispute_id=dispute.id)
+    unpaid = _unpaid(desk, conn, shift)
+    escrow.check_division(holds, lender_minor, borrower_minor, unpaid=unpaid)
     side = "Borrower" if "Borrowing Admin" in parts_of(conn, by, "dispute_id", dispute_id) else "Lender"
     division = {"lender": lender_minor, "borrower": borrower_minor}
     about = {"dispute_id": dispute_id, "side": side, **division, "by": by, "at": desk.now(conn)}
@@ -142,9 +146,7 @@ def _end(
     store.do(conn, "end_dispute", dispute_id=dispute.id, **ends)
     timers.cancel(desk, conn, dispute.id, timers.DISPUTE_TIMEOUT_TIMER, reason=status)
     if status in rules.PAYING:
-        frozen = escrow.frozen(conn, dispute_id=dispute.id)
-        _verify(desk, conn, shift, by, divided=any(hold.time_log_id == shift.id for hold in frozen))
-        settle(desk, conn, frozen, lender_minor, borrower_minor)
+        _divide(desk, conn, dispute, shift, lender_minor, borrower_minor, by)
     elif lender_minor is not None or borrower_minor is not None:
         raise Refused("settlement: a legal hold pays nothing", field="settlement")
     desk.record(
@@ -154,6 +156,34 @@ def _end(
     _tell_end(desk, conn, dispute, shift, status, lender_minor or 0, borrower_minor or 0)
     if dispute.dispute_option == "A":
         retries.after_resolution(desk, conn, dispute.booking_id, resolved_at=now)
+
+
+def at_stake(desk: Desk, conn: Conn, dispute_id: int) -> int:
+    """How much there is to divide now, frozen or unpaid; its parts make exactly so much."""
+    dispute, shift = _hold(conn, dispute_id)
+    return escrow.total_of(escrow.frozen(conn, dispute_id=dispute.id)) + _unpaid(desk, conn, shift)
+
+
+def _unpaid(desk: Desk, conn: Conn, shift: LockedShift) -> int:
+    """The price of disputed hours that nobody has paid for."""
+    holds = store.column(conn, "holds_of_shift", time_log_id=shift.id)
+    return escrow.price(desk, conn, shift) if release.unpaid(holds) else 0
+
+
+def _divide(
+    desk: Desk, conn: Conn, dispute: Dispute, shift: LockedShift, lender_minor: int | None, borrower_minor: int | None,
+    by: By,
+) -> None:  # fmt: skip
+    """Divide what is frozen, and what is unpaid: of that the lender's part is owed, the rest is never charged."""
+    frozen, owed = escrow.frozen(conn, dispute_id=dispute.id), None
+    if lender_minor is not None and borrower_minor is not None and (unpaid := _unpaid(desk, conn, shift)):
+        escrow.check_division(frozen, lender_minor, borrower_minor, unpaid=unpaid)
+        there = escrow.total_of(frozen)
+        lender_minor, owed = rules.divide(lender_minor, frozen=there)
+        borrower_minor = there - lender_minor
+    divided = any(hold.time_log_id == shift.id for hold in frozen)
+    _verify(desk, conn, shift, by, divided=divided, settled=owed)
+    settle(desk, conn, frozen, lender_minor, borrower_minor)
 
 
 def _tell_end(
@@ -188,11 +218,11 @@ def _shares(conn: Conn, booking_id: int, lender_minor: int, borrower_minor: int)
     return {name: str(Money(minor, currency)) for name, minor in shares.items()}
 
 
-def _verify(desk: Desk, conn: Conn, shift: LockedShift, by: By, *, divided: bool) -> None:
-    """The shift is `Verified`: what is not `divided` by the settlement is paid by the hours, now or once it comes."""
+def _verify(desk: Desk, conn: Conn, shift: LockedShift, by: By, *, divided: bool, settled: int | None) -> None:
+    """The shift is `Verified`: what is not `divided` is paid as `settled` or by the hours, now or once it comes."""
     hours = None if divided else shift.hours
     fixed = {"paid": hours and hours.paid, "extra": hours and hours.extra}
-    store.do(conn, "settle_shift", time_log_id=shift.id, by=str(by), **fixed)
+    store.do(conn, "settle_shift", time_log_id=shift.id, by=str(by), settled=settled, **fixed)
     escrow.give_back_rest(desk, conn, shift.id)
     if hours is not None:
         desk.enqueue(conn, approval.release(shift.id))  # nobody has paid for it yet, and somebody must

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -40,10 +39,10 @@ def court(desk: Desk, ctx: ms.SyncContext, *, dispute_id: int) -> None:
 
 @people.task(queue=QUEUE)
 def resolve(desk: Desk, ctx: ms.SyncContext, *, dispute_id: int) -> None:
-    """Both sides agree on who gets how much of what is frozen."""
+    """Both sides agree on who gets how much of what is frozen or unpaid."""
     with ctx.complete() as conn:
         booking = store.needed(conn, disputes.Dispute, "dispute", dispute_id=dispute_id).booking_id
-        division = _divided(escrow.frozen(conn, dispute_id=dispute_id))
+        division = _divided(disputes.at_stake(desk, conn, dispute_id))
         for by in team.people(conn, booking, "Borrowing Admin", "Lending Admin"):
             act(conn, partial(disputes.propose_settlement, desk, conn, dispute_id, **division, by=by))
 
@@ -63,12 +62,11 @@ def report(desk: Desk, ctx: ms.SyncContext, *, booking_id: int, option: Option) 
 def close(desk: Desk, ctx: ms.SyncContext, *, incident_id: int) -> None:
     """An incident is closed, and what it froze divided."""
     with ctx.complete() as conn:
-        division = _divided(escrow.frozen(conn, incident_id=incident_id))
+        division = _divided(escrow.total_of(escrow.frozen(conn, incident_id=incident_id)))
         operator = store.value(conn, "demo_operator")
         act(conn, lambda: incidents.resolve_incident(desk, conn, incident_id, **division, by=operator))
 
 
-def _divided(holds: Sequence[escrow.Hold]) -> dict[str, int]:
-    frozen = sum(hold.amount_minor for hold in holds)
-    lender = part_of(frozen)
-    return {"lender_minor": lender, "borrower_minor": frozen - lender}
+def _divided(total: int) -> dict[str, int]:
+    lender = part_of(total)
+    return {"lender_minor": lender, "borrower_minor": total - lender}

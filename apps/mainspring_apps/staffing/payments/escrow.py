@@ -16,9 +16,10 @@ import msgspec
 from mainspring.contrib.money import Money
 from mainspring_apps.staffing import store
 from mainspring_apps.staffing.desk import Desk
+from mainspring_apps.staffing.locking import LockedShift
 from mainspring_apps.staffing.payments import movements
 from mainspring_apps.staffing.payments.movements import MovementKind
-from mainspring_apps.staffing.rules import pay, penalty, withdrawal
+from mainspring_apps.staffing.rules import dispute, pay, penalty, withdrawal
 from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 
@@ -123,7 +124,8 @@ def give_back_rest(desk: Desk, conn: Conn, time_log_id: int) -> None:
     worked = store.needed(conn, _WorkedShift, "worked_shift", time_log_id=time_log_id)
     if worked.paid_minutes is None:  # not verified, or divided by a settlement
         return
-    owed, too_much = pay.shift_pay(worked.paid_minutes, worked.rate_minor, desk.settings.platform_fee_bps), 0
+    fee = desk.settings.platform_fee_bps
+    owed, too_much = pay.added_pay(0, worked.paid_minutes, worked.rate_minor, fee, worked.settled_minor), 0
     for hold in store.many(conn, Hold, "planned_holds", time_log_id=time_log_id):
         kept = min(hold.amount_minor, owed)
         owed -= kept
@@ -180,6 +182,12 @@ def frozen(conn: Conn, *, dispute_id: int | None = None, incident_id: int | None
     return store.many(conn, Hold, "frozen_for", dispute_id=dispute_id, incident_id=incident_id)
 
 
+def price(desk: Desk, conn: Conn, shift: LockedShift) -> int:
+    """What the hours of a shift cost, as they are submitted."""
+    rate = store.needed(conn, _PlannedHours, "planned_hours", time_log_id=shift.id).rate_minor
+    return pay.shift_pay(shift.hours.paid, rate, desk.settings.platform_fee_bps)
+
+
 def settle(desk: Desk, conn: Conn, holds: Sequence[Hold], *, lender_minor: int, borrower_minor: int) -> None:
     """Divide frozen money: so much to the lender, so much back; together exactly all of it (STAFF-10.33)."""
     check_division(holds, lender_minor, borrower_minor)
@@ -194,12 +202,13 @@ def settle(desk: Desk, conn: Conn, holds: Sequence[Hold], *, lender_minor: int, 
         _pay(desk, conn, hold)
 
 
-def check_division(holds: Sequence[Hold], lender_minor: int, borrower_minor: int) -> None:
-    """Refuse to divide more or less than what is frozen."""
-    total = _sum(holds)
+def check_division(holds: Sequence[Hold], lender_minor: int, borrower_minor: int, *, unpaid: int = 0) -> None:
+    """Refuse to divide more or less than what is frozen, and what is owed and unpaid."""
+    total = total_of(holds) + unpaid
     if lender_minor < 0 or borrower_minor < 0 or lender_minor + borrower_minor != total:
         raise Refused(
-            f"settlement: {lender_minor} to the lender and {borrower_minor} back are not the {total} that are frozen",
+            f"settlement: {lender_minor} to the lender and {borrower_minor} back are not the {total} that are "
+            + ("frozen or unpaid" if unpaid else "frozen"),
             field="settlement",
         )
 
@@ -244,6 +253,7 @@ class _PlannedHours(msgspec.Struct, frozen=True, kw_only=True):
 class _WorkedShift(msgspec.Struct, frozen=True, kw_only=True):
     booking_id: int
     paid_minutes: int | None
+    settled_minor: int | None
     rate_minor: int
     currency: str
 
@@ -252,10 +262,12 @@ class _Cause(msgspec.Struct, frozen=True, kw_only=True):
     dispute_id: int | None
     incident_id: int | None
     over: bool
+    lender_minor: int | None
+    borrower_minor: int | None
 
 
 def _split_late(desk: Desk, conn: Conn, time_log_id: int, cancelled_at: datetime, *, penalised: bool) -> None:
-    """Money of a shift that was cancelled before it came; where the dispute is over, the lender is owed the penalty."""
+    """Money of a shift that was cancelled before it came; where the dispute is over, its penalty follows that."""
     cause = store.one(conn, _Cause, "cause_of_cancellation", time_log_id=time_log_id)
     if cause is None:
         split(desk, conn, time_log_id, cancelled_at, penalised=penalised)
@@ -263,7 +275,9 @@ def _split_late(desk: Desk, conn: Conn, time_log_id: int, cancelled_at: datetime
     owed, _ = split(desk, conn, time_log_id, cancelled_at, cause.dispute_id, incident_id=cause.incident_id)
     if cause.over and owed:
         holds = frozen(conn, dispute_id=cause.dispute_id, incident_id=cause.incident_id)
-        settle(desk, conn, holds, lender_minor=_sum(holds), borrower_minor=0)
+        total = total_of(holds)
+        to_lender = dispute.share(total, cause.lender_minor, cause.borrower_minor)
+        settle(desk, conn, holds, lender_minor=to_lender, borrower_minor=total - to_lender)
 
 
 def _penalise(
@@ -305,7 +319,7 @@ def _pay(desk: Desk, conn: Conn, hold: Hold) -> None:
         _send(desk, conn, "transfers", [hold])
 
 
-def _sum(holds: Sequence[Hold]) -> int:
+def total_of(holds: Sequence[Hold]) -> int:
     """Their minor units; currencies are never added together."""
     parts = [Money(hold.amount_minor, hold.currency) for hold in holds]
     return sum(parts[1:], parts[0]).minor if parts else 0

@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 from typing import Final, Literal
 
 from mainspring_apps.staffing.rules import weeks
-from mainspring_apps.staffing.rules.pay import added_pay, shift_pay
+from mainspring_apps.staffing.rules.pay import added_pay
 
 Source = Literal["weekly", "retry", "renewal", "late", "manual", "upfront", "arrears", "imported"]
 #: Why a shift costs more than was planned: a later end that the borrower has set, or extra time that they confirmed.
@@ -44,6 +44,7 @@ class UnpaidShift:
     planned_minutes: int
     scheduled_end_time: datetime | None = None
     paid_minutes: int | None = None
+    settled_minor: int | None = None  # by the end of a dispute: what is owed instead
 
     @property
     def minutes(self) -> int:
@@ -72,6 +73,7 @@ class AddedTime:
     kind: Added
     since: int
     until: int
+    settled_minor: int | None = None
 
 
 def decide(status: str, payment_type: str, *, open_a: bool, open_b: bool, source: Source = "weekly") -> ChargeAct:
@@ -148,13 +150,16 @@ def taken(
 
 
 def _prices(shifts: Iterable[UnpaidShift], rate_minor: int, fee_bps: int) -> dict[int, int]:
-    prices = {shift.id: shift_pay(shift.minutes, rate_minor, fee_bps) for shift in shifts}
+    prices = {shift.id: added_pay(0, shift.minutes, rate_minor, fee_bps, shift.settled_minor) for shift in shifts}
     return {shift: price for shift, price in prices.items() if price}  # what rounds to nothing is not owed
 
 
 def added(times: Iterable[AddedTime], rate_minor: int, fee_bps: int) -> dict[tuple[int, Added], int]:
     """What more each shift costs than was charged as planned (STAFF-20.04)."""
-    prices = {(time.time_log_id, time.kind): added_pay(time.since, time.until, rate_minor, fee_bps) for time in times}
+    prices = {
+        (time.time_log_id, time.kind): added_pay(time.since, time.until, rate_minor, fee_bps, time.settled_minor)
+        for time in times
+    }
     return {part: price for part, price in prices.items() if price}
 
 

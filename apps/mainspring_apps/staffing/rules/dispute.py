@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
+from mainspring_apps.staffing.rules.penalty import half_up
+
 if TYPE_CHECKING:
     from mainspring_apps.staffing.rules.parts import Part
 
@@ -48,6 +50,26 @@ def refusal(
     if paid:
         return "the lender was paid"
     return None
+
+
+def divide(lender_minor: int, *, frozen: int) -> tuple[int, int]:
+    """The lender's part, of what is frozen and of what nobody has paid yet: what is there already goes first.
+
+    >>> divide(6000, frozen=0), divide(6000, frozen=4000), divide(6000, frozen=24000)
+    ((0, 6000), (4000, 2000), (6000, 0))
+    """
+    there = min(lender_minor, frozen)
+    return there, lender_minor - there
+
+
+def share(late_minor: int, lender_minor: int | None, borrower_minor: int | None) -> int:
+    """The lender's part of a penalty that comes when its dispute is over: as what there was then was divided.
+
+    >>> share(1001, 6000, 18000), share(1001, 0, 24000), share(1001, 24000, 0), share(1001, None, None)
+    (250, 0, 1001, 1001)
+    """
+    to_lender, back = lender_minor or 0, borrower_minor or 0
+    return half_up(late_minor * to_lender, to_lender + back) if to_lender + back else late_minor
 
 
 def times_out(

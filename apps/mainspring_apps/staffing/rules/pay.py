@@ -62,13 +62,17 @@ def shift_pay(minutes: int, rate_minor: int, fee_bps: int) -> int:
     return price + half_up(price * fee_bps, 10_000)
 
 
-def added_pay(since: int, until: int, rate_minor: int, fee_bps: int) -> int:
+def added_pay(since: int, until: int, rate_minor: int, fee_bps: int, settled_minor: int | None = None) -> int:
     """What more minutes of a shift add to its price: that of the whole is rounded once, however it is charged.
+
+    Nothing beyond what the end of a dispute has settled (STAFF-20.11).
 
     >>> shift_pay(25, 1001, 0) + added_pay(25, 50, 1001, 0) == shift_pay(50, 1001, 0)
     True
     """
-    return shift_pay(until, rate_minor, fee_bps) - shift_pay(since, rate_minor, fee_bps)
+    prices = [shift_pay(minutes, rate_minor, fee_bps) for minutes in (since, until)]
+    before, after = (price if settled_minor is None else min(price, settled_minor) for price in prices)
+    return after - before
 
 
 def _minutes(since: datetime, until: datetime) -> int:

@@ -36,8 +36,9 @@ where id = %(time_log_id)s
   and (status = 'Pending_Verification' or status = 'Verified' and verified_by = 'SYSTEM' and auto_approval_time >= %(at)s)
 
 -- name: settle_shift
--- Without minutes where the settlement has divided the money.
-update staffing.time_log set status = 'Verified', verified_by = %(by)s, paid_minutes = %(paid)s, extra_minutes = %(extra)s
+-- Without minutes where the settlement has divided the money; with what is owed for them where it was not there yet.
+update staffing.time_log set status = 'Verified', verified_by = %(by)s, paid_minutes = %(paid)s, extra_minutes = %(extra)s,
+  settled_minor = %(settled)s
 where id = %(time_log_id)s and status = 'Disputed'
 
 -- name: dispute

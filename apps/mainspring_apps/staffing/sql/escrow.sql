@@ -23,17 +23,20 @@ join staffing.bookings b on b.id = h.booking_id
 where h.id = %(hold_id)s
 
 -- name: cause_of_cancellation
--- The dispute or incident by which a shift was cancelled, and whether it is over; none: nobody disputes about it.
-select dispute_id, incident_id, over from (
-  select d.id as dispute_id, null::bigint as incident_id, d.status in ('Settled', 'Resolved') as over, d.timed_out_at as at
+-- The dispute or incident by which a shift was cancelled, whether it is over, and how it was divided then; none: nobody
+-- disputes about it.
+select dispute_id, incident_id, over, lender_minor, borrower_minor from (
+  select d.id as dispute_id, null::bigint as incident_id, d.status in ('Settled', 'Resolved') as over, d.timed_out_at as at,
+         d.settlement_lender_minor as lender_minor, d.settlement_borrower_minor as borrower_minor
   from staffing.time_log t join staffing.disputes d on d.booking_id = t.booking_id and d.timed_out_at <= t.cancelled_at
   where t.id = %(time_log_id)s and t.cancel_reason = 'Dispute_Timeout'
   union all
-  select d.id, null, d.status in ('Settled', 'Resolved'), d.dispute_filed_at
+  select d.id, null, d.status in ('Settled', 'Resolved'), d.dispute_filed_at, d.settlement_lender_minor,
+         d.settlement_borrower_minor
   from staffing.time_log t join staffing.disputes d on d.booking_id = t.booking_id and d.dispute_filed_at <= t.cancelled_at
   where t.id = %(time_log_id)s and t.cancel_reason = 'Dispute_Option_B' and d.dispute_option = 'B'
   union all
-  select null, i.id, i.status = 'Closed', i.filed_at
+  select null, i.id, i.status = 'Closed', i.filed_at, null, null
   from staffing.time_log t join staffing.incident_reports i on i.booking_id = t.booking_id and i.filed_at <= t.cancelled_at
   where t.id = %(time_log_id)s and t.cancel_reason = 'Incident_Option_B' and i.dispute_option = 'B'
 ) causes
@@ -45,7 +48,7 @@ select t.planned_minutes, b.rate_minor from staffing.time_log t join staffing.bo
 where t.id = %(time_log_id)s
 
 -- name: worked_shift
-select b.id as booking_id, t.paid_minutes, b.rate_minor, b.currency
+select b.id as booking_id, t.paid_minutes, t.settled_minor, b.rate_minor, b.currency
 from staffing.time_log t join staffing.bookings b on b.id = t.booking_id
 where t.id = %(time_log_id)s
 

@@ -10,7 +10,7 @@ limit %(limit)s
 
 -- name: unfunded_shifts
 -- Those that no payment has paid or is paying (STAFF-1.25).
-select t.id, t.status, t.scheduled_start_time, t.scheduled_end_time, t.planned_minutes, t.paid_minutes
+select t.id, t.status, t.scheduled_start_time, t.scheduled_end_time, t.planned_minutes, t.paid_minutes, t.settled_minor
 from staffing.time_log t
 where t.booking_id = %(booking_id)s and not exists (
   select from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
@@ -20,7 +20,7 @@ order by t.scheduled_start_time, t.id
 -- name: unpaid_added_time
 -- What verified shifts have on top of their planned minutes, and no payment has paid or is paying: up to a later end that
 -- the borrower has set, and beyond the planned end what they have confirmed (STAFF-20.04).
-select t.id as time_log_id, a.kind, a.since, a.until
+select t.id as time_log_id, a.kind, a.since, a.until, case a.kind when 'Longer' then t.settled_minor end as settled_minor
 from staffing.time_log t cross join lateral (values
   ('Longer', t.planned_minutes, t.paid_minutes),
   ('Extra', t.paid_minutes, t.paid_minutes + case when t.extra_confirmed_at is not null then t.extra_minutes end)
@@ -33,7 +33,7 @@ order by t.scheduled_start_time, t.id, a.since
 -- name: taken_shifts
 -- Shifts of which the provider took money without us, with what stands for them all the same, and what is being paid; of
 -- what a settlement has divided nobody can say what is missing. Index: escrow_holds_booking.
-select t.id, t.status, t.scheduled_start_time, t.scheduled_end_time, t.planned_minutes, t.paid_minutes,
+select t.id, t.status, t.scheduled_start_time, t.scheduled_end_time, t.planned_minutes, t.paid_minutes, t.settled_minor,
        coalesce(sum(h.amount_minor) filter (where h.status in ('Held', 'Frozen', 'Released')), 0)::bigint as standing_minor,
        coalesce((select sum(s.amount_minor) from staffing.payment_shifts s
                  join staffing.pending_payments p on p.id = s.payment_id
@@ -55,7 +55,7 @@ where (b.id = %(booking_id)s::bigint or b.borrower_company_id = %(company_id)s::
   and (b.status = any(%(statuses)s) or b.payment_type <> %(weekly)s)
   and exists (
     select from staffing.time_log t cross join lateral (values
-      ('Shift', t.paid_minutes is distinct from 0), ('Longer', t.paid_minutes > t.planned_minutes),
+      ('Shift', t.paid_minutes is distinct from 0 and t.settled_minor is distinct from 0), ('Longer', t.paid_minutes > t.planned_minutes),
       ('Extra', t.extra_confirmed_at is not null and t.extra_minutes > 0)) a (kind, owed)
     where t.booking_id = b.id and t.status = 'Verified' and a.owed and not exists (
       select from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id

@@ -99,6 +99,7 @@ create table staffing.time_log (
   planned_minutes        integer not null check (planned_minutes > 0),  -- what is charged: a later end adds none of them,
   shortened_at           timestamptz,  -- an earlier one takes some, and then by whoever pays (STAFF-20.08)
   paid_minutes           integer check (paid_minutes >= 0),  -- what is paid, fixed when it is verified (STAFF-20.01)
+  settled_minor          bigint check (settled_minor >= 0),  -- owed for these instead, as the end of a dispute has said
   draft_end_time         timestamptz,
   work_end_time          timestamptz,  -- when work ended; edits change it,
   capped_end_time        timestamptz,  -- and a worker's do not go beyond what the borrower's side has set last,

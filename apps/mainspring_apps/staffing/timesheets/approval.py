@@ -101,7 +101,10 @@ def release_shift(desk: Desk, ctx: ms.SyncContext, *, time_log_id: int) -> None:
         _, shift = lock_shift(conn, time_log_id)
         holds = store.column(conn, "holds_of_shift", time_log_id=time_log_id)
         disputed = shift.dispute_id is not None
-        match decide(status=shift.status, disputed=disputed, holds=holds, paid_minutes=shift.paid_minutes):
+        match decide(
+            status=shift.status, disputed=disputed, holds=holds, paid_minutes=shift.paid_minutes,
+            settled_minor=shift.settled_minor,
+        ):  # fmt: skip
             case "release" if accounts.payable(desk, conn, shift.booking_id):
                 escrow.release(desk, conn, shift.id)
             case "unfunded":
