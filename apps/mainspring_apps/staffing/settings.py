@@ -155,6 +155,9 @@ class Settings(Choices):
     dead_letters: int = setting(100, "dead letters that may be open (STAFF-15.09)")
     late_start: timedelta = setting(length("5m"), "how late a due job may start (STAFF-15.10)")
     standstill_after: timedelta = setting(length("1d"), "how long money may stand still before the alert opens")
+    conflict_open_after: timedelta = setting(
+        length("7d"), "how long a dispute or an incident may be open before the alert opens"
+    )
     looked_back: timedelta = setting(length("7d"), "how far back alerts and metrics look", least=_SECOND)
     retries_within: timedelta = setting(length("1d"), "how far back the success rate of retries looks", least=_SECOND)
     skipped_within: timedelta = setting(length("1h"), "how far back skipped searches are counted", least=_SECOND)

@@ -148,6 +148,8 @@ def watches(desk: Desk) -> Sequence[Watch]:
             after=s.standstill_after,
             no_show=s.no_show_after,
         ),
+        # STAFF-20.11: nothing ends a conflict by itself, nor moves what it has frozen.
+        asked("conflict_left_open", "conflicts_left_open", every=s.slow_watch_every, after=s.conflict_open_after),
         # STAFF-2.12, 3.25, 4.28: messages that nobody got.
         asked("final_warning_delivery", "undelivered", kinds=["final_warning", "late_warning"], every=soon),
         asked("worker_released_delivery", "undelivered", kinds=["worker_released"], every=soon),

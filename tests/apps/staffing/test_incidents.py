@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.apps.staffing.quarrels import MINUTE, TUESDAY, T, filed, moved, resolved, submitted
+from tests.apps.staffing.quarrels import DAY, MINUTE, TUESDAY, T, filed, moved, resolved, submitted
 from tests.apps.staffing.town import NEXT_MONDAY, W10, Booking, Town
 
 from mainspring_apps.staffing.conflicts import incidents
@@ -42,6 +42,28 @@ def test_an_incident_pauses_payment_at_the_next_wednesday_until_it_is_closed(tow
     assert town.row("incident_reports", incident)["closed_at"] == town.now
     with pytest.raises(Refused, match="cannot go from Closed to Closed"):
         closed(town, incident)
+
+
+@pytest.mark.rule("STAFF-20.11")
+def test_operators_hear_of_an_incident_at_once_and_of_what_is_open_and_frozen_for_a_week(town: Town) -> None:
+    booking, shift = submitted(town)
+    dispute = filed(town, shift, by=booking.borrowing_admin)
+    resolved(town, dispute, "Legal_Hold")
+    incident = reported(town, booking)
+    assert ("incident_reported", f"incident {incident}", "warning") in town.alerts()
+
+    town.mainspring.clock.set(T + 7 * DAY - MINUTE)
+    assert town.wrong("conflict_left_open") == []
+    town.mainspring.clock.set(T + 7 * DAY)
+    since = f"booking {booking.id}: it is"
+    assert town.wrong("conflict_left_open") == [
+        (f"dispute {dispute}", f"{since} Legal_Hold since 2026-06-01, and keeps 24000 minor units frozen"),
+        (f"incident {incident}", f"{since} Pending since 2026-06-01, and keeps 0 minor units frozen"),
+    ]
+    resolved(town, dispute, lender_minor=24000, borrower_minor=0)
+    closed(town, incident)
+    assert town.wrong("conflict_left_open") == []
+    assert "incident_reported" not in [name for name, *_ in town.alerts()]
 
 
 @pytest.mark.rule("STAFF-11.02", "STAFF-11.03")

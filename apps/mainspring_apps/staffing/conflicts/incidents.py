@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from mainspring_apps.staffing import store
@@ -15,6 +17,9 @@ from mainspring_apps.staffing.people import By
 from mainspring_apps.staffing.rules.dispute import INCIDENT_B, Option
 from mainspring_apps.staffing.states import check
 from mainspring_apps.staffing.store import Conn
+
+#: An incident waits for an operator, as nobody else may close it.
+FILED: Final = "incident_reported"
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +38,8 @@ def file_incident(desk: Desk, conn: Conn, booking_id: int, *, option: Option, by
     now = desk.now(conn)
     incident_id = int(store.value(conn, "file_incident", booking_id=booking_id, option=option, at=now))
     desk.record(conn, "file_incident", "incident", incident_id, booking_id=booking_id, reason=f"option {option}")
+    text = f"booking {booking_id}: an incident is reported, option {option}, and an operator closes it"
+    desk.alert(conn, FILED, f"incident {incident_id}", text, booking_id=booking_id)
     if option == "B":
         ending.end_booking(desk, conn, booking, now, reason=INCIDENT_B, incident_id=incident_id)
     return incident_id
@@ -51,6 +58,7 @@ def resolve_incident(
     now = desk.now(conn)
     store.do(conn, "close_incident", incident_id=incident_id, at=now)
     settle(desk, conn, escrow.frozen(conn, incident_id=incident_id), lender_minor, borrower_minor)
+    desk.calm(conn, FILED, f"incident {incident_id}")
     desk.record(
         conn, "resolve_incident", "incident", incident_id, booking_id=booking_id, before="Pending", after="Closed"
     )

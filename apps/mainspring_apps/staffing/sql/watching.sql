@@ -93,6 +93,30 @@ join staffing.companies l on l.id = b.lender_company_id and l.stripe_account_id 
 where h.status = 'Held' and not h.set_aside and h.kind <> 'Penalty' and t.status = 'Verified'
   and greatest(h.created_at, t.auto_approval_time) < {schema}.now() - %(after)s::interval
 
+-- name: conflicts_left_open
+-- Disputes and incidents that nobody has ended for long, with the money that they keep, and money that is frozen for none of
+-- them. Indexes: escrow_holds_dispute, escrow_holds_incident.
+with open as (
+  select d.id as dispute_id, null::bigint as incident_id, 'dispute ' || d.id as subject, d.booking_id, d.status,
+         d.dispute_filed_at as since
+  from staffing.disputes d where d.status in ('Open', 'Legal_Hold')
+  union all
+  select null, i.id, 'incident ' || i.id, i.booking_id, i.status, i.filed_at
+  from staffing.incident_reports i where i.status = 'Pending'
+), kept as (
+  select o.*, (select coalesce(sum(h.amount_minor), 0) from staffing.escrow_holds h
+               where h.status = 'Frozen' and (h.dispute_id = o.dispute_id or h.incident_id = o.incident_id)) as frozen
+  from open o where o.since <= {schema}.now() - %(after)s::interval
+)
+select k.subject, 'booking ' || k.booking_id || ': it is ' || k.status || ' since '
+       || to_char(k.since at time zone 'UTC', 'YYYY-MM-DD') || ', and keeps ' || k.frozen || ' minor units frozen'
+from kept k
+union all
+select 'hold ' || h.id, 'booking ' || h.booking_id || ': it is frozen for nothing that is open'
+from staffing.escrow_holds h
+where h.status = 'Frozen' and h.moved_at <= {schema}.now() - %(after)s::interval
+  and not exists (select from open o where h.dispute_id = o.dispute_id or h.incident_id = o.incident_id)
+
 -- name: undelivered
 -- Messages of these kinds that nobody got, until somebody has decided on their dead letters.
 select 'message ' || n.id, n.template || ' to user ' || n.recipient_id || ' by ' || n.channel
