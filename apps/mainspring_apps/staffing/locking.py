@@ -60,7 +60,11 @@ class LockedShift(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def planned_end(self) -> datetime:
         """When it is to end; where nobody knows, as long after its start as it is planned."""
-        return self.scheduled_end_time or self.scheduled_start_time + timedelta(minutes=self.planned_minutes)
+        return self.planned_until(self.scheduled_end_time)
+
+    def planned_until(self, end: datetime | None) -> datetime:
+        """When it would be over if it were to end then."""
+        return end or self.scheduled_start_time + timedelta(minutes=self.planned_minutes)
 
 
 def lock_booking(conn: Conn, booking_id: int) -> LockedBooking:

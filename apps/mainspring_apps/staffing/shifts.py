@@ -32,6 +32,7 @@ def clock_in(desk: Desk, conn: Conn, time_log_id: int, *, by: By) -> None:
     booking, shift = lock_shift(conn, time_log_id)
     now = desk.now(conn)
     _check_gate(desk, conn, booking, shift, now)
+    _check_alone(conn, shift)
     store.do(conn, "clock_in_shift", time_log_id=shift.id, at=now)
     _record(desk, conn, "clock_in", shift, after="Working")
     timers.cancel(desk, conn, shift.id, timers.NO_SHOW_TIMER, reason="begun")
@@ -213,6 +214,7 @@ def _move_end(
     Of one that has begun only the reminders follow (STAFF-8.20): what was planned of it is not taken back.
     """
     now = desk.now(conn)
+    _check_room(conn, shift, end)
     changed: _Moved | None = "changed" if end != shift.scheduled_end_time else None
     store.do(conn, "change_shift_end", time_log_id=shift.id, end=end)
     if shift.status == "Working":
@@ -252,6 +254,24 @@ def _check_gate(desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShi
     )  # fmt: skip
     if why is not None:
         raise Refused(why, field=why.partition(":")[0])
+
+
+def _check_alone(conn: Conn, shift: LockedShift) -> None:
+    """Refuse to begin a shift while its worker works on another: nobody is in two places (STAFF-12.03)."""
+    store.value(conn, "lock_worker", worker_id=shift.worker_id)
+    if (other := store.value(conn, "working_elsewhere", worker_id=shift.worker_id)) is not None:
+        raise Refused(gate.elsewhere(other), field="status")
+
+
+def _check_room(conn: Conn, shift: LockedShift, end: datetime | None) -> None:
+    """Refuse to lengthen a shift over another one of its worker; time that it has already is not asked for."""
+    will = shift.planned_until(end)
+    if will <= shift.planned_end:
+        return
+    store.value(conn, "lock_worker", worker_id=shift.worker_id)
+    added = {"starts": shift.planned_end, "ends": will}
+    if store.value(conn, "other_shift_in_the_way", time_log_id=shift.id, worker_id=shift.worker_id, **added):
+        raise Refused("end: the worker is not available for so long: they are booked elsewhere by then", field="end")
 
 
 def _check_status(shift: LockedShift, *wanted: str) -> None:

@@ -295,6 +295,32 @@ def test_how_early_the_gate_opens_is_a_setting(town: Town, monkeypatch: pytest.M
         assert (refused(town, shift, by=booking.worker_user) or "").startswith(why)
 
 
+@pytest.mark.rule("STAFF-12.03", "STAFF-20.05")
+def test_nobody_is_planned_or_works_in_two_places_at_once(town: Town) -> None:
+    booking, shift = booked(town)
+    same: dict[str, Any] = {"lender": booking.lender, "worker": booking.worker}
+    other = town.booking(**same, shifts=[MONDAY], start=time(18), end=time(22))
+    why = "end: the worker is not available for so long"
+    with pytest.raises(Refused, match=why), town.conn.transaction():
+        shifts.change_shift_end(town.desk, town.conn, shift, at("18:01"), by=booking.supervisor or 0)
+    with pytest.raises(Refused, match=why), town.conn.transaction():
+        shifts.change_scheduled_end(town.desk, town.conn, booking.id, time(20), by=booking.supervisor or 0)
+    assert town.row("time_log", shift)["scheduled_end_time"] == at("17:00")
+    with town.conn.transaction():  # up to the other one, and less again
+        for end in (at("18:00"), at("17:00")):
+            shifts.change_shift_end(town.desk, town.conn, shift, end, by=booking.supervisor or 0)
+
+    leap(town, at("09:00"))
+    assert refused(town, shift, by=booking.worker_user) is None
+    leap(town, at("18:00"))
+    assert refused(town, other.shifts[0], by=booking.worker_user) == (
+        f"status: the worker still works on shift {shift}: its timesheet is to be submitted first"
+    )
+    with town.conn.transaction():
+        shifts.submit_timesheet(town.desk, town.conn, shift, by=booking.worker_user)
+    assert refused(town, other.shifts[0], by=booking.worker_user) is None
+
+
 def refused(town: Town, shift: int, *, by: int) -> str | None:
     """Why somebody may not begin a shift, or None: they have."""
     try:

@@ -78,3 +78,8 @@ def outside(
     if now > last:
         return f"now: the shift could be begun until {weeks.written(last, zone)}"
     return None
+
+
+def elsewhere(time_log_id: int) -> str:
+    """Why nobody begins a shift who still works on another, and how that one ends."""
+    return f"status: the worker still works on shift {time_log_id}: its timesheet is to be submitted first"

@@ -46,6 +46,19 @@ where t.booking_id = %(booking_id)s and t.status = 'Scheduled'
 order by t.id
 for update
 
+-- name: working_elsewhere
+-- What a worker has begun and not ended; index time_log_worker.
+select id from staffing.time_log where worker_id = %(worker_id)s and status = 'Working' order by id limit 1
+
+-- name: other_shift_in_the_way
+-- Another one of the worker that takes a part of the time that is to be added, as in `staffing.free`; index
+-- time_log_worker.
+select t.id from staffing.time_log t
+where t.worker_id = %(worker_id)s and t.id <> %(time_log_id)s and t.status <> 'Cancelled'
+  and t.scheduled_start_time < %(ends)s
+  and coalesce(t.scheduled_end_time, t.scheduled_start_time + t.planned_minutes * interval '1 minute') > %(starts)s
+limit 1
+
 -- name: clock_in_shift
 update staffing.time_log set status = 'Working', clock_in_time = %(at)s
 where id = %(time_log_id)s and status = 'Scheduled'
