@@ -58,6 +58,15 @@ def moment(at: datetime, zone: str) -> str:
     return f"{at.astimezone(ZoneInfo(zone)).isoformat(timespec='minutes')}[{zone}]"
 
 
+def instant_of(text: str) -> datetime:
+    """The instant that `moment` has written.
+
+    >>> instant_of("2026-06-04T00:00-04:00[America/New_York]").isoformat()
+    '2026-06-04T00:00:00-04:00'
+    """
+    return datetime.fromisoformat(text.partition("[")[0])
+
+
 def say(written: Mapping[str, Written], data: Mapping[str, Any], language: str) -> Mapping[str, Any]:
     """The values of a message as people of a language write them; `written` says how, by their names.
 

@@ -17,6 +17,7 @@ from mainspring_apps.frame.setting import rest_of_day
 from mainspring_apps.staffing import store, timers, unresolved
 from mainspring_apps.staffing.desk import Desk, log
 from mainspring_apps.staffing.events import event
+from mainspring_apps.staffing.languages import moment
 from mainspring_apps.staffing.locking import LockedBooking
 from mainspring_apps.staffing.payments import weekly
 from mainspring_apps.staffing.people import By, of_company, people
@@ -188,6 +189,7 @@ def _tell(
                 "Policy type": policy.policy_type,
                 "Company": store.value(conn, "company_name", company_id=policy.company_id),
                 "Date": policy.expiration_date.isoformat(),
+                "End": moment(rules.ends_at(policy.expiration_date), "UTC"),
                 "policy_id": policy.id,
             }
             desk.tell(conn, kind, told, about, occurrence=instant)

@@ -13,6 +13,7 @@ from mainspring.contrib.stripe import Stripe
 from mainspring_apps.frame.settings import from_env
 from mainspring_apps.staffing import completion, insurance, tokens
 from mainspring_apps.staffing.conflicts import timeouts
+from mainspring_apps.staffing.deadlines import ending
 from mainspring_apps.staffing.desk import Desk
 from mainspring_apps.staffing.payments import (
     accounts,
@@ -86,7 +87,7 @@ class Market(ms.App):
         settings = from_env(settings or Settings(), env)
         stripe = Stripe.from_env({"STRIPE_API_KEY": "sk_test_none", **env})
         links = OptOutLinks.from_env(env, settings.app_url)
-        said = linked(templates(settings), links)
+        said = ending(linked(templates(settings), links))
         notify = Notify(senders=senders(env), templates=said, recipients=recipients, retry=settings.retry, spam=None)
         self.desk = desk = Desk(self, notify, stripe, settings)
         ours, *others = (declared.bound(desk) for declared in (tasks, *extra))

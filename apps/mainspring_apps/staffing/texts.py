@@ -98,8 +98,8 @@ _ENGLISH: Final = (
     Template(
         "insurance_expired",
         "Insurance expired",
-        "The [Policy type] insurance of [Company] has expired: work was allowed until [Date]. Bookings that depend on "
-        "it are suspended.",
+        "The [Policy type] insurance of [Company] has expired: work was allowed until [Date], but not beyond "
+        "[End]. Bookings that depend on it are suspended.",
         class_="critical",
         channels=BOTH,
         style="brackets",
@@ -295,8 +295,8 @@ _ENGLISH: Final = (
 _WARNING: Final = Template(
     "insurance",
     "Insurance expires in {left}",
-    "The [Policy type] insurance of [Company] is about to expire. It covers work until [Date], including that day. "
-    "Please renew it.",
+    "The [Policy type] insurance of [Company] is about to expire. It covers work until [Date], by the clocks of each "
+    "project, but not beyond [End]. Please renew it.",
     channels=("email",),
     style="brackets",
 )
@@ -304,7 +304,7 @@ _LAST_WARNING: Final = Template(
     "insurance",
     "Insurance expires in {left}",
     "The [Policy type] insurance of [Company] is about to expire. Unless it is renewed, work is allowed until [Date], "
-    "including that day, and must then stop.",
+    "by the clocks of each project, and must stop at [End] at the latest.",
     channels=BOTH,
     style="brackets",
 )

@@ -549,8 +549,11 @@ def test_what_failed_may_be_paid_until_the_cutoff_that_follows_its_attempt(
 
 @pytest.mark.rule("STAFF-3.09", "STAFF-3.14", "STAFF-3.26")
 def test_the_last_sunday_is_the_one_before_the_unpaid_week() -> None:
-    assert rules.last_day(DUE, NY) == SUNDAY
-    assert rules.last_day(weeks.due_week(DUE.start, NY, Settings()), NY) == SUNDAY  # a cutoff that was moved to Monday
+    later, friday = SUNDAY + 9 * weeks.DAY, SUNDAY - 2 * weeks.DAY
+    assert [rules.last_day(DUE, NY, ends) for ends in (later, friday)] == [SUNDAY, friday]  # which had ended before
+    assert rules.last_day_at_work([False], friday, SUNDAY) == friday
+    moved = weeks.due_week(DUE.start, NY, Settings())  # of a cutoff that was moved to Monday
+    assert rules.last_day(moved, NY, later) == SUNDAY
     assert [rules.stays(DUE.start - SECOND, DUE), rules.stays(DUE.start, DUE)] == [True, False]
     midnight = T00 + timedelta(days=1)
     assert rules.moved_cutoff(T00 + 5 * MINUTE, NY, Settings()) == midnight

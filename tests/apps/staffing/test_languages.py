@@ -127,14 +127,19 @@ def test_the_insurance_texts_name_the_last_day_on_which_work_is_allowed(town: To
 
     kind, company = (town.row("insurance_policies", policy)["policy_type"],
                      town.row("companies", booking.lender)["name"])  # fmt: skip
+    stop = "2028-03-01 00:00 (UTC)"  # when it comes, also where it is still the last day
     for name, title, until in (
-        ("insurance_14", "Insurance expires in 14 days", "It covers work until 2028-02-29, including that day."),
+        (
+            "insurance_14",
+            "Insurance expires in 14 days",
+            f"It covers work until 2028-02-29, by the clocks of each project, but not beyond {stop}.",
+        ),
         (
             "insurance_7",
             "Insurance expires in 7 days",
-            "work is allowed until 2028-02-29, including that day,",
+            f"work is allowed until 2028-02-29, by the clocks of each project, and must stop at {stop} at the latest.",
         ),
-        ("insurance_expired", "Insurance expired", "work was allowed until 2028-02-29."),
+        ("insurance_expired", "Insurance expired", f"work was allowed until 2028-02-29, but not beyond {stop}."),
     ):
         said = town.rows("select title, message from staffing.notification_log where kind = %s", name)
         assert {one[0] for one in said if until in one[1]} == {title}

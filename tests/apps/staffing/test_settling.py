@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from itertools import permutations
 from typing import Any
 
@@ -153,6 +153,32 @@ def test_a_card_that_is_refused_is_tried_once_and_the_borrower_is_told_once(town
     assert [row[:4] for row in town.audit("payment_failed")] == [
         ("SYSTEM", "payment", town.value("select id from staffing.pending_payments"), code)
     ]
+
+
+@pytest.mark.rule("STAFF-14.07", "STAFF-1.36")
+def test_nobody_is_woken_to_what_is_paid_or_too_late(town: Town) -> None:
+    late, paid, due = (town.booking(shifts=1, card="pm_card_chargeDeclinedInsufficientFunds") for _ in range(3))
+    for booking, until in ((late, time(8)), (paid, time(21)), (due, time(21))):
+        query = "update staffing.users set quiet_hours_start = '09:00', quiet_hours_end = %s where id = %s"
+        town.conn.execute(query, [until, booking.borrowing_admin])
+    near(town)
+    town.mainspring.advance(to=W10 + timedelta(minutes=1))
+    with town.conn.transaction():
+        customer = town.row("companies", paid.borrower)["stripe_customer_id"]
+        about: dict[str, Any] = {"customer": customer, "payment_method": "pm_card_visa", "by": paid.borrowing_admin}
+        bookings.put_card(town.desk, town.conn, paid.borrower, **about)
+        weekly.pay_by_hand(town.desk, town.conn, paid.id, by=paid.borrowing_admin)
+    town.mainspring.advance(minutes=1)
+
+    for morning in (T00 - timedelta(hours=3), T00 + timedelta(hours=8)):
+        town.mainspring.clock.set(morning)
+        town.mainspring.advance(minutes=1)
+    query = """select recipient_id, status, reason from mainspring.notification_log
+               where template = 'action_required' and channel = %s"""
+    mails, sms = ({int(who): rest for who, *rest in town.rows(query, channel)} for channel in ("email", "sms"))
+    assert {status for status, _ in mails.values()} == {"sent"}
+    skipped = ["skipped", "no_longer_holds"]
+    assert [sms[one.borrowing_admin] for one in (late, paid, due)] == [skipped, skipped, ["sent", None]]
 
 
 @pytest.mark.rule("STAFF-1.33")

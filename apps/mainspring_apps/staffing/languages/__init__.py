@@ -11,6 +11,7 @@ from typing import Final
 from mainspring_apps.frame.catalogue import Languages
 from mainspring_apps.frame.values import ENGLISH as ENGLISH
 from mainspring_apps.frame.values import clock, day, minutes, money
+from mainspring_apps.frame.values import instant_of as instant_of
 from mainspring_apps.frame.values import moment as moment
 
 SPOKEN: Final = Languages(

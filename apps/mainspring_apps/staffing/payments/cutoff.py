@@ -113,7 +113,7 @@ def _move(desk: Desk, conn: Conn, week: Week, cutoff: datetime) -> None:
 
 
 def _release(desk: Desk, conn: Conn, week: Week, instant: datetime) -> None:
-    booking_id, sunday = week.booking_id, rules.last_day(week.due, week.zone)
+    booking_id, sunday = week.booking_id, rules.last_day(week.due, week.zone, week.end_date)
     if not store.do(conn, "release_booking", booking_id=booking_id, sunday=sunday, due_end=week.due.end):
         return
     after = {"status": "Completed", "end_date": sunday.isoformat()}

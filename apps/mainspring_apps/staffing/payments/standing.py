@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 
 import msgspec
 
@@ -24,6 +24,7 @@ class Week(msgspec.Struct, frozen=True, kw_only=True):
     standing: Standing
     payment_id: int | None
     confirmed_at: datetime
+    end_date: date
 
 
 def look(desk: Desk, conn: Conn, booking_id: int, instant: datetime, *, before: datetime | None = None) -> Week:
@@ -47,6 +48,7 @@ def look(desk: Desk, conn: Conn, booking_id: int, instant: datetime, *, before: 
         standing=standing,
         payment_id=last.id if last else None,
         confirmed_at=booking.created_at,
+        end_date=booking.end_date,
     )
 
 
@@ -64,6 +66,7 @@ class _FundedBooking(msgspec.Struct, frozen=True, kw_only=True):
     funded_period_end: datetime | None
     cutoff_at: datetime | None
     created_at: datetime
+    end_date: date
     zone: str
 
 

@@ -102,9 +102,9 @@ def missed(confirmed_at: datetime, due: Period, zone: str, settings: Settings) -
     return charged is None or confirmed_at <= charged
 
 
-def last_day(due: Period, zone: str) -> date:
-    """The Sunday before the week that nobody paid for: the end of the booking (STAFF-3.09)."""
-    return weeks.local_date(due.start, zone) - weeks.DAY
+def last_day(due: Period, zone: str, ends: date) -> date:
+    """The Sunday before the week that nobody paid for, or the end of a booking that had ended before (STAFF-3.09)."""
+    return min(weeks.local_date(due.start, zone) - weeks.DAY, ends)
 
 
 def last_day_at_work(paid: Collection[bool], sunday: date, today: date) -> date:
@@ -114,7 +114,7 @@ def last_day_at_work(paid: Collection[bool], sunday: date, today: date) -> date:
     >>> [last_day_at_work(paid, sunday, thursday).day for paid in ([True, False], [False, False], [])]
     [7, 4, 7]
     """
-    return today if paid and not any(paid) else sunday
+    return min(today, sunday) if paid and not any(paid) else sunday
 
 
 def stays(start: datetime, due: Period) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date
+from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -50,6 +50,15 @@ def days_left(expires: date, today: date) -> int:
 def expired(expires: date, today: date) -> bool:
     """Whether the expiration date has passed."""
     return expires < today
+
+
+def ends_at(expires: date) -> datetime:
+    """When work must stop at the latest: policies end by the clocks of UTC, wherever a project is (STAFF-0.08).
+
+    >>> ends_at(date(2028, 2, 29)).isoformat()
+    '2028-03-01T00:00:00+00:00'
+    """
+    return datetime.combine(expires + timedelta(days=1), time(), UTC)
 
 
 def warning_due(expires: date, today: date, thresholds: Iterable[int]) -> int | None:

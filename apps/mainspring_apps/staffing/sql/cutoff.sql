@@ -19,11 +19,19 @@ where booking_id = %(booking_id)s and period_end = %(period_end)s and source not
   and (%(before)s::timestamptz is null or created_at < %(before)s)
 order by id desc limit 1
 
+-- name: still_due
+-- Whether a payment that failed can be made good by another until an instant: nobody has done so, and the booking goes on.
+select {schema}.now() < %(until)s::timestamptz and b.status not in ('Cancelled', 'Completed')
+       and (b.funded_period_end is null or b.funded_period_end < p.period_end)
+from staffing.pending_payments p join staffing.bookings b on b.id = p.booking_id
+where p.id = %(payment_id)s
+
 -- name: move_cutoff
 update staffing.bookings set cutoff_at = %(at)s where id = %(booking_id)s and status = 'Active'
 
 -- name: release_booking
--- A booking ends on the last Sunday that is paid for; one that has not begun ends on its first day.
+-- A booking ends on the last Sunday that is paid for, or before it where it did; one that has not begun ends on its
+-- first day.
 update staffing.bookings
 set status = 'Completed', end_date = greatest(%(sunday)s::date, start_date), cutoff_at = null
 where id = %(booking_id)s and status = 'Active' and payment_type = 'Weekly_Progress'
