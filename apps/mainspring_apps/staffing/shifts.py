@@ -223,6 +223,7 @@ def _move_end(
     minutes = pay.shortened(shift.planned_minutes, shift.scheduled_start_time, end)
     owed = insurance.lender_covered(desk, conn, booking)
     if not store.do(conn, "shorten_shift", time_log_id=shift.id, minutes=minutes, at=now if owed else None):
+        escrow.plan_again(desk, conn, shift.id)
         return changed
     escrow.shorten(desk, conn, shift.id, now, penalised=owed)
     desk.record(

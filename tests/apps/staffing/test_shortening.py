@@ -104,8 +104,8 @@ def test_nobody_pays_twice_for_what_was_dropped_and_the_rest_can_still_be_cancel
     ends(town, booking, at("13:00"))
     ends(town, booking, at("13:00"))
     assert moved(town, "transfer") == [6000, 6000]
-    ends(town, booking, at("18:00"))  # a later end is paid for with the hours, as ever
-    assert town.row("time_log", booking.shifts[0])["planned_minutes"] == 240
+    ends(town, booking, at("18:00"))  # what was dropped is planned again, and is paid; the rest is new time
+    assert town.row("time_log", booking.shifts[0])["planned_minutes"] == 480
     assert town.ledger(booking) == (24000, 12000, 0, 12000, 0)
     call_off(town, booking.shifts[0], by=booking.borrowing_admin)
     town.mainspring.drain()
@@ -178,3 +178,42 @@ def test_everybody_hears_of_each_end_that_changes_and_of_none_that_does_not(town
     assert town.texts("shifts_end_changed") == {
         f"From 2026-06-01 on, the shifts of booking {booking.id} now end at 22:00 (America/New_York)."
     }
+
+
+@pytest.mark.rule("STAFF-20.08")
+@pytest.mark.parametrize("money", ["held", "on its way"])
+def test_who_corrects_an_end_pays_once_for_the_hours(town: Town, money: str) -> None:
+    booking = town.booking(shifts=[NEXT_MONDAY])
+    intent = ""
+    if money == "held":
+        town.funded(booking)
+    else:
+        intent = wednesday.charged(town, booking, "pm_card_processing")
+        wednesday.tried(town, booking, "Pending", provider_intent_id=intent)
+    leap(town, at("05:50", NEXT_MONDAY))
+    for hour, planned in ((9, 1), (12, 181), (10, 61), (17, 480)):
+        ends(town, booking, at("17:00" if hour == 17 else f"{hour:02}:01", NEXT_MONDAY))
+        if money == "held":
+            assert town.row("time_log", booking.shifts[0])["planned_minutes"] == planned
+    if intent:
+        leap(town, town.now + 3 * HOUR)
+        town.sandbox.stripe.settle(intent, "succeeded")
+        town.mainspring.drain()
+    assert town.ledger(booking) == (24000, 50, 0, 23950, 0)
+    worked(town, booking, at("17:00", NEXT_MONDAY))
+    assert town.row("time_log", booking.shifts[0])["paid_minutes"] == 480
+    assert town.ledger(booking) == (24000, 0, 0, 24000, 0)
+    assert town.rows("select * from staffing.time_log where paid_minutes > planned_minutes") == [], "no time is unpaid"
+    assert town.alerts() == []
+
+
+@pytest.mark.rule("STAFF-20.08", "STAFF-20.02")
+def test_what_the_lender_has_beyond_the_hours_that_were_planned_again_is_told_to_operations(town: Town) -> None:
+    booking = town.booking(shifts=[MONDAY])
+    town.funded(booking)
+    leap(town, at("08:50"))
+    ends(town, booking, at("09:01"))
+    ends(town, booking, at("13:00"))  # 13 to 17 is dropped still, and its penalty stays
+    worked(town, booking, at("12:00"))
+    assert town.ledger(booking) == (24000, 0, 0, 23950, 50)
+    assert "29.50 USD more" in town.value("select text from mainspring.alert")

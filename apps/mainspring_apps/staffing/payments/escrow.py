@@ -91,6 +91,7 @@ def catch_up(desk: Desk, conn: Conn, holds: Sequence[Hold]) -> None:
         elif hold.kind == "Shift":
             if shift.shortened_at is not None:
                 shorten(desk, conn, hold.time_log_id, shift.shortened_at, penalised=True)
+                plan_again(desk, conn, hold.time_log_id)  # its end may be later again
             give_back_rest(desk, conn, hold.time_log_id)
 
 
@@ -126,7 +127,7 @@ def give_back_rest(desk: Desk, conn: Conn, time_log_id: int) -> None:
         return
     fee = desk.settings.platform_fee_bps
     owed, too_much = pay.added_pay(0, worked.paid_minutes, worked.rate_minor, fee, worked.settled_minor), 0
-    for hold in store.many(conn, Hold, "planned_holds", time_log_id=time_log_id):
+    for hold in _planned(conn, time_log_id):
         kept = min(hold.amount_minor, owed)
         owed -= kept
         if hold.status == "Released":
@@ -169,12 +170,39 @@ def shorten(desk: Desk, conn: Conn, time_log_id: int, shortened_at: datetime, *,
     """
     planned = store.needed(conn, _PlannedHours, "planned_hours", time_log_id=time_log_id)
     price = pay.shift_pay(planned.planned_minutes, planned.rate_minor, desk.settings.platform_fee_bps)
-    for hold in store.many(conn, Hold, "planned_holds", time_log_id=time_log_id):
+    for hold in sorted(_planned(conn, time_log_id), key=lambda hold: hold.kind == "Penalty"):  # which pays what is left
         kept = min(hold.amount_minor, price)
         price -= kept
         if hold.status == "Held" and not hold.set_aside and kept < hold.amount_minor:
             dropped = store.needed(conn, Hold, "split_hold", hold_id=hold.id, kept=kept) if kept else hold
             _penalise(desk, conn, dropped, shortened_at, penalised=penalised)
+        elif hold.kind == "Penalty":
+            store.do(conn, "count_penalty", hold_id=hold.id, counted=kept)
+
+
+def plan_again(desk: Desk, conn: Conn, time_log_id: int) -> None:
+    """Hours that are planned again are paid by what they cost when they were dropped: the lender has it (STAFF-20.08).
+
+    What that does not cover is new time, as of an end that was never earlier.
+    """
+    shift = store.needed(conn, _PlannedHours, "planned_hours", time_log_id=time_log_id)
+    fees = store.many(conn, Hold, "penalties_of_shift", time_log_id=time_log_id)
+    if not fees or shift.scheduled_end_time is None:
+        return
+    held = total_of([hold for hold in _planned(conn, time_log_id) if hold.kind == "Shift"])
+    rate, fee_bps = shift.rate_minor, desk.settings.platform_fee_bps
+    minutes = pay.covered(held + total_of(fees), shift.scheduled_start_time, shift.scheduled_end_time, rate, fee_bps)
+    if not store.do(conn, "plan_again", time_log_id=time_log_id, minutes=minutes):
+        return
+    missing = pay.shift_pay(minutes, rate, fee_bps) - held
+    for fee in fees:
+        counted = max(0, min(fee.amount_minor, missing))
+        missing -= counted
+        store.do(conn, "count_penalty", hold_id=fee.id, counted=counted)
+    desk.record(
+        conn, "plan_again", "time_log", time_log_id, booking_id=fees[0].booking_id,
+        before={"planned_minutes": shift.planned_minutes}, after={"planned_minutes": minutes},
+    )  # fmt: skip
 
 
 def frozen(conn: Conn, *, dispute_id: int | None = None, incident_id: int | None = None) -> list[Hold]:
@@ -247,6 +275,8 @@ class _EscrowedShift(msgspec.Struct, frozen=True, kw_only=True):
 
 class _PlannedHours(msgspec.Struct, frozen=True, kw_only=True):
     planned_minutes: int
+    scheduled_start_time: datetime
+    scheduled_end_time: datetime | None
     rate_minor: int
 
 
@@ -278,6 +308,10 @@ def _split_late(desk: Desk, conn: Conn, time_log_id: int, cancelled_at: datetime
         total = total_of(holds)
         to_lender = dispute.share(total, cause.lender_minor, cause.borrower_minor)
         settle(desk, conn, holds, lender_minor=to_lender, borrower_minor=total - to_lender)
+
+
+def _planned(conn: Conn, time_log_id: int) -> list[Hold]:
+    return store.many(conn, Hold, "planned_holds", time_log_id=time_log_id)
 
 
 def _penalise(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -60,6 +61,17 @@ def shift_pay(minutes: int, rate_minor: int, fee_bps: int) -> int:
     """
     price = half_up(minutes * rate_minor, 60)
     return price + half_up(price * fee_bps, 10_000)
+
+
+def covered(paid_minor: int, start: datetime, end: datetime, rate_minor: int, fee_bps: int) -> int:
+    """How many whole minutes between two instants so much money pays for.
+
+    >>> nine = datetime(2026, 6, 6, 9, tzinfo=UTC)
+    >>> [covered(24000, nine, nine + timedelta(hours=hours), 3000, 0) for hours in (4, 8, 9)]
+    [240, 480, 480]
+    """
+    until = _minutes(start.astimezone(UTC), end.astimezone(UTC))
+    return bisect_right(range(until + 1), paid_minor, key=lambda minutes: shift_pay(minutes, rate_minor, fee_bps)) - 1
 
 
 def added_pay(since: int, until: int, rate_minor: int, fee_bps: int, settled_minor: int | None = None) -> int:

@@ -44,7 +44,8 @@ order by at desc
 limit 1
 
 -- name: planned_hours
-select t.planned_minutes, b.rate_minor from staffing.time_log t join staffing.bookings b on b.id = t.booking_id
+select t.planned_minutes, t.scheduled_start_time, t.scheduled_end_time, b.rate_minor
+from staffing.time_log t join staffing.bookings b on b.id = t.booking_id
 where t.id = %(time_log_id)s
 
 -- name: worked_shift
@@ -54,11 +55,26 @@ where t.id = %(time_log_id)s
 
 -- name: planned_holds
 -- What was paid for a shift as it was planned, and has not gone back; what the lender has counts first, then what an
--- operator divides.
-select * from staffing.escrow_holds
-where time_log_id = %(time_log_id)s and kind = 'Shift' and status in ('Held', 'Released')
+-- operator divides. Of a penalty that is so much as hours were planned again.
+select id, booking_id, time_log_id, payment_id, kind, part, currency, status, dispute_id, set_aside,
+       case kind when 'Penalty' then counted_minor else amount_minor end as amount_minor
+from staffing.escrow_holds
+where time_log_id = %(time_log_id)s
+  and (kind = 'Shift' and status in ('Held', 'Released') or kind = 'Penalty' and status = 'Released' and counted_minor > 0)
 order by status = 'Held', not set_aside, id
 for update
+
+-- name: penalties_of_shift
+-- What the lender has for hours that were dropped.
+select * from staffing.escrow_holds where time_log_id = %(time_log_id)s and kind = 'Penalty' and status = 'Released'
+order by id for update
+
+-- name: count_penalty
+update staffing.escrow_holds set counted_minor = %(counted)s
+where id = %(hold_id)s and kind = 'Penalty' and status = 'Released'
+
+-- name: plan_again
+update staffing.time_log set planned_minutes = %(minutes)s where id = %(time_log_id)s and planned_minutes < %(minutes)s
 
 -- name: held_for_shift
 -- What an operator divides is left to the operator.

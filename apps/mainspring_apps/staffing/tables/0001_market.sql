@@ -234,6 +234,7 @@ create table staffing.escrow_holds (
   kind         text not null default 'Shift' check (kind in ('Shift', 'Longer', 'Extra', 'Penalty')),
   part         smallint not null default 0,  -- of a hold that was split
   amount_minor bigint not null check (amount_minor > 0),
+  counted_minor bigint not null default 0 check (counted_minor between 0 and amount_minor),  -- of a penalty: pays hours
   currency     text not null check (currency ~ '^[A-Z]{3}$'),
   status       text not null default 'Held' check (status in ('Held', 'Frozen', 'Released', 'Refunded', 'ChargedBack')),
   dispute_id   bigint references staffing.disputes,          -- that froze it,
