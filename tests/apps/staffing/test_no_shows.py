@@ -159,3 +159,20 @@ def test_the_refund_follows_the_planned_end_and_money_that_comes_later_goes_back
     town.mainspring.drain()
     assert town.ledger(late) == (24000, 0, 0, 0, 24000)
     assert moved(town, "transfer") == []
+
+
+@pytest.mark.rule("STAFF-20.07", "STAFF-20.08")
+def test_a_penalty_for_hours_that_were_planned_again_and_that_nobody_came_for_is_told_to_operations(town: Town) -> None:
+    booking = town.booking(shifts=[NEXT_MONDAY])
+    shift = booking.shifts[0]
+    town.funded(booking)
+    town.mainspring.clock.set(at("08:50", NEXT_MONDAY))
+    for end in (at("09:01", NEXT_MONDAY), at("17:00", NEXT_MONDAY)):
+        with town.conn.transaction():
+            shifts.change_shift_end(town.desk, town.conn, shift, end, by=booking.supervisor or 0)
+    town.mainspring.drain()
+    town.mainspring.clock.set(at("17:00", NEXT_MONDAY) + DAY)
+    town.mainspring.client.enqueue(no_shows.refund_no_show.job(time_log_id=shift))
+    town.mainspring.drain()
+    assert (town.shift_status(shift), town.ledger(booking)) == ("Cancelled", (24000, 0, 0, 23950, 50))
+    assert "239.50 USD more" in town.value("select text from mainspring.alert where subject = %s", f"time_log {shift}")

@@ -136,6 +136,17 @@ def give_back_rest(desk: Desk, conn: Conn, time_log_id: int) -> None:
             refund(desk, conn, [hold.id])
         elif kept < hold.amount_minor:
             _split_off(desk, conn, hold, kept)
+    _tell_too_much(desk, conn, time_log_id, worked, too_much)
+
+
+def tell_unearned(desk: Desk, conn: Conn, time_log_id: int) -> None:
+    """Nobody came for a shift, and the lender has money for it, which does not come back by itself."""
+    worked = store.needed(conn, _WorkedShift, "worked_shift", time_log_id=time_log_id)
+    sent = total_of([hold for hold in _planned(conn, time_log_id) if hold.status == "Released"])
+    _tell_too_much(desk, conn, time_log_id, worked, sent)
+
+
+def _tell_too_much(desk: Desk, conn: Conn, time_log_id: int, worked: _WorkedShift, too_much: int) -> None:
     if too_much:
         text = f"shift {time_log_id}: the lender has {Money(too_much, worked.currency)} more than was worked"
         desk.alert(conn, PAID_TOO_MUCH, f"time_log {time_log_id}", text, booking_id=worked.booking_id)

@@ -32,6 +32,7 @@ def refund_no_show(desk: Desk, ctx: ms.SyncContext, *, time_log_id: int) -> None
             return
         cancellation.cancel_shifts(desk, conn, booking.id, [shift.id], reason=rules.NO_SHOW)
         _, back = escrow.split(desk, conn, shift.id, now)
+        escrow.tell_unearned(desk, conn, shift.id)
         if back:
             day = weeks.local_date(shift.scheduled_start_time, booking.zone)
             about = {"ID": booking.id, "Date": day.isoformat(), "booking_id": booking.id, "time_log_id": shift.id}
