@@ -80,7 +80,7 @@ TRANSITIONS: Final[Transitions] = {
     },
     "reversals": {
         "Pending": frozenset({"Succeeded", "Failed"}),
-        "Failed": frozenset({"Succeeded"}),
+        "Failed": frozenset({"Succeeded", "Pending"}),  # asked for once more
         "Succeeded": frozenset(),
     },
     "refunds": {

@@ -328,6 +328,10 @@ BREAKS: Sequence[Break] = (
          ("where d.status in ('Open', 'Legal_Hold')\n  union all", "where d.status = 'Open'\n  union all")),
     *_in("conflicts/incidents.py", "test_incidents.py",
          ('    desk.alert(conn, FILED,', '    len(text) or desk.alert(conn, FILED,')),
+    *_in("sql/takings.sql", "test_outside.py",
+         ("set amount_minor = amount_minor - %(part)s, taken", "set taken"),
+         ("where v.status = 'Failed'\nreturning id\n\n-- name: refused_reversals\n",
+          "where v.status = 'None'\nreturning id\n\n-- name: refused_reversals\n")),
     # Who is told of what they must decide.
     *_in("conflicts/disputes.py", "test_settlements.py",
          ('    _tell(desk, conn, "dispute_filed", dispute_id, booking, shift, rules.PARTIES)\n', ""),

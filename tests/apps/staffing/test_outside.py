@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.apps.staffing.sheets import leap, submitted
 from tests.apps.staffing.test_movements import verified
-from tests.apps.staffing.test_reversals import arrived, reverse
+from tests.apps.staffing.test_reversals import arrived, divide, reverse, taken
 from tests.apps.staffing.town import MONDAY, Booking, Town
 
 from mainspring_apps.staffing import shifts
@@ -294,11 +294,11 @@ def test_a_payout_that_comes_back_is_told_with_the_company_whose_it_is(town: Tow
 
 
 @pytest.mark.rule("STAFF-20.25")
-def test_a_transfer_that_is_reversed_by_hand_is_set_aside_and_a_part_of_one_is_told(town: Town) -> None:
+def test_a_transfer_that_is_reversed_by_hand_is_set_aside_whole_or_in_part(town: Town) -> None:
     booking = verified(town)
     transfer = arrived(town, booking)
     made = str(town.row("transfers", transfer)["provider_id"])
-    for part, ledger in ((4000, (CENTS, 0, 0, CENTS, 0)), (CENTS - 4000, (CENTS, CENTS, 0, 0, 0))):
+    for part, ledger in ((4000, (CENTS, 4000, 0, CENTS - 4000, 0)), (CENTS - 4000, (CENTS, CENTS, 0, 0, 0))):
         town.bank.v1.transfers.reversals.create(made, {"amount": part})
         heard(town)
         assert town.ledger(booking) == ledger
@@ -312,6 +312,26 @@ def test_a_transfer_that_is_reversed_by_hand_is_set_aside_and_a_part_of_one_is_t
     town.mainspring.client.enqueue(reversals.transfer_reversed.job(provider="stripe", event_id=event))  # told again
     town.mainspring.drain()
     assert town.ledger(booking) == (CENTS, CENTS, 0, 0, 0)
+
+
+@pytest.mark.rule("STAFF-20.25", "STAFF-20.26")
+@pytest.mark.parametrize("refused", [True, False])
+def test_of_a_transfer_that_was_reversed_in_part_an_operator_takes_back_the_rest(town: Town, refused: bool) -> None:
+    booking = verified(town)
+    transfer = arrived(town, booking)
+    town.bank.v1.transfers.reversals.create(str(town.row("transfers", transfer)["provider_id"]), {"amount": 4000})
+    if refused:  # asked for the whole, before we know
+        reverse(town, transfer, to="borrower")
+        town.mainspring.drain(raise_errors=False)
+    heard(town)
+    assert town.ledger(booking) == (CENTS, 4000, 0, CENTS - 4000, 0)
+    reverse(town, transfer, to="borrower")
+    heard(town)
+    divide(town, booking, 0, 4000)
+    heard(town)
+    assert (town.ledger(booking), town.alerts()) == ((CENTS, 0, 0, 0, CENTS), [])
+    assert sorted(taken(town)) == [4000, CENTS - 4000]
+    assert town.mainspring.client.dead.list() == []
 
 
 @pytest.mark.rule("STAFF-20.25", "STAFF-20.26")

@@ -41,6 +41,7 @@ class _Transfer(msgspec.Struct, frozen=True, kw_only=True):
     booking_id: int
     payment_id: int
     amount_minor: int
+    taken_minor: int
     currency: str
 
 
@@ -69,7 +70,8 @@ def reverse_transfer(desk: Desk, conn: Conn, transfer_id: int, *, to: Destinatio
         conn, "reverse_transfer", "reversal", found, booking_id=transfer.booking_id, reason=reason,
         after={"transfer_id": transfer_id, "to": to},
     )  # fmt: skip
-    desk.enqueue(conn, take_back.job(reversal_id=found))
+    if not _run_again(desk, conn, found):
+        desk.enqueue(conn, take_back.job(reversal_id=found))
     return int(found)
 
 
@@ -87,6 +89,8 @@ def divide_set_aside(
     after = {"lender_minor": lender_minor, "borrower_minor": borrower_minor}
     desk.record(conn, "divide_set_aside", "booking", booking_id, booking_id=booking_id, reason=reason, after=after)
     desk.calm(conn, SET_ASIDE, booking_subject(booking_id))
+    for transfer in store.column(conn, "transfers_taken", booking_id=booking_id):
+        desk.calm(conn, REVERSED_ELSEWHERE, f"transfer {transfer}")
 
 
 @tasks.task(
@@ -114,7 +118,7 @@ def take_back(desk: Desk, ctx: ms.SyncContext, *, reversal_id: int) -> None:
 
 @tasks.task(queue=PAYMENT_EVENTS_QUEUE, snooze_limit=lambda desk: desk.settings.unknown_payment_after)
 def transfer_reversed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_id: str) -> None:
-    """Follow a reversal that somebody made at the provider: a whole transfer is set aside, a part of one is told."""
+    """Follow a reversal that somebody made at the provider: what came back of a transfer is set aside, and told."""
     told = desk.stripe.sync.event(ctx, event_id).object
     with ctx.complete() as conn:
         found = store.value(conn, "transfer_of_provider", provider_id=told["id"])
@@ -127,9 +131,13 @@ def transfer_reversed(desk: Desk, ctx: ms.SyncContext, *, provider: str, event_i
             raise NotYet  # we are asking for it ourselves, and hear the answer
         if known == "Succeeded" or transfer.status != "Succeeded":
             return
-        gone = Money(told["amount_reversed"], transfer.currency)
+        gone = Money(told["amount_reversed"] - transfer.taken_minor, transfer.currency)
+        if gone.minor <= 0:
+            return  # it was told before
         if gone.minor == transfer.amount_minor:
             _follow(desk, conn, transfer, event_id)
+        else:
+            _follow_part(desk, conn, transfer, gone)
         words = f"booking {transfer.booking_id}: {gone} of transfer {transfer.id} was taken back at the provider"
         desk.alert(conn, REVERSED_ELSEWHERE, f"transfer {transfer.id}", words, critical=True)
 
@@ -143,6 +151,37 @@ def _follow(desk: Desk, conn: Conn, transfer: _Transfer, event_id: str) -> None:
         after={"transfer_id": transfer.id},
     )  # fmt: skip
     _came_back(desk, conn, found)
+    _run_again(desk, conn, found.id)  # it finds that there is nothing left to ask for
+
+
+def _run_again(desk: Desk, conn: Conn, reversal_id: int) -> bool:
+    """Let the job of a reversal that the provider refused look again: its dead letter is over, with the alert."""
+    found = store.column(conn, "refused_reversals", reversal_id=reversal_id, task=take_back.name)
+    for dead in found:
+        desk.client.dead.replay(dead, reason="the reversal is decided anew", conn=conn)
+    return bool(found)
+
+
+def _follow_part(desk: Desk, conn: Conn, transfer: _Transfer, gone: Money) -> None:
+    """Set aside what came back of a transfer; the lender keeps the rest, and only that can still be taken back."""
+    missing = gone.minor
+    ids: list[int] = []
+    for hold in store.many(conn, escrow.Hold, "released_holds", transfer_id=transfer.id):
+        part = min(hold.amount_minor, missing)
+        if part == 0:
+            break
+        if part < hold.amount_minor:
+            hold = store.needed(conn, escrow.Hold, "split_hold", hold_id=hold.id, kept=hold.amount_minor - part)
+        store.do(conn, "set_hold_aside", hold_id=hold.id)
+        missing, ids = missing - part, [*ids, hold.id]
+    store.do(conn, "take_part", transfer_id=transfer.id, part=gone.minor)
+    takings.follow(conn, transfer.payment_id)
+    tell_set_aside(desk, conn, transfer.booking_id, store.many(conn, escrow.Hold, "holds_left", ids=ids))
+    after = {"transfer_id": transfer.id, "amount_minor": gone.minor}
+    desk.record(conn, "reversed_in_part", "transfer", transfer.id, booking_id=transfer.booking_id, after=after)
+    about = {"ID": transfer.booking_id, "booking_id": transfer.booking_id, "Amount": str(gone), "Reason": ELSEWHERE}
+    to = people(conn, transfer.booking_id, "Lending Admin")
+    desk.tell(conn, "transfer_reversed", to, about, occurrence=desk.now(conn))
 
 
 #: Reversals whose end nobody knows, and no job is left to ask.

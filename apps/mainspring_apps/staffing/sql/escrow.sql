@@ -140,7 +140,7 @@ with before as (
   from staffing.escrow_holds h where h.id = %(hold_id)s
 ), kept as (
   update staffing.escrow_holds set amount_minor = %(kept)s
-  where id = %(hold_id)s and status in ('Held', 'Frozen') and amount_minor > %(kept)s
+  where id = %(hold_id)s and status in ('Held', 'Frozen', 'Released') and amount_minor > %(kept)s
   returning *
 )
 insert into staffing.escrow_holds (booking_id, time_log_id, payment_id, kind, part, amount_minor, currency, status, dispute_id,

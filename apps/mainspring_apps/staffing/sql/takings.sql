@@ -91,7 +91,7 @@ where payment_id = %(payment_id)s and status = 'Held' and not set_aside and num_
 select * from staffing.escrow_holds where id = any(%(ids)s) and status = 'Held' order by id
 
 -- name: transfer_to_reverse
-select t.id, t.status, p.booking_id, p.id as payment_id, t.amount_minor, t.currency, b.lender_company_id
+select t.id, t.status, p.booking_id, p.id as payment_id, t.amount_minor, t.taken_minor, t.currency, b.lender_company_id
 from staffing.transfers t left join staffing.escrow_holds h on h.id = t.escrow_hold_id
 join staffing.pending_payments p on p.id = coalesce(t.payment_id, h.payment_id)
 join staffing.bookings b on b.id = p.booking_id
@@ -113,13 +113,49 @@ from staffing.transfers t where t.id = %(transfer_id)s
 on conflict (transfer_id) do update set status = 'Succeeded', settled_at = {schema}.now() where v.status = 'Failed'
 returning id, transfer_id, destination, reason, created_at
 
+-- name: take_part
+-- The lender has less of a transfer, and there is less of it to take back; one that the provider refused can be asked again.
+with left_over as (
+  update staffing.transfers set amount_minor = amount_minor - %(part)s, taken_minor = taken_minor + %(part)s
+  where id = %(transfer_id)s and status = 'Succeeded' and amount_minor > %(part)s
+  returning id, amount_minor
+)
+update staffing.reversals v set amount_minor = l.amount_minor, try = v.try + 1
+from left_over l where v.transfer_id = l.id and v.status = 'Failed'
+
+-- name: released_holds
+-- What a transfer has released, as `take_holds_back` finds it.
+select h.* from staffing.escrow_holds h join staffing.transfers t on t.id = %(transfer_id)s
+where h.status = 'Released' and (h.id = t.escrow_hold_id or h.payment_id = t.payment_id and not exists (
+  select from staffing.transfers o where o.escrow_hold_id = h.id and o.status <> 'Reversed'))
+order by h.id desc
+for update of h
+
+-- name: set_hold_aside
+update staffing.escrow_holds set status = 'Held', set_aside = true, moved_at = {schema}.now()
+where id = %(hold_id)s and status = 'Released'
+
+-- name: transfers_taken
+-- Those of a booking that somebody has reversed at the provider, whole or in part.
+select t.id from staffing.transfers t left join staffing.escrow_holds h on h.id = t.escrow_hold_id
+join staffing.pending_payments p on p.id = coalesce(t.payment_id, h.payment_id)
+where p.booking_id = %(booking_id)s and (t.taken_minor > 0 or t.status = 'Reversed')
+order by t.id
+
 -- name: create_reversal
--- Once for each transfer; who comes second gets no row.
-insert into staffing.reversals (transfer_id, destination, reason, amount_minor, currency, idempotency_key, created_at)
+-- Once for each transfer, of what the lender has of it; who comes second gets no row, unless the provider has refused it.
+insert into staffing.reversals as v (transfer_id, destination, reason, amount_minor, currency, idempotency_key, created_at)
 select t.id, %(destination)s, %(reason)s, t.amount_minor, t.currency, 'reversal:' || t.id, {schema}.now()
 from staffing.transfers t where t.id = %(transfer_id)s
-on conflict do nothing
+on conflict (transfer_id) do update set status = 'Pending', destination = excluded.destination, reason = excluded.reason,
+  amount_minor = excluded.amount_minor, try = v.try + (v.amount_minor <> excluded.amount_minor)::int, settled_at = null
+where v.status = 'Failed'
 returning id
+
+-- name: refused_reversals
+-- The dead letter of a reversal that failed; by the open ones, which are few.
+select d.id from {schema}.dead_letters d join {schema}.job j on j.id = d.id
+where d.task = %(task)s and (j.payload ->> 'reversal_id')::bigint = %(reversal_id)s
 
 -- name: reversal
 select id, transfer_id, destination, reason, status, settled_at, created_at from staffing.reversals where id = %(reversal_id)s
