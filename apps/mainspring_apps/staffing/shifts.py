@@ -23,7 +23,7 @@ from mainspring_apps.staffing.states import Refused
 from mainspring_apps.staffing.store import Conn
 from mainspring_apps.staffing.timesheets import approval, ladder, reminders
 
-_Moved = Literal["shortened", "changed"]
+_EndChange = Literal["shortened", "changed"]
 
 
 @event
@@ -175,7 +175,7 @@ def change_scheduled_end(desk: Desk, conn: Conn, booking_id: int, end: time | No
     store.do(conn, "change_booking_end", booking_id=booking.id, end=end)
     was, will = ({"scheduled_end_time": str(at) if at else None} for at in (booking.scheduled_end_time, end))
     desk.record(conn, "change_scheduled_end", "booking", booking.id, before=was, after=will)
-    moved: list[tuple[date, _Moved]] = []
+    moved: list[tuple[date, _EndChange]] = []
     for shift in store.many(conn, LockedShift, "open_shifts", booking_id=booking.id):
         begins = shift.scheduled_start_time.astimezone(ZoneInfo(booking.zone))
         _, ends = weeks.shift(begins.date(), begins.time(), end, booking.zone)
@@ -208,14 +208,14 @@ def change_shift_end(desk: Desk, conn: Conn, time_log_id: int, end: datetime | N
 
 def _move_end(
     desk: Desk, conn: Conn, booking: LockedBooking, shift: LockedShift, end: datetime | None
-) -> _Moved | None:
+) -> _EndChange | None:
     """Move the end of a shift, and say how; what is dropped of one that has not begun is called off.
 
     Of one that has begun only the reminders follow (STAFF-8.20): what was planned of it is not taken back.
     """
     now = desk.now(conn)
     _check_room(conn, shift, end)
-    changed: _Moved | None = "changed" if end != shift.scheduled_end_time else None
+    changed: _EndChange | None = "changed" if end != shift.scheduled_end_time else None
     store.do(conn, "change_shift_end", time_log_id=shift.id, end=end)
     if shift.status == "Working":
         reminders.follow(desk, conn, booking, shift, end, now=now)

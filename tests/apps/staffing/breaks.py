@@ -332,6 +332,8 @@ BREAKS: Sequence[Break] = (
          ("set amount_minor = amount_minor - %(part)s, taken", "set taken"),
          ("where v.status = 'Failed'\nreturning id\n\n-- name: refused_reversals\n",
           "where v.status = 'None'\nreturning id\n\n-- name: refused_reversals\n")),
+    *_in("rules/no_shows.py", "test_outside.py",
+         ('return TAKEN_BACK if "Taken" in holds and', 'return TAKEN_BACK if "None" in holds and')),
     # Who is told of what they must decide.
     *_in("conflicts/disputes.py", "test_settlements.py",
          ('    _tell(desk, conn, "dispute_filed", dispute_id, booking, shift, rules.PARTIES)\n', ""),

@@ -13,7 +13,7 @@ from tests.apps.staffing.town import MONDAY, Booking, Town
 
 from mainspring_apps.staffing import shifts
 from mainspring_apps.staffing.conflicts import disputes
-from mainspring_apps.staffing.payments import accounts, arrears, escrow, reversals
+from mainspring_apps.staffing.payments import accounts, arrears, escrow, no_shows, reversals
 from mainspring_apps.staffing.states import Refused
 from mainspring_sandbox.stripe import Manner
 
@@ -332,6 +332,22 @@ def test_of_a_transfer_that_was_reversed_in_part_an_operator_takes_back_the_rest
     assert (town.ledger(booking), town.alerts()) == ((CENTS, 0, 0, 0, CENTS), [])
     assert sorted(taken(town)) == [4000, CENTS - 4000]
     assert town.mainspring.client.dead.list() == []
+
+
+@pytest.mark.rule("STAFF-20.25", "STAFF-20.07", "STAFF-1.42")
+def test_a_shift_whose_money_was_taken_back_is_told_before_it_and_is_no_no_show(town: Town) -> None:
+    booking = town.booking(shifts=[MONDAY])
+    town.funded(booking)
+    starts = town.row("time_log", booking.shifts[0])["scheduled_start_time"]
+    assert town.wrong("unfunded_shift") == []
+    town.sandbox.stripe.dispute(str(town.value("select provider_charge_id from staffing.pending_payments")))
+    heard(town)
+    assert town.wrong("unfunded_shift") == [
+        (f"shift {booking.shifts[0]}", f"booking {booking.id} goes on, and the shift is not paid for")
+    ]
+    leap(town, starts + timedelta(days=2))
+    town.mainspring.run_one(no_shows.refund_no_show.job(time_log_id=booking.shifts[0]))
+    assert town.row("time_log", booking.shifts[0])["cancel_reason"] == "Payment_Taken_Back"
 
 
 @pytest.mark.rule("STAFF-20.25", "STAFF-20.26")

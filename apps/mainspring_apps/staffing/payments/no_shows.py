@@ -30,7 +30,8 @@ def refund_no_show(desk: Desk, ctx: ms.SyncContext, *, time_log_id: int) -> None
         if now < at:  # its end has moved
             watch_over(desk, conn, booking.id)
             return
-        cancellation.cancel_shifts(desk, conn, booking.id, [shift.id], reason=rules.NO_SHOW)
+        holds = store.column(conn, "holds_of_shift", time_log_id=shift.id)
+        cancellation.cancel_shifts(desk, conn, booking.id, [shift.id], reason=rules.reason(holds))
         _, back = escrow.split(desk, conn, shift.id, now)
         escrow.tell_unearned(desk, conn, shift.id)
         if back:

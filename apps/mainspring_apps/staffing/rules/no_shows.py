@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -10,8 +11,19 @@ if TYPE_CHECKING:
 
 #: Why such a shift is cancelled.
 NO_SHOW: Final = "No_Show"
+#: It could not be begun, since its money was taken back: whoever came was turned away.
+TAKEN_BACK: Final = "Payment_Taken_Back"
 #: Both sides hear of it, and who may not have clocked in.
 NO_SHOW_TOLD: Final[tuple[Part, ...]] = ("Worker", "Supervisor", "Borrowing Admin", "Lending Admin")
+
+
+def reason(holds: Collection[str]) -> str:
+    """Why a shift with holds in these statuses was not begun.
+
+    >>> reason({"Held"}), reason({"Taken"}), reason({"Taken", "Held"})
+    ('No_Show', 'Payment_Taken_Back', 'No_Show')
+    """
+    return TAKEN_BACK if "Taken" in holds and "Held" not in holds else NO_SHOW
 
 
 def given_up_at(planned_end: datetime, after: timedelta) -> datetime:

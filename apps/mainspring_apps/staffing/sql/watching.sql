@@ -35,14 +35,17 @@ from (
 
 -- name: unfunded_shifts_soon
 -- Shifts that begin soon, and that no payment has paid or is paying: of paused bookings, and of those whose charge failed
--- when no cutoff was ahead.
+-- when no cutoff was ahead, or whose money was taken back.
 select 'shift ' || t.id, 'booking ' || b.id || case b.status when 'Active' then ' goes on' else ' is paused' end
        || ', and the shift is not paid for'
 from staffing.bookings b join staffing.time_log t on t.booking_id = b.id
 where b.status in ('Payment_Paused_Dispute', 'Active') and t.status = 'Scheduled'
   and t.scheduled_start_time between {schema}.now() and {schema}.now() + %(notice)s::interval
   and not exists (select from staffing.payment_shifts s join staffing.pending_payments p on p.id = s.payment_id
-                  where s.time_log_id = t.id and p.status in ('Pending', 'Succeeded') and p.given_back_at is null)
+                  where s.time_log_id = t.id and p.status in ('Pending', 'Succeeded') and p.given_back_at is null
+                    and not exists (select from staffing.escrow_holds h
+                                    where h.payment_id = p.id and h.time_log_id = t.id
+                                      and num_nonnulls(h.refund_id, h.chargeback_id) > 0))
 order by t.id
 
 -- name: unanswered_charges
