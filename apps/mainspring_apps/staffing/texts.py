@@ -186,6 +186,15 @@ _ENGLISH: Final = (
         style="brackets",
     ),
     Template(
+        "unpaid_dispute_filed",
+        "Dispute filed",
+        "A dispute has been filed about the shift on [Date] (booking [ID]). No money is held for it now; what comes "
+        "for it is frozen until the dispute is resolved.",
+        class_="time_bound",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
         "settlement_proposed",
         "Settlement proposed",
         "[Company] proposes to settle the dispute about the shift on [Date] (booking [ID]): [To lender] to the lender "
@@ -195,10 +204,28 @@ _ENGLISH: Final = (
         style="brackets",
     ),
     Template(
+        "unpaid_settlement_proposed",
+        "Settlement proposed",
+        "[Company] proposes to settle the dispute about the shift on [Date] (booking [ID]): the lender gets [To "
+        "lender], and [To borrower] is not charged, or goes back if it was. It is settled as soon as both sides "
+        "propose the same.",
+        class_="time_bound",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
         "dispute_settled",
         "Dispute settled",
         "The dispute about the shift on [Date] (booking [ID]) is over: [To lender] goes to the lender and [To "
         "borrower] back to the borrower.",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
+        "unpaid_dispute_settled",
+        "Dispute settled",
+        "The dispute about the shift on [Date] (booking [ID]) is over: the lender gets [To lender], and [To borrower] "
+        "is not charged, or goes back if it was.",
         channels=BOTH,
         style="brackets",
     ),

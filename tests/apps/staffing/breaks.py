@@ -334,9 +334,12 @@ BREAKS: Sequence[Break] = (
           "where v.status = 'None'\nreturning id\n\n-- name: refused_reversals\n")),
     *_in("rules/no_shows.py", "test_outside.py",
          ('return TAKEN_BACK if "Taken" in holds and', 'return TAKEN_BACK if "None" in holds and')),
+    *_in("conflicts/disputes.py", "test_settlements.py",
+         ('"dispute_filed" if frozen else "unpaid_dispute_filed"', '"dispute_filed"'),
+         ("    return owed is not None\n", "    return False\n")),
     # Who is told of what they must decide.
     *_in("conflicts/disputes.py", "test_settlements.py",
-         ('    _tell(desk, conn, "dispute_filed", dispute_id, booking, shift, rules.PARTIES)\n', ""),
+         ('    _tell(desk, conn, kind, dispute_id, booking, shift, rules.PARTIES)\n', ""),
          ("if not (divided and part in rules.DIVIDERS)", "if not divided")),
     *_in("rules/dispute.py", "test_settlements.py",
          ('DIVIDERS: Final[tuple[Part, ...]] = ("Borrowing Admin", "Lending Admin")',

@@ -207,9 +207,11 @@ MESSAGES: Final = {
               then concat_ws(' ', 'refund', n.data ->> 'refund_id', 'reversal', n.data ->> 'reversal_id')
             when n.template in ('extra_time', 'shift_shortened', 'shift_end_changed', 'hours_cut')
               then concat_ws(' ', 'shift', n.data ->> 'time_log_id', n.bucket, n.data ->> 'End')
-            when n.template in ('dispute_filed', 'dispute_settled', 'dispute_over', 'dispute_on_hold')
+            when n.template in ('dispute_filed', 'unpaid_dispute_filed', 'dispute_settled', 'unpaid_dispute_settled',
+                                'dispute_over', 'dispute_on_hold')
               then 'dispute ' || (n.data ->> 'dispute_id')
-            when n.template in ('settlement_proposed', 'shifts_shortened', 'shifts_end_changed')
+            when n.template in ('settlement_proposed', 'unpaid_settlement_proposed', 'shifts_shortened',
+                                'shifts_end_changed')
               then n.data::text || n.bucket
             when n.template in ('action_required', 'arrears_failed') then 'payment ' || (n.data ->> 'payment_id')
             when n.template = 'dispute_timeout' then 'dispute ' || (n.data ->> 'dispute_id')

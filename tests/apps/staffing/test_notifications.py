@@ -25,19 +25,21 @@ CLASSES = {
     "time_bound": {
         "reminder_5m", "reminder_30m", "ladder_60m", "ladder_3h", "final_warning", "late_warning", "dispute_timeout",
         "shift_cancelled", "booking_cancelled", "shift_shortened", "shifts_shortened", "dispute_filed",
-        "settlement_proposed", "hours_cut", "shift_end_changed", "shifts_end_changed",
+        "unpaid_dispute_filed", "unpaid_settlement_proposed", "settlement_proposed", "hours_cut",
+        "shift_end_changed", "shifts_end_changed",
     },
     "normal": {
         "action_required", "worker_released", "insurance_14", "insurance_7", "auto_approved", "instant_alert", "digest",
         "search_deactivated", "arrears_failed", "not_confirmed", "no_show", "refund_made", "transfer_reversed",
-        "extra_time", "dispute_settled", "dispute_over", "dispute_on_hold",
+        "extra_time", "dispute_settled", "unpaid_dispute_settled", "dispute_over", "dispute_on_hold",
     },
 }  # fmt: skip
 BOTH = {
     "action_required", "final_warning", "worker_released", "insurance_7", "insurance_expired", "insurance_stop",
     "dispute_timeout", "instant_alert", "arrears_failed", "not_confirmed", "no_show", "shift_cancelled",
     "booking_cancelled", "late_warning", "shift_shortened", "shifts_shortened", "dispute_filed", "settlement_proposed",
-    "extra_time", "dispute_settled", "dispute_over", "dispute_on_hold", "hours_cut", "shift_end_changed",
+    "extra_time", "dispute_settled", "unpaid_dispute_settled", "unpaid_dispute_filed", "unpaid_settlement_proposed",
+    "dispute_over", "dispute_on_hold", "hours_cut", "shift_end_changed",
     "shifts_end_changed",
 }  # fmt: skip
 MAIL = {"insurance_14", "digest", "search_deactivated", "refund_made", "transfer_reversed"}
@@ -157,7 +159,7 @@ def test_no_message_that_fails_undoes_what_was_done(town: Town) -> None:
     assert [town.status(booking) for booking in (unpaid, stopped)] == ["Completed", "Suspended_Insurance"]
     asked = [(kind, status) for kind, _, _, status in town.messages() if not kind.startswith("ladder")]
     assert {kind for kind, _ in asked} == {
-        "auto_approved", "dispute_filed", "dispute_timeout", "worker_released", "insurance_stop",
+        "auto_approved", "unpaid_dispute_filed", "dispute_timeout", "worker_released", "insurance_stop",
     }  # fmt: skip
     assert len(asked) == 1 + 8 + 6 + 6 + 12
     assert {status for _, status in asked} <= {"Queued", "Deferred"}

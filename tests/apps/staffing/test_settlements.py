@@ -157,6 +157,11 @@ def test_what_both_agree_on_for_an_unpaid_shift_is_all_that_is_charged_and_paid_
     assert town.ledger(booking) == (lender, 0, 0, lender, 0)
     assert moved(town, "transfer") == [lender] * bool(lender)
     assert (moved(town, "refund"), town.alerts()) == ([], [])
+    assert "No money is held for it now" in str(town.texts("unpaid_dispute_filed"))
+    parts = f"the lender gets ${lender // 100}.00, and ${240 - lender // 100}.00 is not charged, or goes back"
+    for kind in ("unpaid_settlement_proposed", "unpaid_dispute_settled"):
+        assert parts in str(town.texts(kind))
+    assert town.texts("dispute_filed") | town.texts("settlement_proposed") | town.texts("dispute_settled") == set()
 
 
 @pytest.mark.rule("STAFF-20.11", "STAFF-20.02")

@@ -64,13 +64,14 @@ def file_dispute(desk: Desk, conn: Conn, time_log_id: int, *, option: Option, by
     dispute_id = int(store.value(conn, "file_dispute", **about))
     store.do(conn, "dispute_shift", time_log_id=shift.id, at=now)
     timers.cancel(desk, conn, shift.id, *timers.LADDER_TIMERS, timers.AUTO_APPROVAL_TIMER, reason="disputed")
-    escrow.freeze(conn, shift.id, dispute_id)
+    frozen = escrow.freeze(conn, shift.id, dispute_id)
     timeouts.watch_over(desk, conn, dispute_id, booking.id, now)
     desk.record(
         conn, "file_dispute", "dispute", dispute_id, booking_id=booking.id, dispute_id=dispute_id,
         before=shift.status, after="Disputed", reason=f"option {option}",
     )  # fmt: skip
-    _tell(desk, conn, "dispute_filed", dispute_id, booking, shift, rules.PARTIES)
+    kind = "dispute_filed" if frozen else "unpaid_dispute_filed"
+    _tell(desk, conn, kind, dispute_id, booking, shift, rules.PARTIES)
     if option == "B":
         ending.end_booking(desk, conn, booking, now, reason=rules.OPTION_B, dispute_id=dispute_id)
     return dispute_id
@@ -122,7 +123,8 @@ def propose_settlement(
         shares = _shares(conn, booking.id, lender_minor, borrower_minor)
         company = booking.borrower_company_id if side == "Borrower" else booking.lender_company_id
         proposed = {"Company": str(store.value(conn, "company_name", company_id=company)), **shares}
-        _tell(desk, conn, "settlement_proposed", dispute_id, booking, shift, rules.DIVIDERS, proposed)
+        kind = "unpaid_settlement_proposed" if unpaid else "settlement_proposed"
+        _tell(desk, conn, kind, dispute_id, booking, shift, rules.DIVIDERS, proposed)
     return agreed
 
 
@@ -145,15 +147,16 @@ def _end(
     ends = {"status": status, "at": now, "lender": lender_minor, "borrower": borrower_minor}
     store.do(conn, "end_dispute", dispute_id=dispute.id, **ends)
     timers.cancel(desk, conn, dispute.id, timers.DISPUTE_TIMEOUT_TIMER, reason=status)
+    unpaid = False
     if status in rules.PAYING:
-        _divide(desk, conn, dispute, shift, lender_minor, borrower_minor, by)
+        unpaid = _divide(desk, conn, dispute, shift, lender_minor, borrower_minor, by)
     elif lender_minor is not None or borrower_minor is not None:
         raise Refused("settlement: a legal hold pays nothing", field="settlement")
     desk.record(
         conn, "resolve_dispute", "dispute", dispute.id, booking_id=dispute.booking_id, dispute_id=dispute.id,
         before=dispute.status, after=status,
     )  # fmt: skip
-    _tell_end(desk, conn, dispute, shift, status, lender_minor or 0, borrower_minor or 0)
+    _tell_end(desk, conn, dispute, shift, status, lender_minor or 0, borrower_minor or 0, unpaid=unpaid)
     if dispute.dispute_option == "A":
         retries.after_resolution(desk, conn, dispute.booking_id, resolved_at=now)
 
@@ -173,8 +176,11 @@ def _unpaid(desk: Desk, conn: Conn, shift: LockedShift) -> int:
 def _divide(
     desk: Desk, conn: Conn, dispute: Dispute, shift: LockedShift, lender_minor: int | None, borrower_minor: int | None,
     by: By,
-) -> None:  # fmt: skip
-    """Divide what is frozen, and what is unpaid: of that the lender's part is owed, the rest is never charged."""
+) -> bool:  # fmt: skip
+    """Divide what is frozen, and what is unpaid: of that the lender's part is owed, the rest is never charged.
+
+    Answers whether anything was unpaid.
+    """
     frozen, owed = escrow.frozen(conn, dispute_id=dispute.id), None
     if lender_minor is not None and borrower_minor is not None and (unpaid := _unpaid(desk, conn, shift)):
         escrow.check_division(frozen, lender_minor, borrower_minor, unpaid=unpaid)
@@ -184,11 +190,13 @@ def _divide(
     divided = any(hold.time_log_id == shift.id for hold in frozen)
     _verify(desk, conn, shift, by, divided=divided, settled=owed)
     settle(desk, conn, frozen, lender_minor, borrower_minor)
+    return owed is not None
 
 
 def _tell_end(
-    desk: Desk, conn: Conn, dispute: Dispute, shift: LockedShift, status: Ending, lender_minor: int, borrower_minor: int
-) -> None:
+    desk: Desk, conn: Conn, dispute: Dispute, shift: LockedShift, status: Ending, lender_minor: int,
+    borrower_minor: int, *, unpaid: bool,
+) -> None:  # fmt: skip
     """Tell everybody that it is over; only those who divide money hear how it was divided."""
     booking = lock_booking(conn, dispute.booking_id)
     if status not in rules.PAYING:
@@ -199,7 +207,8 @@ def _tell_end(
     _tell(desk, conn, "dispute_over", dispute.id, booking, shift, told)
     if divided:
         shares = _shares(conn, booking.id, lender_minor, borrower_minor)
-        _tell(desk, conn, "dispute_settled", dispute.id, booking, shift, rules.DIVIDERS, shares)
+        kind = "unpaid_dispute_settled" if unpaid else "dispute_settled"
+        _tell(desk, conn, kind, dispute.id, booking, shift, rules.DIVIDERS, shares)
 
 
 def _tell(
