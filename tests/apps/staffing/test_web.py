@@ -34,7 +34,7 @@ TABLES = (
 ACTS = {
     "/companies/1/card": 1, "/companies/2/account": 3, "/companies/": 7, "/companies": 7, "/users": 7, "/operators": 7,
     "/workers": 3, "/incidents": 7, "/disputes/1/propose": 1, "/disputes": 7, "/shifts/1/draft": 6,
-    "/transfers": 7, "/bookings/1/divide": 7, "/bookings/999/divide": 7,
+    "/transfers": 7, "/refunds": 7, "/bookings/1/divide": 7, "/bookings/999/divide": 7,
     "/shifts/1/submit": 6, "/shifts/2/submit": 6, "/shifts": 5,
 }  # fmt: skip
 #: path, body, status, field. Company 1 borrows and 2 lends; booking 1 has shift 1, where somebody works, and shift 2.
@@ -127,6 +127,7 @@ WRONG: list[tuple[str, Any, int, str | None]] = [
     ("/shifts/2/dispute", {"option": "A", "by": 5}, 409, "time_log_id"),
     ("/transfers/999/reverse", {"to": "held", "reason": "x"}, 404, "transfer_id"),
     ("/transfers/1/reverse", {"to": "me", "reason": "x"}, 400, "to"),
+    ("/refunds/999/repeat", {}, 404, "refund_id"),
     ("/bookings/999/divide", {"lender_minor": 1, "borrower_minor": 1, "reason": "x"}, 404, "booking_id"),
     ("/bookings/1/divide", {"lender_minor": 1, "borrower_minor": 1, "reason": "x"}, 409, "booking_id"),
     ("/disputes/999/propose", {"lender_minor": 1, "borrower_minor": 1}, 404, "dispute_id"),
