@@ -111,7 +111,8 @@ def put_card(desk: Desk, conn: Conn, company_id: int, *, customer: str, payment_
     """Set the card that a borrower is charged by, as Stripe knows it; arrears are charged at once."""
     names.check("customer", customer)
     names.check("payment_method", payment_method)
-    store.do(conn, "put_card", company_id=company_id, customer=customer, payment_method=payment_method)
+    with store.no_other_company_s("customer"):
+        store.do(conn, "put_card", company_id=company_id, customer=customer, payment_method=payment_method)
     desk.record(conn, "card_changed", "company", company_id)
     arrears.of_company(desk, conn, company_id)
 

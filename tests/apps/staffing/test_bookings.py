@@ -10,6 +10,8 @@ import pytest
 from tests.apps.staffing.town import BEGIN, Town
 
 from mainspring_apps.staffing import bookings
+from mainspring_apps.staffing.payments import accounts
+from mainspring_apps.staffing.people import SYSTEM
 from mainspring_apps.staffing.registry import tasks
 from mainspring_apps.staffing.rules import planning
 from mainspring_apps.staffing.rules.matching import Asked
@@ -323,6 +325,28 @@ def test_a_booking_that_came_too_late_for_its_charge_is_charged_when_it_is_made(
     rows = town.rows("select amount_minor::int, status, source from staffing.pending_payments")
     assert rows == ([(charged, "Succeeded", "late")] if charged else [])
     assert town.value("select held::int from staffing.escrow where booking_id = %s", booking) == (charged or 0)
+
+
+@pytest.mark.rule("STAFF-20.13")
+@pytest.mark.parametrize("field", ["customer", "account"])
+def test_what_is_another_company_s_at_the_provider_is_nobody_else_s_to_name(town: Town, field: str) -> None:
+    kind = "Borrower" if field == "customer" else "Lender"
+    theirs, ours = town.company(kind), town.company(kind)
+    before = town.row("companies", ours)
+    named = town.row("companies", theirs)[f"stripe_{field}_id"]
+
+    def name_it() -> None:
+        with town.conn.transaction():
+            if field == "customer":
+                card = {"customer": named, "payment_method": "pm_card_visa"}
+                bookings.put_card(town.desk, town.conn, ours, **card, by=SYSTEM)
+            else:
+                accounts.connect_account(town.desk, town.conn, ours, account=named, by=SYSTEM)
+
+    with pytest.raises(Refused) as refused:
+        name_it()
+    assert (refused.value.field, str(refused.value)) == (field, f"{field}: is not one that this company can use")
+    assert town.row("companies", ours) == before
 
 
 @pytest.mark.rule("STAFF-1.41", "STAFF-1.42")

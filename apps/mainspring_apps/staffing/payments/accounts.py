@@ -67,7 +67,9 @@ def connect_account(desk: Desk, conn: Conn, company_id: int, *, account: str, by
     """Connect a lender's account at Stripe; what waited for it is paid now (STAFF-1.41)."""
     names.check("account", account)
     store.do(conn, "lock_bookings_of_lender", company_id=company_id)
-    if not store.do(conn, "connect_account", company_id=company_id, account=account):
+    with store.no_other_company_s("account"):
+        connected = store.do(conn, "connect_account", company_id=company_id, account=account)
+    if not connected:
         raise Refused("company_id: is no lender, or has this account already", field="company_id")
     desk.record(conn, "account_connected", "company", company_id)
     for name in (NO_ACCOUNT, RESTRICTED):
