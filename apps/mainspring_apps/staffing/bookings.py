@@ -89,9 +89,12 @@ def add_operator(
 
 @event
 def let_in(desk: Desk, conn: Conn, user_id: int, *, principal: str | None, by: By) -> None:
-    """Let in over HTTP, as this user, whose session or access token has this name; null: nobody."""
+    """Let in over HTTP, as this user, who signs in (`user:NAME`) or an access token (`token:NAME`); null: nobody."""
     if principal is not None:
-        _text("principal", principal)
+        kind, _, name = principal.partition(":")
+        if kind not in ("user", "token"):
+            raise Refused("principal: is neither user:NAME nor token:NAME", field="principal")
+        _text("principal", name)
         if people.known_as(conn, principal) not in (None, user_id):
             raise Refused("principal: is another user already", field="principal")
     store.do(conn, "let_in", user_id=user_id, principal=principal)

@@ -111,14 +111,15 @@ def add_operator(
 def let_in(user_id: int, principal: str, /, *, dsn: str | None = None) -> None:
     """Let a user of the marketplace in as somebody whom the engine's access knows.
 
-    The name is that of a user who signs in, or of an access token. Make one that sees nothing but the marketplace:
+    That is a user who signs in, `user:NAME`, or an access token, `token:NAME`. Make one that sees nothing but the
+    marketplace:
 
-        mainspring staffing user let-in 9 welder-9
+        mainspring staffing user let-in 9 token:welder-9
         mainspring token create welder-9 --org staffing
 
     Args:
         user_id: Their number.
-        principal: The name of the user of the engine, or of the token.
+        principal: The user of the engine, `user:NAME`, or the token, `token:NAME`.
         dsn: The database; else MAINSPRING_DSN, DATABASE_URL, or the one of `mainspring up` here.
     """
     with _connected(dsn) as (desk, conn):

@@ -42,7 +42,7 @@ def parts_of(conn: Conn, by: By, name: str, value: object) -> Sequence[Part]:
 
 
 def known_as(conn: Conn, principal: str) -> int | None:
-    """The user as whom somebody comes in over HTTP; None: nobody of this marketplace."""
+    """The user as whom `user:NAME` or `token:NAME` comes in over HTTP; None: nobody of this marketplace."""
     found: int | None = store.value(conn, "known_as", principal=principal)
     return found
 

@@ -103,9 +103,10 @@ def _booking(desk: Desk, visit: Visit) -> Any:
 
 
 def _known_as(conn: Conn, who: Principal) -> int:
-    user = people.known_as(conn, who.name)
+    principal = f"{'token' if who.actor_type == 'api_key' else 'user'}:{who.name}"  # they may have the same name
+    user = people.known_as(conn, principal)
     if user is None:
-        raise NotAllowed(f"by: {who.name} is no user of this marketplace: see `let_in`", field="by")
+        raise NotAllowed(f"by: {principal} is no user of this marketplace: see `let_in`", field="by")
     return user
 
 

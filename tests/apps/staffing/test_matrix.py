@@ -56,7 +56,7 @@ class Scene:
 ARGUMENTS: Final[Mapping[str, Callable[[Scene], dict[str, Any]]]] = {
     "add_operator": lambda s: {"name": "Otto"},
     "add_company": lambda s: {"kind": "Lender", "name": "Staff"},
-    "let_in": lambda s: {"user_id": s.player, "principal": "ada@example.com"},
+    "let_in": lambda s: {"user_id": s.player, "principal": "user:ada@example.com"},
     "choose_language": lambda s: {"user_id": s.player, "language": "de"},
     "add_user": lambda s: {"company_id": s.company, "role": "Worker", "name": "Ada"},
     "put_card": lambda s: {"company_id": s.company, "customer": "cus_1", "payment_method": "pm_card_visa"},

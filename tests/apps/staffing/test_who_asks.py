@@ -37,7 +37,7 @@ def do(town: Town, dialogue: Dialogue[T]) -> T:
 def shown(town: Town, user: int | None, name: str, org: str | None = PEOPLE, role: Any = "member") -> dict[str, str]:
     """The header of somebody who has an access token and, where a user is named, is let in as this one."""
     if user is not None:
-        bookings.let_in(town.desk, town.conn, user, principal=name, by=SYSTEM)
+        bookings.let_in(town.desk, town.conn, user, principal=f"token:{name}", by=SYSTEM)
     token = do(town, access.create_token(SQL, name, Grant(role=role, org=org), None, ME))
     return {"Authorization": f"Bearer {token.text}"}
 
@@ -144,7 +144,8 @@ async def test_somebody_who_signs_in_acts_by_the_session_of_their_browser(
     monkeypatch.setattr(PasswordRecipe, "new", lambda: new(4))
     password = "correct horse battery"
     do(town, access.create_user(SQL, "wilma", Grant(role="member", org=PEOPLE), password, ME))
-    bookings.let_in(town.desk, town.conn, booked.worker_user, principal="wilma", by=SYSTEM)
+    shown(town, booked.borrowing_admin, "wilma")  # a token of the same name is somebody else
+    bookings.let_in(town.desk, town.conn, booked.worker_user, principal="user:wilma", by=SYSTEM)
     clock_in = f"/staffing/shifts/{booked.shifts[0]}/clock-in"
     async with visiting(create(mainspring_app)) as browser:
         assert (await browser.post(clock_in, json={})).status_code == 401
@@ -168,9 +169,11 @@ def test_a_name_is_one_user_s_and_the_first_operator_is_added_in_a_terminal(
     assert main(["staffing", "operator", "add", "Otto", "--email", "otto@example.com", *dsn]) == 0
     otto = int(capsys.readouterr().out)
     assert town.row("users", otto)["role"] == "Operator"
-    assert main(["staffing", "user", "let-in", str(otto), "otto", *dsn]) == 0
-    assert town.row("users", otto)["principal"] == "otto"
+    assert main(["staffing", "user", "let-in", str(otto), "user:otto", *dsn]) == 0
+    assert town.row("users", otto)["principal"] == "user:otto"
     with pytest.raises(Refused, match="principal: is another user already"):
+        bookings.let_in(town.desk, town.conn, booked.worker_user, principal="user:otto", by=otto)
+    with pytest.raises(Refused, match="principal: is neither user:NAME nor token:NAME"):
         bookings.let_in(town.desk, town.conn, booked.worker_user, principal="otto", by=otto)
     assert main(["staffing", "user", "shut-out", str(otto), *dsn]) == 0
     assert town.row("users", otto)["principal"] is None

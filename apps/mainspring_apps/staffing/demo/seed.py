@@ -89,7 +89,7 @@ def _settle(desk: Desk, conn: Conn, bank: Any, now: datetime, number: int, zone:
         people = {"platform": operator, "borrower": payer, "supervisor": supervisor, "lender": owner}
         people["worker"] = store.value(conn, "demo_user_of_worker", worker_id=free)
         for name in PEOPLE_HERE:
-            bookings.let_in(desk, conn, people[name], principal=f"demo {name}", by=operator)
+            bookings.let_in(desk, conn, people[name], principal=f"token:demo {name}", by=operator)
     desk.enqueue(conn, plan_day.job(zone=zone, instant=now))  # the rest of today
     wanted = {"trade": TRADES[number % 4]}
     search.save_search(desk, conn, user_id=payer, name="Anybody near", criteria=wanted, by=payer)

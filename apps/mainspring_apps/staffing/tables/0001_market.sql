@@ -20,7 +20,7 @@ create table staffing.users (
   company_id        bigint not null references staffing.companies,
   role              text not null check (role in ('Admin', 'Manager', 'Supervisor', 'Worker', 'Operator')),
   name              text not null check (length(name) between 1 and 200),
-  principal         text unique check (length(principal) between 1 and 200),  -- as whom the engine's access knows them
+  principal         text unique check (length(principal) <= 206 and principal ~ '^(user|token):.'),  -- as whom the engine's access knows them
   email             text,
   phone             text,
   timezone          text not null default 'UTC',
