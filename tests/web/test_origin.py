@@ -57,6 +57,9 @@ async def test_a_name_that_was_rebound_to_us_reads_nothing(place: str) -> None:
         {"origin": ""},
         {"origin": "http://localhost:3000"},
         {"origin": "http://localhost.evil.test"},
+        {"origin": "file://localhost"},
+        {"origin": "javascript://localhost"},
+        {"origin": "localhost"},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
         {"sec-fetch-site": "anything"},
@@ -97,6 +100,15 @@ async def test_programs_and_our_own_pages_come_in(headers: dict[str, str]) -> No
         answer = await visitor.post("/account", headers=headers)
 
     assert (answer.status_code, account.changes) == (200, 1)
+
+
+@pytest.mark.parametrize(("origin", "status"), [("http://localhost", 403), ("https://localhost", 200)])
+async def test_behind_a_proxy_that_says_tls_a_page_without_it_is_a_foreign_one(origin: str, status: int) -> None:
+    account = Account()
+    async with open_to(account.app, proxies=["127.0.0.1"]) as visitor:
+        answer = await visitor.post("/account", headers={"origin": origin, "x-forwarded-proto": "https"})
+
+    assert (answer.status_code, account.changes) == (status, int(status == 200))
 
 
 def scope_of(kind: str, headers: dict[str, str], **more: Any) -> dict[str, Any]:

@@ -139,7 +139,9 @@ def _opting_out(desk: Desk, links: wishes.OptOutLinks) -> DeclaredRoute:
 
     async def page(request: Request) -> Response:
         user_id, kind, signature = (request.path_params[name] for name in ("user_id", "kind", "signature"))
-        if not links.knows(user_id, kind, signature):
+        asked: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+        written = f"{wishes.PATH}/{user_id}/{kind}/{signature}".encode()  # and not 09, or a slash as %2F
+        if not asked.endswith(written) or not links.knows(user_id, kind, signature):
             return _page("There is nothing here.", 404)
         if request.method != "POST":
             return _page(_ASKS.format(_CALLED[kind]), 200)

@@ -294,7 +294,8 @@ def _alone(data: Path) -> Iterator[None]:
     """Refuse to run twice on the same data, and keep others from reading them."""
     try:
         data.mkdir(parents=True, exist_ok=True)
-        file = (data / "up.lock").open("w")
+        with _private_files():  # whoever can open it could hold it, and keep us from starting
+            file = (data / "up.lock").open("w")
         data.chmod(0o711 if os.geteuid() == 0 else 0o700)  # for root, PostgreSQL's account must find its own folder
     except OSError as error:
         raise ConfigurationError(f"data: cannot be kept in {data}: {error.strerror}") from None

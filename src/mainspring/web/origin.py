@@ -86,7 +86,7 @@ def stopped(scope: Scope, hosts: AllowedHosts) -> Response | None:
     given = headers.getlist("host")
     if not (len(given) == 1 and hosts.knows(given[0])) and not hosts.answers_probe(scope, given):
         return refusal(400, "HOST_NOT_ALLOWED", "This server does not answer under this name; see --allowed-host.")
-    if (scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS) and not _from_here(headers):
+    if (scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS) and not _from_here(scope, headers):
         return refusal(403, "CROSS_ORIGIN", "A page of another origin may not change anything here.")
     return None
 
@@ -98,12 +98,16 @@ async def deny(answer: Response, scope: Scope, receive: Receive, send: Send) -> 
     return await answer(scope, receive, send)
 
 
-def _from_here(headers: Headers) -> bool:
-    """Whether a program asks, or a page that we have served ourselves."""
+def _from_here(scope: Scope, headers: Headers) -> bool:
+    """Whether a program asks, or a page that we have served ourselves.
+
+    What comes by TLS is asked by a page that came by TLS. What does not may have come so to a proxy that nobody named.
+    """
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return False
-    origin = headers.get("origin")
-    return origin is None or origin.lower().partition("://")[2] == headers.get("host", "").lower()
+    origin, host = headers.get("origin"), headers.get("host", "").lower()
+    schemes = ("https",) if scope.get("scheme") in ("https", "wss") else ("http", "https")
+    return origin is None or origin.lower() in [f"{scheme}://{host}" for scheme in schemes]
 
 
 def _checked(name: str) -> str:

@@ -86,6 +86,7 @@ def test_a_signed_link_ends_its_own_kind_for_its_own_user_once_somebody_says_so(
             hers["digest"].replace(f"/{ann}/", f"/{ben}/"), hers["digest"].replace("/digest/", "/instant_alert/"),
             hers["digest"].replace("/digest/", "/insurance_stop/"), hers["digest"][:-1], f"{hers['digest']}%C3%A9",
             hers["digest"].replace(signature, "0" * len(signature)), hers["digest"].replace(f"/{signature}", "/"),
+            hers["digest"].replace(f"/{ann}/", f"/0{ann}/"), hers["digest"].replace("/digest/", "/digest%2F"),
         ):  # fmt: skip
             assert [visit(wrong, post=post)[0] for post in (False, True)] == [404, 404], wrong
         code, page = visit(hers["digest"])
