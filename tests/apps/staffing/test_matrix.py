@@ -135,6 +135,8 @@ def scenes(town: Town) -> Callable[[Part], Scene]:
     failed = {"payment_id": payment, "elsewhere": True, "idempotency_key": "refund:1"}
     refund = town.insert("refunds", **failed, **sent | {"status": "Failed"})
     free, listed = town.worker(booking.lender), town.worker(booking.lender, state="Listed", listed_at=T)
+    for shift, hands in ((working, free), (missed, listed)):  # of others, as nobody is in two places at once
+        town.conn.execute("update staffing.time_log set worker_id = %s where id = %s", [hands, shift])
     plays = played(town, booking)
     policies = {company: town.policy(company) for company in (booking.borrower, booking.lender)}
 
