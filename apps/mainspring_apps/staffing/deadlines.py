@@ -23,5 +23,5 @@ async def _still_due(conn: Any, note: Notification) -> bool:
     about = {"payment_id": note.data["payment_id"], "until": instant_of(note.data["Cutoff"])}
     async with conn.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(store.sql["still_due"], about)
-        (due,) = await cursor.fetchone()
-    return bool(due)
+        row = await cursor.fetchone()
+    return row is not None and bool(row[0])

@@ -158,6 +158,7 @@ class Settings(Choices):
     conflict_open_after: timedelta = setting(
         length("7d"), "how long a dispute or an incident may be open before the alert opens"
     )
+    extra_time_after: timedelta = setting(length("2d"), "how long unconfirmed extra time waits for its alert (20.04)")
     looked_back: timedelta = setting(length("7d"), "how far back alerts and metrics look", least=_SECOND)
     retries_within: timedelta = setting(length("1d"), "how far back the success rate of retries looks", least=_SECOND)
     skipped_within: timedelta = setting(length("1h"), "how far back skipped searches are counted", least=_SECOND)

@@ -84,7 +84,7 @@ _ENGLISH: Final = (
     Template(
         "transfer_reversed",
         "Payment reversed",
-        "The platform reversed a payment of [Amount] for booking [ID]: [Reason]",
+        "A payment of [Amount] for booking [ID] was taken back: [Reason]",
         channels=("email",),
         style="brackets",
     ),
@@ -164,6 +164,14 @@ _ENGLISH: Final = (
         "Extra time to confirm",
         "[Worker] worked [Minutes] longer than planned on [Date] (booking [ID]). This time is paid only if you confirm "
         "it: [Link]",
+        channels=BOTH,
+        style="brackets",
+    ),
+    Template(
+        "extra_time_unpaid",
+        "Extra time not confirmed",
+        "[Worker] worked [Minutes] longer than planned on [Date] (booking [ID]). This time is not paid unless the "
+        "borrower confirms it.",
         channels=BOTH,
         style="brackets",
     ),

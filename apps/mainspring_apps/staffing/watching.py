@@ -150,6 +150,14 @@ def watches(desk: Desk) -> Sequence[Watch]:
         ),
         # STAFF-20.11: nothing ends a conflict by itself, nor moves what it has frozen.
         asked("conflict_left_open", "conflicts_left_open", every=s.slow_watch_every, after=s.conflict_open_after),
+        # STAFF-20.04: somebody can still ask the borrower.
+        asked(
+            "extra_time_unconfirmed",
+            "extra_time_unconfirmed",
+            every=s.slow_watch_every,
+            after=s.extra_time_after,
+            within=s.looked_back,
+        ),
         # STAFF-2.12, 3.25, 4.28: messages that nobody got.
         asked("final_warning_delivery", "undelivered", kinds=["final_warning", "late_warning"], every=soon),
         asked("worker_released_delivery", "undelivered", kinds=["worker_released"], every=soon),

@@ -205,7 +205,8 @@ MESSAGES: Final = {
               then 'shift ' || (n.data ->> 'time_log_id')
             when n.template in ('refund_made', 'transfer_reversed')
               then concat_ws(' ', 'refund', n.data ->> 'refund_id', 'reversal', n.data ->> 'reversal_id')
-            when n.template in ('extra_time', 'shift_shortened', 'shift_end_changed', 'hours_cut')
+            when n.template in (
+              'extra_time', 'extra_time_unpaid', 'shift_shortened', 'shift_end_changed', 'hours_cut')
               then concat_ws(' ', 'shift', n.data ->> 'time_log_id', n.bucket, n.data ->> 'End')
             when n.template in ('dispute_filed', 'unpaid_dispute_filed', 'dispute_settled', 'unpaid_dispute_settled',
                                 'dispute_over', 'dispute_on_hold')

@@ -13,6 +13,7 @@ from tests.apps.staffing.wednesday import tried
 
 from mainspring_apps.staffing import insurance, shifts
 from mainspring_apps.staffing.conflicts import disputes
+from mainspring_apps.staffing.languages import moment
 from mainspring_apps.staffing.payments import cutoff
 from mainspring_apps.staffing.settings import Settings
 from mainspring_apps.staffing.texts import templates
@@ -31,14 +32,14 @@ CLASSES = {
     "normal": {
         "action_required", "worker_released", "insurance_14", "insurance_7", "auto_approved", "instant_alert", "digest",
         "search_deactivated", "arrears_failed", "not_confirmed", "no_show", "refund_made", "transfer_reversed",
-        "extra_time", "dispute_settled", "unpaid_dispute_settled", "dispute_over", "dispute_on_hold",
+        "extra_time", "extra_time_unpaid", "dispute_settled", "unpaid_dispute_settled", "dispute_over", "dispute_on_hold",
     },
 }  # fmt: skip
 BOTH = {
     "action_required", "final_warning", "worker_released", "insurance_7", "insurance_expired", "insurance_stop",
     "dispute_timeout", "instant_alert", "arrears_failed", "not_confirmed", "no_show", "shift_cancelled",
     "booking_cancelled", "late_warning", "shift_shortened", "shifts_shortened", "dispute_filed", "settlement_proposed",
-    "extra_time", "dispute_settled", "unpaid_dispute_settled", "unpaid_dispute_filed", "unpaid_settlement_proposed",
+    "extra_time", "extra_time_unpaid", "dispute_settled", "unpaid_dispute_settled", "unpaid_dispute_filed", "unpaid_settlement_proposed",
     "dispute_over", "dispute_on_hold", "hours_cut", "shift_end_changed",
     "shifts_end_changed",
 }  # fmt: skip
@@ -57,10 +58,13 @@ def test_every_kind_has_its_class_and_its_channels() -> None:
 def test_at_three_in_the_night_only_a_normal_sms_waits_for_seven(town: Town) -> None:
     town.only(at=THREE)
     somebody = town.user(town.company("Borrower"), "Admin")
+    payment = tried(town, town.booking())
     with town.conn.transaction():
         for one in templates(Settings()):
             about: dict[str, Any] = dict.fromkeys(re.findall(r"\[([^]]+)\]", one.text), "x")
             about |= {"parts": [{"name": "x", "workers": []}], "Search": "x", "Link": "x"}
+            if one.name == "action_required":  # which asks whether it still holds
+                about |= {"payment_id": payment, "Cutoff": moment(THREE + 6 * HOUR, "UTC")}
             town.desk.tell(town.conn, one.name, [somebody], about, occurrence=THREE)
     asked = sorted((one.name, channel) for one in templates(Settings()) for channel in one.channels)
     assert [(kind, channel) for kind, _, channel, _ in town.messages()] == asked

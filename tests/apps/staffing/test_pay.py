@@ -219,6 +219,8 @@ def test_confirmed_extra_time_is_charged_with_the_next_week_and_never_twice(town
     assert told_of(town, booking, other) == "8:00, 1:30 more to be confirmed"
     asked = {who for _, who, *_ in town.messages("extra_time")}
     assert asked == {booking.supervisor, booking.borrowing_admin, booking.borrowing_manager}
+    waits = {who for _, who, *_ in town.messages("extra_time_unpaid")}
+    assert waits == {booking.worker_user, booking.lending_admin}
     assert {text for text in town.texts("extra_time") if text} == {
         f"{name(town, booking)} worked {longer} longer than planned on {day} (booking {booking.id}). This time is paid"
         f" only if you confirm it: https://app.example.com/timesheets/{one}/extra-time"
@@ -230,9 +232,12 @@ def test_confirmed_extra_time_is_charged_with_the_next_week_and_never_twice(town
     assert paid_parts(town) == [(shift, "Extra", 3000), (booking.shifts[2], "Shift", 24000)]
     assert town.ledger(booking) == (75000, 24000, 0, 51000, 0), "and the lender has it as soon as it is there"
     assert moved(town, "transfer") == [3000, 24000, 24000]
+    assert town.wrong("extra_time_unconfirmed") == []
     near(town, W10 + timedelta(days=7) - SECOND)
     town.mainspring.advance(to=W10 + timedelta(days=7, seconds=10))
     assert town.ledger(booking) == (75000, 0, 0, 51000, 24000), "and what nobody began has gone back"
+    ((unpaid, _),) = town.wrong("extra_time_unconfirmed")
+    assert unpaid == f"time_log {other}"
 
 
 @pytest.mark.rule("STAFF-20.04")

@@ -90,6 +90,7 @@ def test_a_busy_week_leaves_no_name_number_address_card_or_bracket_where_none_be
     kinds = {kind for kind, _, _, status in town.messages() if status == "Sent"}
     assert kinds == {
         "reminder_5m", "reminder_30m", "ladder_0", "ladder_60m", "ladder_3h", "auto_approved", "extra_time",
+        "extra_time_unpaid",
         "insurance_expired", "insurance_stop", "action_required", "final_warning", "worker_released",
     }  # fmt: skip
     texts = town.rows("select title, message from staffing.notification_log where status = 'Sent'")

@@ -72,7 +72,7 @@ def test_a_transfer_is_taken_back_once_by_an_operator_with_a_reason(town: Town) 
     assert {message[1] for message in town.messages("transfer_reversed")} == {booking.lending_admin}
     assert {message[1] for message in town.messages("refund_made")} == {booking.borrowing_admin}
     assert town.texts("transfer_reversed") == {
-        f"The platform reversed a payment of $240.00 for booking {booking.id}: paid for the wrong week"
+        f"A payment of $240.00 for booking {booking.id} was taken back: paid for the wrong week"
     }
     ((_, entity, _, reason, _),) = town.audit("reverse_transfer")
     assert (entity, reason) == ("reversal", "paid for the wrong week")

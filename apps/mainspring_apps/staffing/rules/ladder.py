@@ -30,6 +30,8 @@ T3H: Final = LadderStep("ladder_3h", ("Supervisor", "Borrowing Admin"))
 
 #: Who hears of time beyond the plan: those who would pay for it, and who was there. Each of them may confirm it.
 MAY_CONFIRM: Final[tuple[Part, ...]] = ("Supervisor", "Borrowing Admin", "Borrowing Manager")
+#: Who hears that it is unpaid until then: who worked it, and their company.
+UNPAID_TOLD: Final[tuple[Part, ...]] = ("Worker", "Lending Admin")
 #: Who hears of hours that the borrower's side has cut.
 CUT_TOLD: Final[tuple[Part, ...]] = ("Worker",)
 #: Who hears of an auto-approval.

@@ -159,6 +159,14 @@ where not exists (
     and n.status = 'sent' and n.sent_at > l.asked_at)
 order by l.org_id, l.recipient_id, l.asked_at desc
 
+-- name: extra_time_unconfirmed
+-- Work beyond the plan that nobody has said they pay for, of late; index time_log_extra.
+select 'time_log ' || t.id, 'booking ' || t.booking_id || ': ' || t.extra_minutes || ' minutes beyond the plan are not confirmed, and not paid'
+from staffing.time_log t
+where t.status = 'Verified' and t.extra_minutes > 0 and t.extra_confirmed_at is null
+  and t.clock_out_time <= {schema}.now() - %(after)s::interval
+  and t.clock_out_time > {schema}.now() - %(after)s::interval - %(within)s::interval
+
 -- name: nobody_to_tell
 -- Companies without an admin that have something to be told of, or missed a message, until an admin is there. Indexes:
 -- users_company, bookings_borrower, bookings_lender, insurance_policies_company.

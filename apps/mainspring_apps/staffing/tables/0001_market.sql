@@ -122,6 +122,7 @@ create index time_log_booking on staffing.time_log (booking_id, status, clock_ou
 create index time_log_pending on staffing.time_log (auto_approval_time) where status = 'Pending_Verification';
 create index time_log_start on staffing.time_log (booking_id, scheduled_start_time);
 create index time_log_worker on staffing.time_log (worker_id, scheduled_start_time);
+create index time_log_extra on staffing.time_log (clock_out_time) where extra_minutes > 0 and extra_confirmed_at is null;
 create index time_log_unbegun on staffing.time_log (scheduled_start_time) where status = 'Scheduled';
 
 create table staffing.disputes (

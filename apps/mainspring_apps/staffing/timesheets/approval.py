@@ -73,7 +73,7 @@ def verify(
 
 
 def ask_about_extra_time(desk: Desk, conn: Conn, shift: LockedShift, hours: Hours) -> None:
-    """Tell the borrower's side of time that is paid only if they confirm it (STAFF-20.04)."""
+    """Tell the borrower's side of time that is paid only if they confirm it, and the lender's side that it waits."""
     if not hours.extra:
         return
     booking = lock_booking(conn, shift.booking_id)
@@ -82,11 +82,12 @@ def ask_about_extra_time(desk: Desk, conn: Conn, shift: LockedShift, hours: Hour
         "Worker": worker_name(conn, shift.worker_id),
         "Date": weeks.local_date(shift.scheduled_start_time, booking.zone).isoformat(),
         "Minutes": hours.extra,
-        "Link": f"{desk.settings.app_url}/timesheets/{shift.id}/extra-time",
         "time_log_id": shift.id,
         "booking_id": booking.id,
     }
-    desk.tell(conn, "extra_time", people(conn, booking.id, *rules.MAY_CONFIRM), about, occurrence=desk.now(conn))
+    now, asked = desk.now(conn), about | {"Link": f"{desk.settings.app_url}/timesheets/{shift.id}/extra-time"}
+    desk.tell(conn, "extra_time", people(conn, booking.id, *rules.MAY_CONFIRM), asked, occurrence=now)
+    desk.tell(conn, "extra_time_unpaid", people(conn, booking.id, *rules.UNPAID_TOLD), about, occurrence=now)
 
 
 def release(time_log_id: int) -> ms.NewJob:
