@@ -155,8 +155,8 @@ def test_who_is_released_begins_only_what_is_paid_for_and_what_was_worked_is_pai
     ]
     assert len(town.messages("action_required")) == before
     assert town.texts("arrears_failed") == {
-        f"Action Required: the payment of $330.00 for work that was done on booking {booking.id} failed. Please pay"
-        " by hand, if need be with another payment method."
+        f"Action Required: the payment of $330.00 for work already done on booking {booking.id} failed. Please pay"
+        " manually, with another payment method if necessary."
     }
 
     for _ in range(2):  # said twice

@@ -32,14 +32,16 @@ CLASSES = {
     "normal": {
         "action_required", "worker_released", "insurance_14", "insurance_7", "auto_approved", "instant_alert", "digest",
         "search_deactivated", "arrears_failed", "not_confirmed", "no_show", "refund_made", "transfer_reversed",
-        "extra_time", "extra_time_unpaid", "dispute_settled", "unpaid_dispute_settled", "dispute_over", "dispute_on_hold",
+        "extra_time", "extra_time_unpaid", "dispute_settled", "unpaid_dispute_settled", "dispute_over",
+        "dispute_on_hold",
     },
 }  # fmt: skip
 BOTH = {
     "action_required", "final_warning", "worker_released", "insurance_7", "insurance_expired", "insurance_stop",
     "dispute_timeout", "instant_alert", "arrears_failed", "not_confirmed", "no_show", "shift_cancelled",
     "booking_cancelled", "late_warning", "shift_shortened", "shifts_shortened", "dispute_filed", "settlement_proposed",
-    "extra_time", "extra_time_unpaid", "dispute_settled", "unpaid_dispute_settled", "unpaid_dispute_filed", "unpaid_settlement_proposed",
+    "extra_time", "extra_time_unpaid", "dispute_settled", "unpaid_dispute_settled", "unpaid_dispute_filed",
+    "unpaid_settlement_proposed",
     "dispute_over", "dispute_on_hold", "hours_cut", "shift_end_changed",
     "shifts_end_changed",
 }  # fmt: skip
