@@ -20,6 +20,8 @@ def ending(templates: Iterable[Template]) -> list[Template]:
 
 async def _still_due(conn: Any, note: Notification) -> bool:
     """Whether a payment that failed can still be made good until the instant that its message names."""
+    if "payment_id" not in note.data:  # asked for before messages named their payment
+        return True
     about = {"payment_id": note.data["payment_id"], "until": instant_of(note.data["Cutoff"])}
     async with conn.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(store.sql["still_due"], about)
