@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -14,7 +15,7 @@ from mainspring.embedded import SUPERUSER, Cluster
 from mainspring.virtual.databases import Database, DatabaseServer, Invariant, Preparation
 from mainspring.virtual.run import RunClusters
 
-__all__ = ["Database", "RunClusters", "check_tickets", "fresh_database", "server", "superuser"]
+__all__ = ["Database", "RunClusters", "await_others", "check_tickets", "fresh_database", "server", "superuser"]
 
 server = cache(DatabaseServer.of)
 
@@ -36,6 +37,13 @@ def fresh_database(
 
 def superuser(cluster: Cluster) -> psycopg.Connection[TupleRow]:
     return psycopg.connect(cluster.dsn("postgres", user=SUPERUSER), autocommit=True)
+
+
+def await_others(conn: psycopg.Connection[Any]) -> None:
+    """Wait until every transaction that is open now has ended, in whatever database: until then nothing is sealed."""
+    (now,) = conn.execute("select pg_current_xact_id()::text").fetchall()[0]
+    while conn.execute("select pg_snapshot_xmin(pg_current_snapshot()) <= %s::xid8", [now]).fetchall() == [(True,)]:
+        time.sleep(0.01)
 
 
 def check_tickets(conn: psycopg.Connection[Any]) -> None:

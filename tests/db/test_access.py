@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import psycopg
 import pytest
 from psycopg.errors import InsufficientPrivilege
-from tests.databases import Database
+from tests.databases import Database, await_others
 from tests.secured import Secured
 
 from mainspring.db import access
@@ -406,6 +406,7 @@ def test_an_operator_of_an_organisation_reads_nothing_about_people_who_are_bound
         for org in (None, "acme", "globex"):
             run(psycopg_door(free), access.create_user(SQL, f"of {org}", Grant(role="viewer", org=org), None, ME))
         free.execute("select mainspring.pause('q:default', 'user', 'olga', 'fire')")
+        await_others(worker)
         for org in ("SYSTEM", "acme"):
             assert worker.execute("select mainspring.seal(%s, 100)", [org]).fetchone() != (0,)
     for org in ("acme", "SYSTEM"):
