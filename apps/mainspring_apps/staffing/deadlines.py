@@ -20,7 +20,7 @@ def ending(templates: Iterable[Template]) -> list[Template]:
 
 async def _still_due(conn: Any, note: Notification) -> bool:
     """Whether a payment that failed can still be made good until the instant that its message names."""
-    if "payment_id" not in note.data:  # asked for before messages named their payment
+    if "payment_id" not in note.data:  # nothing to look up: rather told once too often than not at all
         return True
     about = {"payment_id": note.data["payment_id"], "until": instant_of(note.data["Cutoff"])}
     async with conn.cursor(row_factory=tuple_row) as cursor:
